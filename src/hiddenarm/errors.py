@@ -1,0 +1,92 @@
+"""Every error this package raises on purpose, in one tree.
+
+    HiddenArmError
+    ├── InputError             what the caller gave is wrong; nothing was consumed
+    │   ├── FeatureError       a context has NaN, infinity, a wrong length or a missing key
+    │   ├── RewardError        a reward outside [0, 1]
+    │   ├── DecisionIdError    an unknown, repeated or malformed decision id
+    │   └── ConfigError        a federation whose numbers do not fit
+    ├── ProtocolError          the computation cannot go on
+    │   ├── AddressError       an address of randomness was asked for twice
+    │   ├── ScoreRangeError    scores left the range the comparison was dealt for
+    │   └── PeerError          a peer vanished, misbehaved or disagrees
+    │       ├── FrameError     a malformed, oversized or unexpected frame
+    │       ├── IdentityError  a certificate without the right role and number
+    │       ├── HelloError     another protocol version or configuration
+    │       └── PeerLost       a connection ended before its time
+    └── DataError              a data set is missing or damaged
+
+Messages never contain a share, a key, a feature or a reward. `exit_code` is what a process ends with.
+"""
+
+from __future__ import annotations
+
+
+class HiddenArmError(Exception):
+    """Base of all errors raised on purpose."""
+
+    exit_code = 1
+
+
+class InputError(HiddenArmError, ValueError):
+    """What the caller gave is wrong; nothing was consumed."""
+
+    exit_code = 2
+
+
+class FeatureError(InputError):
+    """A context has NaN, infinity, a wrong length or a missing key."""
+
+
+class RewardError(InputError):
+    """A reward outside [0, 1]."""
+
+
+class DecisionIdError(InputError):
+    """An unknown, repeated or malformed decision id."""
+
+
+class ConfigError(InputError):
+    """A federation whose numbers do not fit."""
+
+
+class ProtocolError(HiddenArmError):
+    """The computation cannot go on."""
+
+    exit_code = 3
+
+
+class AddressError(ProtocolError):
+    """An address of randomness was asked for twice."""
+
+
+class ScoreRangeError(ProtocolError):
+    """Scores left the range the comparison was dealt for."""
+
+
+class PeerError(ProtocolError):
+    """A peer vanished, misbehaved or disagrees."""
+
+    exit_code = 4
+
+
+class FrameError(PeerError):
+    """A malformed, oversized or unexpected frame."""
+
+
+class IdentityError(PeerError):
+    """A certificate without the right role and number."""
+
+
+class HelloError(PeerError):
+    """Another protocol version or configuration."""
+
+
+class PeerLost(PeerError):
+    """A connection ended before its time."""
+
+
+class DataError(HiddenArmError):
+    """A data set is missing or damaged."""
+
+    exit_code = 5
