@@ -1,8 +1,7 @@
 """MNIST from a folder of idx files, checked byte for byte.
 
 The four files carry their usual names (train-images-idx3-ubyte and so on), gzipped or not. The md5 sums are
-those of the unpacked bytes: they tell a damaged or different file from the real one, and guard against nothing
-else.
+those of the unpacked bytes: they tell a damaged or different file from the real one, no more.
 """
 
 from __future__ import annotations

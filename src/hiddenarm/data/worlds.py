@@ -3,8 +3,8 @@
     step ──order──▶ row ──▶ context x ──▶ the learner picks an arm ──▶ reward 0 or 1
 
 A world never ends. Steps 0 to n-1 visit its n rows in a random order, each later pass in a fresh one.
-Everything is a function of the seed and the step: two learners that pick the same arm at the same step earn the
-same reward.
+Everything is a function of the seed and the step: two learners that pick the same arm at the same step earn
+the same reward.
 """
 
 from __future__ import annotations

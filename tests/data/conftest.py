@@ -1,0 +1,34 @@
+"""A tiny MNIST: four idx files of the right form, whose md5 sums stand in for the real ones."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hiddenarm.data import mnist
+
+ROWS: dict[mnist.Split, int] = {"train": 60, "test": 20}
+
+
+def idx_bytes(values: np.ndarray) -> bytes:
+    """`values` as an idx file of unsigned bytes."""
+    return struct.pack(f">I{values.ndim}I", 0x800 + values.ndim, *values.shape) + values.tobytes()
+
+
+@pytest.fixture
+def tiny_mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of 60 training and 20 test images, not gzipped."""
+    rng = np.random.default_rng(5)
+    for split, rows in ROWS.items():
+        images = rng.integers(256, size=(rows, 28, 28), dtype=np.uint8)
+        labels = rng.integers(10, size=rows, dtype=np.uint8)
+        for table, values in ((mnist.IMAGES, images), (mnist.LABELS, labels)):
+            content = idx_bytes(values)
+            (tmp_path / table[split].name).write_bytes(content)
+            digest = hashlib.md5(content).hexdigest()
+            monkeypatch.setitem(table, split, mnist.IdxFile(table[split].name, values.shape, digest))
+    return tmp_path

@@ -1,0 +1,116 @@
+"""A name and a seed give a world, the same one every time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hiddenarm.data.load import load_world
+from hiddenarm.data.mnist import Split
+from hiddenarm.data.worlds import KernelWorld, LabelWorld, World
+from hiddenarm.errors import ConfigError, DataError
+
+REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "mnist"
+
+
+def assert_same(one: World, other: World) -> None:
+    steps = np.arange(200)
+    arms = steps % one.arms
+    np.testing.assert_allclose(one.contexts, other.contexts, atol=1e-12)
+    assert np.array_equal(one.rows(steps), other.rows(steps))
+    assert np.array_equal(one.rewards(steps, arms), other.rewards(steps, arms))
+
+
+@pytest.mark.parametrize("name", ["digits", "clusters"])
+@pytest.mark.parametrize("arms", [None, 7])
+def test_same_seed_same_world(name: str, arms: int | None) -> None:
+    worlds = [load_world(name, arms=arms, features=12, seed=4, steps=500) for _ in range(2)]
+    assert_same(*worlds)
+    assert worlds[0].arms == (arms or 10)
+    assert worlds[0].features == 12
+    np.testing.assert_allclose(np.linalg.norm(worlds[0].contexts, axis=1), 1.0)
+
+
+@pytest.mark.parametrize("arms", [None, 10])
+def test_digits_have_class_arms(arms: int | None) -> None:
+    world = load_world("digits", arms=arms)
+    assert isinstance(world, LabelWorld)
+    assert world.contexts.shape == (1797, 20)
+    assert np.unique(world.labels).tolist() == list(range(10))
+
+
+@pytest.mark.parametrize("arms", [2, 25])
+def test_other_numbers_of_arms_are_kmeans_centres(arms: int) -> None:
+    world = load_world("digits", arms=arms)
+    assert isinstance(world, KernelWorld)
+    assert world.centres.shape == (arms, 20)
+    nearest = np.linalg.norm(world.contexts[:, None] - world.centres, axis=2).argmin(axis=1)
+    assert np.unique(nearest).size == arms
+    for arm in range(arms):
+        np.testing.assert_allclose(world.contexts[nearest == arm].mean(axis=0), world.centres[arm], atol=0.05)
+
+
+def test_clusters_are_mostly_told_apart() -> None:
+    world = load_world("clusters", arms=8, features=16, seed=2, steps=2000)
+    assert isinstance(world, LabelWorld)
+    assert world.contexts.shape == (2000, 16)
+    centres = np.stack([world.contexts[world.labels == arm].mean(axis=0) for arm in range(8)])
+    assert ((world.contexts @ centres.T).argmax(axis=1) == world.labels).mean() > 0.95
+
+
+def test_other_seed_other_clusters() -> None:
+    one, other = (load_world("clusters", seed=seed, steps=10).contexts for seed in (1, 2))
+    assert not np.allclose(one, other)
+
+
+@pytest.mark.parametrize(("split", "rows"), [("train", 60), ("test", 20)])
+def test_tiny_mnist(tiny_mnist: Path, split: Split, rows: int) -> None:
+    labelled = load_world("mnist", data_dir=tiny_mnist, split=split)
+    assert isinstance(labelled, LabelWorld)
+    assert labelled.contexts.shape == (rows, 20)
+    clustered = load_world("mnist", arms=3, data_dir=tiny_mnist, split=split)
+    assert isinstance(clustered, KernelWorld)
+    assert np.array_equal(clustered.contexts, labelled.contexts)
+
+
+def test_test_set_shares_components_and_centres(tiny_mnist: Path) -> None:
+    train, test = (
+        load_world("mnist", arms=3, data_dir=tiny_mnist, split=split) for split in ("train", "test")
+    )
+    assert isinstance(train, KernelWorld)
+    assert isinstance(test, KernelWorld)
+    np.testing.assert_allclose(train.centres, test.centres, atol=1e-12)
+
+
+def test_mnist_of_sixty_thousand(tiny_mnist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real files if they are there; the tiny ones keep the test alive where they are not."""
+    if REAL.is_dir():
+        monkeypatch.undo()
+    world = load_world("mnist", data_dir=REAL if REAL.is_dir() else tiny_mnist)
+    assert len(world.contexts) == (60_000 if REAL.is_dir() else 60)
+    np.testing.assert_allclose(np.linalg.norm(world.contexts, axis=1), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"name": "digitz"}, "'digitz': choose one of digits, mnist, clusters"),
+        ({"name": "digits", "features": 65}, "1 to 64 features, not 65"),
+        ({"name": "digits", "features": 0}, "at least 1 feature"),
+        ({"name": "digits", "arms": 1}, "at least 2 arms"),
+        ({"name": "digits", "arms": 1798}, "1797 rows"),
+        ({"name": "digits", "seed": -1}, "seed"),
+        ({"name": "digits", "split": "test"}, "no test set"),
+        ({"name": "clusters", "steps": 0}, "at least 1 step"),
+    ],
+)
+def test_what_does_not_fit_is_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_world(**settings)  # type: ignore[arg-type]
+
+
+def test_mnist_without_a_folder() -> None:
+    with pytest.raises(DataError, match="name the folder"):
+        load_world("mnist")
