@@ -1,0 +1,42 @@
+"""What only someone who holds every secret can compute: the dealer's coins and the model in the clear.
+
+For tests, and for demos where all roles run on one's own machine and the private learner is compared with its plain twin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hiddenarm.bandit.coins import Coins
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.programs import DECIDE, Model
+from hiddenarm.mpc.material import Seeds, program_stream
+from hiddenarm.mpc.values import Shared
+from hiddenarm.ring.words import Floats, Words, decode
+
+
+def audit_coins(
+    seeds: Seeds, federation: Federation, thresholds: Words, first: int, count: int, replicates: int = 1
+) -> Coins:
+    """The dealer's coins of decisions first, ..., first + count - 1, as [count, replicates]."""
+    words = Coins.words(federation.arms)
+    stream = program_stream(seeds.coins(), DECIDE, replicates * words)
+    rows = stream.steps(first, count).reshape(count, replicates, words)
+    return Coins.from_words(rows, thresholds, federation.arms)
+
+
+def reveal_model(federation: Federation, models: Sequence[Model]) -> tuple[Floats, Floats]:
+    """Add up all parties' shares: inverses (packed upper triangles) and weights."""
+    inverses = _opened([model.inverses for model in models])
+    weights = _opened([model.weights for model in models])
+    return decode(inverses, 2 * federation.fraction_bits), decode(weights, federation.fraction_bits)
+
+
+def _opened(shares: Sequence[Shared]) -> Words:
+    total = np.zeros(1, np.uint64)
+    for share in shares:
+        assert share.share is not None
+        total = total + share.share
+    return total

@@ -1,0 +1,52 @@
+"""What may enter the computation: finite features of the declared number and norm, rewards in [0, 1]."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.errors import FeatureError, RewardError
+from hiddenarm.ring.words import Floats, Words, encode
+
+
+def checked_features(values: ArrayLike, federation: Federation, party: int) -> Words:
+    """One party's features as words, clipped to its declared norm. Leading axes are replicates."""
+    return encode(clipped_features(values, federation, party), federation.fraction_bits)
+
+
+def clipped_features(values: ArrayLike, federation: Federation, party: int) -> Floats:
+    """One party's features, checked, and scaled down to its declared norm where they exceed it."""
+    features = _as_floats(values, party)
+    expected = federation.features[party]
+    if features.ndim == 0 or features.shape[-1] != expected:
+        raise FeatureError(
+            f"party {party} declared {expected} features but gave an array of shape {features.shape}"
+        )
+    if not np.isfinite(features).all():
+        position = int(np.flatnonzero(~np.isfinite(features).reshape(-1, expected).all(axis=0))[0])
+        raise FeatureError(f"feature {position} of party {party} is not a finite number")
+    with np.errstate(over="ignore"):
+        norm = np.linalg.norm(features, axis=-1, keepdims=True)
+    if not np.isfinite(norm).all():
+        raise FeatureError(f"the features of party {party} are too large to have a finite norm")
+    clipped: Floats = features / np.maximum(1.0, norm / federation.norms[party])
+    return clipped
+
+
+def checked_reward(value: float) -> float:
+    """A reward in [0, 1]."""
+    try:
+        reward = float(value)
+    except (TypeError, ValueError):
+        raise RewardError("a reward must be a number in [0, 1]") from None
+    if not 0.0 <= reward <= 1.0:
+        raise RewardError("a reward must lie in [0, 1]; scale yours before sending it")
+    return reward
+
+
+def _as_floats(values: ArrayLike, party: int) -> Floats:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise FeatureError(f"the features of party {party} are not numbers") from None

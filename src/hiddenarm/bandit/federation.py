@@ -1,0 +1,137 @@
+"""The public description of a federation, and the check that its numbers fit the ring.
+
+Each party clips its own features to its declared norm; nobody sees the joint norm, so everything must hold for the worst case
+R^2 = sum of the squared bounds. With W >= ridge I the inverse M is at most I / ridge, hence
+
+    |u| = |M x| <= R / ridge         q = x'Mx in [0, R^2 / ridge]        |g u| <= 1 / (2 sqrt(ridge))
+
+Whatever is truncated must stay below 2^62: fractional plus integer bits within 62.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil, isfinite, log2, sqrt
+
+from hiddenarm.errors import ConfigError
+from hiddenarm.mpc.comparison import MAX_BITS
+from hiddenarm.mpc.truncation import MAGNITUDE_BITS
+
+_HEADROOM = 1 + 2.0**-8
+"""Rounding may carry a value a little past its bound."""
+
+
+@dataclass(frozen=True)
+class Federation:
+    """What all roles know and must agree on.
+
+    `features` and `norms` have an entry for each party. `score_bound` limits |score|: rewards lie in [0, 1] and so do scores
+    that predict them, up to the error of the fit.
+    """
+
+    arms: int
+    features: tuple[int, ...]
+    epsilon: float
+    ridge: float = 1.0
+    norms: tuple[float, ...] = ()
+    fraction_bits: int = 20
+    score_bound: float = 4.0
+    reciprocal_bits: int = 8
+
+    def __post_init__(self) -> None:
+        if not self.norms:
+            object.__setattr__(self, "norms", (1.0,) * len(self.features))
+        self._check_counts()
+        self._check_reals()
+        self._check_budget()
+
+    @property
+    def parties(self) -> int:
+        return len(self.features)
+
+    @property
+    def dimension(self) -> int:
+        return sum(self.features)
+
+    @cached_property
+    def joint_norm(self) -> float:
+        """R: the largest norm a whole context can have."""
+        return sqrt(sum(norm**2 for norm in self.norms))
+
+    @property
+    def largest_quadratic_form(self) -> float:
+        """The largest x'Mx."""
+        return self.joint_norm**2 / self.ridge
+
+    @property
+    def tag_bits(self) -> int:
+        """Bits below a score that make keys distinct."""
+        return max(1, (self.arms - 1).bit_length())
+
+    @property
+    def score_range_bits(self) -> int:
+        """Integer bits of a difference of keys: scores within the bound, and an explored arm above all of them."""
+        return ceil(log2(4 * self.score_bound))
+
+    @property
+    def key_fraction_bits(self) -> int:
+        """Fractional bits of a score that the comparison looks at."""
+        return min(2 * self.fraction_bits, MAX_BITS - 1 - self.score_range_bits - self.tag_bits)
+
+    @property
+    def comparison_bits(self) -> int:
+        return 1 + self.score_range_bits + self.key_fraction_bits + self.tag_bits
+
+    def _check_counts(self) -> None:
+        if len(self.features) < 2:
+            raise ConfigError(f"a federation needs at least two parties, got {len(self.features)}")
+        for number, count in enumerate(self.features):
+            if not isinstance(count, int) or count < 1:
+                raise ConfigError(f"party {number} must contribute at least one feature, got {count!r}")
+        if not isinstance(self.arms, int) or self.arms < 2:
+            raise ConfigError(f"a bandit needs at least two arms, got {self.arms!r}")
+        if len(self.norms) != len(self.features):
+            raise ConfigError(f"{len(self.features)} parties but {len(self.norms)} norm bounds")
+        if not 8 <= self.fraction_bits <= 30:
+            raise ConfigError(f"fraction_bits must lie in 8..30, got {self.fraction_bits}")
+        if not 4 <= self.reciprocal_bits <= 12:
+            raise ConfigError(f"reciprocal_bits must lie in 4..12, got {self.reciprocal_bits}")
+
+    def _check_reals(self) -> None:
+        if not (isfinite(self.epsilon) and 0 <= self.epsilon <= 1):
+            raise ConfigError(f"epsilon must lie in [0, 1], got {self.epsilon}")
+        for name, value in (("ridge", self.ridge), ("score_bound", self.score_bound)):
+            if not (isfinite(value) and value > 0):
+                raise ConfigError(f"{name} must be positive and finite, got {value}")
+        for number, norm in enumerate(self.norms):
+            if not (isfinite(norm) and norm > 0):
+                raise ConfigError(f"the norm bound of party {number} must be positive and finite, got {norm}")
+
+    def _check_budget(self) -> None:
+        for name, fraction_factor, bound in self._truncated_values():
+            bits = fraction_factor * self.fraction_bits + log2(bound * _HEADROOM)
+            if bits > MAGNITUDE_BITS:
+                fitting = int((MAGNITUDE_BITS - log2(bound * _HEADROOM)) // fraction_factor)
+                raise ConfigError(
+                    f"{name} (up to {bound:.4g}) with {fraction_factor} x {self.fraction_bits} fractional bits needs "
+                    f"{bits:.2f} bits; the limit is {MAGNITUDE_BITS}. At most {fitting} fraction_bits fit; "
+                    "or lower the norm bounds or raise the ridge"
+                )
+        if self.key_fraction_bits < 8:
+            raise ConfigError(
+                f"{self.arms} arms with score_bound {self.score_bound:g} leave {self.key_fraction_bits} fractional bits to "
+                f"compare scores in the limit of {MAX_BITS}; lower the score_bound or the number of arms"
+            )
+
+    def _truncated_values(self) -> list[tuple[str, int, float]]:
+        """Everything that is truncated: name, how many times L its fractional bits are, largest magnitude."""
+        step = 1 / (2 * sqrt(self.ridge))
+        error = 1 + self.score_bound
+        return [
+            ("M x", 3, self.joint_norm / self.ridge),
+            ("reward - score", 2, error),
+            ("1 / (1 + x'Mx)", 3, 1.0),
+            ("g u", 2, step),
+            ("g u (reward - score)", 3, step * error),
+        ]

@@ -1,0 +1,140 @@
+"""Comparison with zero, modulo 2^k, by word-sized truth tables.
+
+    dealt: r uniform modulo 2^k; for each 6-bit chunk r_j of its low k-1 bits the two 64-entry truth tables "v < r_j" and
+           "v = r_j", each one machine word, xor-shared
+    1. open c = d + r mod 2^k.          msb(d) = msb(c) xor msb(r) xor [c_low < r_low]
+    2. look up each table at the public chunk of c: xor-shares of lt_j and eq_j. Open them under mask bits.
+       [c_low < r_low] = xor over j of lt_j and (eq of all chunks above j)
+       Given the opened bits, each product of masked bits is an entry of a table that depends on the mask bits only. The
+       dealer shares these tables, for all prefixes of chunks, as the nodes of a heap in one word.
+    3. open the result, if it may be known.
+Two rounds to a shared bit, three to an open one; 8 + 2 bytes and one bit per comparison with up to six chunks.
+
+Security: r and the mask bits are uniform and new, so both openings are uniform whatever d is. The third reveals the
+sign itself and is only for values whose order is known to be uniform (see `shuffle`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hiddenarm.mpc.run import Opening, Run, Sharing
+from hiddenarm.mpc.values import Secret, Shared
+from hiddenarm.ring.words import Words, low_bits
+
+CHUNK_BITS = 6
+MAX_CHUNKS = 6
+MAX_BITS = CHUNK_BITS * MAX_CHUNKS + 1
+"""Widest comparison: the heap of all prefixes of six chunks fills one word."""
+
+_ONE = np.uint64(1)
+
+
+@dataclass(slots=True, repr=False)
+class Borrow(Secret):
+    """After step 1: xor-shares of the looked-up bits of each comparison, packed into one word, and what is public."""
+
+    shape: tuple[int, ...]
+    chunks: int
+    bits: Words | None
+    public_top: Words | None
+    secret_top: Words | None
+
+
+@dataclass(slots=True, repr=False)
+class SharedBit(Secret):
+    """An xor-sharing of bits."""
+
+    shape: tuple[int, ...]
+    share: Words | None
+
+
+def compare(run: Run, difference: Shared, bits: int) -> Opening:
+    """Step 1 of deciding whether `difference` (modulo 2^bits, signed) is negative; gives a `Borrow`."""
+    if not 2 <= bits <= MAX_BITS:
+        raise ValueError(f"comparison of {bits} bits: supported are 2 to {MAX_BITS}")
+    shape = difference.shape
+    chunks = -(-(bits - 1) // CHUNK_BITS)
+    random = low_bits(run.random(shape), bits)
+    less = run.deal((*shape, chunks), lambda: _less_tables(_chunked(random, bits, chunks)), Sharing.XOR)
+    equal = run.deal(
+        (*shape, chunks - 1), lambda: _equal_tables(_chunked(random, bits, chunks)[..., 1:]), Sharing.XOR
+    )
+
+    def finish(opened: Words | None) -> Borrow:
+        if opened is None:
+            return Borrow(shape, chunks, None, None, random >> np.uint64(bits - 1))
+        opened = low_bits(opened, bits)
+        at = _chunked(opened, bits, chunks)
+        looked_up = np.concatenate([less >> at, equal >> at[..., 1:]], axis=-1) & _ONE
+        packed = np.bitwise_or.reduce(looked_up << np.arange(2 * chunks - 1, dtype=np.uint64), axis=-1)
+        return Borrow(shape, chunks, packed, opened >> np.uint64(bits - 1), None)
+
+    outgoing = None if difference.share is None else low_bits(difference.share + random, bits)
+    return Opening(shape, outgoing, finish, bits=bits)
+
+
+def combine(run: Run, borrow: Borrow) -> Opening:
+    """Step 2: open the looked-up bits under mask bits; gives a `SharedBit`, 1 where the difference is negative."""
+    shape, chunks = borrow.shape, borrow.chunks
+    width = 2 * chunks - 1
+    masks = low_bits(run.random(shape, Sharing.XOR), width)
+    products = run.deal((*shape, 2), lambda: _prefix_tables(masks, chunks, borrow), Sharing.XOR)
+
+    def finish(opened: Words | None) -> SharedBit:
+        if opened is None:
+            return SharedBit(shape, None)
+        nodes, less = _heap_nodes(opened, chunks)
+        equal_so_far, less_masks = products[..., :1] >> nodes, products[..., 1:] >> nodes
+        result = np.bitwise_xor.reduce((equal_so_far & less) ^ less_masks, axis=-1) & _ONE
+        if run.adds_constants:
+            assert borrow.public_top is not None
+            result ^= borrow.public_top
+        return SharedBit(shape, result)
+
+    outgoing = None if borrow.bits is None else borrow.bits ^ masks
+    return Opening(shape, outgoing, finish, Sharing.XOR, bits=width)
+
+
+def reveal(bit: SharedBit) -> Opening:
+    """Step 3: open the bits to all parties. The caller's security argument must allow it."""
+    return Opening(bit.shape, bit.share, lambda opened: opened, Sharing.XOR, bits=1)
+
+
+def _chunked(words: Words, bits: int, chunks: int) -> Words:
+    """The 6-bit chunks of the low bits - 1 bits, lowest first, on a new last axis."""
+    shifts = np.arange(0, chunks * CHUNK_BITS, CHUNK_BITS, dtype=np.uint64)
+    return (low_bits(words, bits - 1)[..., None] >> shifts) & np.uint64(63)
+
+
+def _less_tables(chunk: Words) -> Words:
+    """Bit v is set where v < chunk."""
+    return (_ONE << chunk) - _ONE
+
+
+def _equal_tables(chunk: Words) -> Words:
+    """Bit v is set where v = chunk."""
+    return _ONE << chunk
+
+
+def _heap_nodes(packed: Words, chunks: int) -> tuple[Words, Words]:
+    """For each depth d (chunks from the top): the heap node of the d equality bits above, and the "less" bit."""
+    depth = np.arange(chunks, dtype=np.uint64)
+    prefix = packed[..., None] >> (np.uint64(2 * chunks - 1) - depth)
+    less = (packed[..., None] >> (np.uint64(chunks - 1) - depth)) & _ONE
+    return (_ONE << depth) + prefix, less
+
+
+def _prefix_tables(masks: Words, chunks: int, borrow: Borrow) -> Words:
+    """The two heap words: "all equality bits of this prefix are one", and the same times the mask of the "less" bit."""
+    depth = np.arange(chunks, dtype=np.uint64)
+    _, less_masks = _heap_nodes(masks, chunks)
+    prefix = ~(masks[..., None] >> (np.uint64(2 * chunks - 1) - depth)) & ((_ONE << depth) - _ONE)
+    node = _ONE << ((_ONE << depth) + prefix)
+    all_equal = np.bitwise_or.reduce(node, axis=-1)
+    times_mask = np.bitwise_or.reduce(node * less_masks, axis=-1)
+    assert borrow.secret_top is not None
+    times_mask ^= borrow.secret_top << _ONE
+    return np.stack([all_equal, times_mask], axis=-1)

@@ -1,0 +1,108 @@
+"""Masking, input and dealt values.
+
+mask [x] -> x:        1. each party sends [x] + [lambda]   2. delta = sum.
+input:                1. the owner of x, who alone knows lambda, sends x + lambda to all.
+Either costs one round and as many words as the value has. What is sent is uniform, because lambda is uniform and new.
+A dealt value costs nothing on-line: it is masked by itself, with delta = 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+
+from hiddenarm.mpc.run import Opening, Run
+from hiddenarm.mpc.values import Index, Masked, MaskPart, Shared
+from hiddenarm.ring.words import Words
+
+
+def mask(run: Run, value: Shared) -> Opening:
+    """Open `value` under a new mask; the result is a `Masked`."""
+    part = MaskPart(run.random(value.shape))
+    outgoing = None if value.share is None else value.share + part.mask
+    return Opening(value.shape, outgoing, lambda delta: Masked(value.shape, delta, (part,)))
+
+
+def mask_dropping(run: Run, value: Shared, bits: int) -> Opening:
+    """Mask `value` and drop its low bits; the result is a `Masked` modulo 2^(64 - bits).
+
+    delta >> bits and lambda >> bits differ by value >> bits, or by one unit more, with probability given by the bits
+    dropped; a value whose low bits are zero, such as zero, is exact. Only for values that are used modulo a power of two not
+    above 2^(64 - bits), such as comparison keys.
+    """
+    shift = np.uint64(bits)
+    random = run.random(value.shape)
+    part = MaskPart(run.deal(value.shape, lambda: random >> shift))
+    outgoing = None if value.share is None else value.share + random
+
+    def finish(delta: Words | None) -> Masked:
+        return Masked(value.shape, None if delta is None else delta >> shift, (part,))
+
+    return Opening(value.shape, outgoing, finish)
+
+
+def mask_symmetric(run: Run, triangles: Shared, size: int) -> Opening:
+    """Mask symmetric matrices of which the upper triangle is shared; opens one triangle, gives the full matrices."""
+    part = MaskPart(run.random(triangles.shape))
+    outgoing = None if triangles.share is None else triangles.share + part.mask
+    shape = (*triangles.shape[:-1], size, size)
+
+    def finish(delta: Words | None) -> Masked:
+        unpack = triangle_to_square(size)
+        full = None if delta is None else delta[..., unpack]
+        return Masked(shape, full, (part.take(unpack),), symmetric=True)
+
+    return Opening(triangles.shape, outgoing, finish)
+
+
+def input_segments(run: Run, own_segment: Words | None, sizes: tuple[int, ...], party: int | None) -> Opening:
+    """Each party contributes its segment of a vector; the result is the whole vector, masked."""
+    shape = (sum(sizes),)
+    part = MaskPart(run.owned(sizes))
+    outgoing = None
+    if own_segment is not None and party is not None:
+        start = sum(sizes[:party])
+        outgoing = own_segment + part.mask[..., start : start + sizes[party]]
+    return Opening(shape, outgoing, lambda delta: Masked(shape, delta, (part,)), owners=sizes)
+
+
+def dealt(run: Run, shape: tuple[int, ...], make: Callable[[], Words]) -> Masked:
+    """A value the dealer chooses, ready to be multiplied."""
+    negated = run.deal(shape, lambda: np.negative(make()))
+    return Masked(shape, None, (MaskPart(negated),), opened=False)
+
+
+def dealt_share(run: Run, shape: tuple[int, ...], make: Callable[[], Words]) -> Shared:
+    """A value the dealer chooses, as an additive sharing."""
+    words = run.deal(shape, make)
+    return Shared(shape, None if run.dealing else words)
+
+
+def share_of(run: Run, value: Masked) -> Shared:
+    """Turn a masked value into an additive sharing; no round."""
+    if run.dealing:
+        return Shared(value.shape, None)
+    total = np.zeros((*run.batch, *value.shape), np.uint64)
+    if run.adds_constants and value.delta is not None:
+        total += value.delta
+    for part in value.parts:
+        total -= part.mask if part.sign is None else part.sign * part.mask
+    return Shared(value.shape, total)
+
+
+@lru_cache
+def triangle_indices(size: int) -> tuple[Index, Index]:
+    """Row and column of each entry of a packed upper triangle."""
+    rows, columns = np.triu_indices(size)
+    return rows, columns
+
+
+@lru_cache
+def triangle_to_square(size: int) -> Index:
+    """For each cell of a symmetric matrix, its position in the packed upper triangle."""
+    rows, columns = triangle_indices(size)
+    square = np.empty((size, size), np.intp)
+    square[rows, columns] = square[columns, rows] = np.arange(len(rows))
+    return square

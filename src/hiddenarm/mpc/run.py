@@ -1,0 +1,95 @@
+"""What an operation may ask of its surroundings, and the shape of a program.
+
+A program is a generator. It computes locally and yields `Openings`, the tuple of everything that is opened in one
+communication round; it is sent back what each opening's `finish` made of the opened words. One `yield`, one round:
+
+    x, w = yield mask(run, x), mask(run, w)          # round 1
+    z = form(run, "ai,i->a", w, x)                   # no round
+    (z,) = yield (truncate(run, z, 20),)             # round 2
+
+The same generator runs at each party (`PartyRun`), which exchanges the openings, and at the dealer (`DealerRun`), which
+opens nothing and thereby learns which correlated words the parties will need, in which order.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeAlias
+
+from hiddenarm.ring.words import Words
+
+
+class Sharing(Enum):
+    """How shares add up to the value."""
+
+    ADD = "sum modulo 2^64"
+    XOR = "exclusive or"
+
+
+@dataclass(slots=True, repr=False)
+class Opening:
+    """A value to open: what this party sends to all others, and what to do with the result.
+
+    `shape` is logical; `bits` is the width on the wire. With `owners` (sizes along the last axis, one a party) party p
+    alone sends segment p, in the clear: it is already masked. `outgoing` is None at the dealer, and `finish` then gets None.
+    """
+
+    shape: tuple[int, ...]
+    outgoing: Words | None
+    finish: Callable[[Words | None], Any]
+    sharing: Sharing = Sharing.ADD
+    bits: int = 64
+    owners: tuple[int, ...] | None = None
+
+    def sent_shape(self, party: int) -> tuple[int, ...]:
+        """The logical shape of what one party sends."""
+        if self.owners is None:
+            return self.shape
+        return (*self.shape[:-1], self.owners[party])
+
+
+Openings: TypeAlias = tuple[Opening, ...]
+Program: TypeAlias = Generator[Openings, tuple[Any, ...], Any]
+
+
+class Run(ABC):
+    """One execution of a program, at a party or at the dealer.
+
+    Words asked for here are consumed in program order, so both sides agree on every offset without being told.
+    """
+
+    batch: tuple[int, ...]
+    """Leading axes of every array: (replicates,) at a party, (steps, replicates) at the dealer."""
+    dealing: bool
+    adds_constants: bool
+    """Whether this is the one party that adds public constants to its shares."""
+
+    @abstractmethod
+    def random(self, shape: tuple[int, ...], sharing: Sharing = Sharing.ADD) -> Words:
+        """A uniform secret. Party: its share. Dealer: the value."""
+
+    @abstractmethod
+    def deal(
+        self, shape: tuple[int, ...], make: Callable[[], Words], sharing: Sharing = Sharing.ADD
+    ) -> Words:
+        """A secret of the dealer's making. Party: its share. Dealer: the value, from `make`."""
+
+    @abstractmethod
+    def owned(self, sizes: tuple[int, ...]) -> Words:
+        """Uniform words of which party p knows segment p and nobody else does. Party: its share, zero outside its
+        segment. Dealer: all of them."""
+
+    @abstractmethod
+    def actor_words(self, shape: tuple[int, ...]) -> Words:
+        """Uniform words known to the actor. Only the dealer may ask; parties never evaluate this."""
+
+    @abstractmethod
+    def rewarder_words(self, shape: tuple[int, ...]) -> Words:
+        """Uniform words known to the rewarder. Only the dealer may ask."""
+
+    @abstractmethod
+    def coin_words(self, shape: tuple[int, ...]) -> Words:
+        """Uniform words known to nobody but the dealer. Only the dealer may ask."""

@@ -1,0 +1,115 @@
+"""The two kinds of secret values a program computes with.
+
+`Shared` [x]: an additive sharing, x = sum over parties of [x]_p.
+`Masked` x: every party knows delta; x = delta - lambda, and each party holds an additive share of the mask lambda.
+
+The same program text runs at the parties and at the dealer. At a party the arrays are its shares (and the public delta);
+at the dealer there are no deltas and no shares: a `Shared` is only a shape, and a `Masked` carries the mask itself.
+Arrays have leading batch axes (replicates, and at the dealer steps) before the logical `shape`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hiddenarm.ring.words import Words
+
+Index = NDArray[np.intp]
+
+
+class Secret:
+    """A value nobody may look at: no truth value, and a representation that shows only its shape."""
+
+    shape: tuple[int, ...]
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("a secret value has no truth value")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(shape={self.shape})"
+
+
+class Shared(Secret):
+    """An additive sharing; `share` is this party's share, or None at the dealer."""
+
+    __slots__ = ("shape", "share")
+
+    def __init__(self, shape: tuple[int, ...], share: Words | None) -> None:
+        self.shape = shape
+        self.share = share
+
+    def __add__(self, other: Shared) -> Shared:
+        return self._combine(other, np.add)
+
+    def __sub__(self, other: Shared) -> Shared:
+        return self._combine(other, np.subtract)
+
+    def __lshift__(self, bits: int) -> Shared:
+        """Multiply by 2^bits."""
+        return Shared(self.shape, None if self.share is None else self.share << np.uint64(bits))
+
+    def take(self, index: Index) -> Shared:
+        """Gather along the last axis by a public index."""
+        shape = (*self.shape[:-1], *index.shape)
+        return Shared(shape, None if self.share is None else self.share[..., index])
+
+    def _combine(self, other: Shared, operation: Callable[[Words, Words], Words]) -> Shared:
+        if self.shape != other.shape:
+            raise ValueError(f"shapes differ: {self.shape} and {other.shape}")
+        if self.share is None or other.share is None:
+            return Shared(self.shape, None)
+        return Shared(self.shape, operation(self.share, other.share))
+
+
+@dataclass(slots=True, repr=False)
+class MaskPart:
+    """One summand of a mask: `sign` * `mask`, with `mask` a share at a party and the value itself at the dealer.
+
+    `sign` is +1 or -1 per entry, public, and unknown to the dealer: it stems from an opened bit. An unsigned part
+    (`signed` False) has sign +1 everywhere.
+    """
+
+    mask: Words
+    signed: bool = False
+    sign: Words | None = None
+
+    def take(self, index: Index) -> MaskPart:
+        return MaskPart(
+            self.mask[..., index], self.signed, None if self.sign is None else self.sign[..., index]
+        )
+
+
+class Masked(Secret):
+    """A masked value: x = delta - sum of its mask parts.
+
+    `opened` is False for a value the dealer itself chose (delta is zero by definition; the mask is minus the value).
+    `symmetric` says that the last two logical axes are a symmetric matrix.
+    """
+
+    __slots__ = ("delta", "opened", "parts", "shape", "symmetric")
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        delta: Words | None,
+        parts: tuple[MaskPart, ...],
+        *,
+        opened: bool = True,
+        symmetric: bool = False,
+    ) -> None:
+        self.shape = shape
+        self.delta = delta
+        self.parts = parts
+        self.opened = opened
+        self.symmetric = symmetric
+
+    def take(self, index: Index) -> Masked:
+        """Gather along the last axis by a public index."""
+        delta = None if self.delta is None else self.delta[..., index]
+        shape = (*self.shape[:-1], *index.shape)
+        return Masked(shape, delta, tuple(part.take(index) for part in self.parts), opened=self.opened)

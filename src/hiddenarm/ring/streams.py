@@ -1,0 +1,111 @@
+"""Keyed randomness that is addressed, not drawn: (key, step) -> words, each address handed out once.
+
+A key belongs to one epoch, one role and one program (`derive`), so an address is (epoch, role, program, step).
+Step t of a stream with W words a step is the AES-256-CTR key stream from counter block t * ceil(W / 2) on. Whoever holds the key
+finds the same words at the same address; whoever does not sees uniform words. A stream remembers which of its steps
+it has handed out and refuses to hand one out again, because a mask used for two values reveals their difference.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from hiddenarm.errors import AddressError
+from hiddenarm.ring.words import Words
+
+KEY_BYTES = 32
+_WORDS_PER_BLOCK = 2
+_BLOCK_BYTES = 16
+
+
+def fresh_key() -> bytes:
+    """A new secret key. All secret randomness of the package starts here."""
+    return os.urandom(KEY_BYTES)
+
+
+def derive(key: bytes, *labels: str | int) -> bytes:
+    """An independent key for a purpose: HKDF-SHA256 with the labels as unambiguous context."""
+    info = b"hiddenarm" + b"".join(_framed(str(label)) for label in labels)
+    return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(key)
+
+
+def _framed(label: str) -> bytes:
+    encoded = label.encode()
+    return len(encoded).to_bytes(4, "big") + encoded
+
+
+class SpentSteps:
+    """Which steps have been used: all below `floor`, and those above it that came out of order.
+
+    With `in_order`, spending a step gives up all unused steps before it, and the memory is one number.
+    """
+
+    def __init__(self, *, in_order: bool) -> None:
+        self._in_order = in_order
+        self._floor = 0
+        self._above: set[int] = set()
+
+    def __contains__(self, step: int) -> bool:
+        return step < self._floor or step in self._above
+
+    def spend(self, first: int, count: int = 1) -> None:
+        """Mark steps as used; raise `AddressError` and mark none if any of them was."""
+        steps = range(first, first + count)
+        for step in (first,) if self._in_order else steps:
+            if step in self:
+                raise AddressError(
+                    f"randomness of step {step} was handed out before; an address is used once, ever"
+                )
+        if self._in_order:
+            self._floor = first + count
+            return
+        self._above.update(steps)
+        while self._floor in self._above:
+            self._above.remove(self._floor)
+            self._floor += 1
+
+
+class Stream:
+    """Uniform words by step, from one key. `ahead` steps are expanded at a time.
+
+    Steps are asked for in increasing order, gaps allowed, unless `in_order` is off.
+    """
+
+    def __init__(self, key: bytes, words_per_step: int, *, ahead: int = 1, in_order: bool = True) -> None:
+        self._cipher = algorithms.AES(key)
+        self._words = words_per_step
+        self._blocks = -(-words_per_step // _WORDS_PER_BLOCK)
+        self._ahead = ahead
+        self._spent = SpentSteps(in_order=in_order)
+        self._cached_first = 0
+        self._cached = np.empty((0, words_per_step), np.uint64)
+
+    def __repr__(self) -> str:
+        return f"Stream({self._words} words a step, key hidden)"
+
+    def step(self, step: int) -> Words:
+        """The words of one step; a second request raises."""
+        self._spent.spend(step)
+        row = step - self._cached_first
+        if not 0 <= row < len(self._cached):
+            self._cached_first, self._cached = step, self._expand(step, self._ahead)
+            row = 0
+        words: Words = self._cached[row]
+        return words
+
+    def steps(self, first: int, count: int) -> Words:
+        """The words of many steps at once, as rows; a second request for any of them raises."""
+        self._spent.spend(first, count)
+        return self._expand(first, count)
+
+    def _expand(self, first: int, count: int) -> Words:
+        counter = (first * self._blocks).to_bytes(_BLOCK_BYTES, "big")
+        encryptor = Cipher(self._cipher, modes.CTR(counter)).encryptor()
+        stream = encryptor.update(bytes(count * self._blocks * _BLOCK_BYTES))
+        rows = np.frombuffer(stream, "<u8").reshape(count, self._blocks * _WORDS_PER_BLOCK)
+        return rows[:, : self._words]

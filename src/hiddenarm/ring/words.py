@@ -1,0 +1,35 @@
+"""Words of the ring Z_2^64 and fixed-point numbers in them.
+
+A real number x with `bits` fractional bits is the word round(x 2^bits) mod 2^64; negative numbers are the upper half.
+Addition, subtraction and multiplication of `numpy.uint64` wrap around, which is the ring's arithmetic.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Words: TypeAlias = NDArray[np.uint64]
+Floats: TypeAlias = NDArray[np.float64]
+
+WORD_BITS = 64
+
+
+def encode(values: ArrayLike, bits: int) -> Words:
+    """Round real numbers to fixed point. The caller has checked that they are finite and fit."""
+    scaled = np.rint(np.asarray(values, dtype=np.float64) * 2.0**bits)
+    return scaled.astype(np.int64).view(np.uint64)
+
+
+def decode(words: Words, bits: int) -> Floats:
+    """Read fixed-point words as signed real numbers."""
+    return np.asarray(words).view(np.int64) / 2.0**bits
+
+
+def low_bits(words: Words, count: int) -> Words:
+    """The words modulo 2^count."""
+    if count >= WORD_BITS:
+        return words
+    return words & np.uint64((1 << count) - 1)
