@@ -27,9 +27,7 @@ def decision_number(identifier: str, epoch: str) -> int:
     """The number in an id of this epoch."""
     match = re.fullmatch(r"([0-9a-f]{12})-([0-9]{6,18})", identifier) if isinstance(identifier, str) else None
     if match is None:
-        raise DecisionIdError(
-            "not a decision id: expected the `id` of a decision, such as 3f9c02d17ab4-000017"
-        )
+        raise DecisionIdError("not a decision id: expected the `id` of a decision, such as 3f9c02d17ab4-000017")
     if match[1] != epoch:
         raise DecisionIdError(f"decision {identifier} belongs to epoch {match[1]}, this is epoch {epoch}")
     return int(match[2])

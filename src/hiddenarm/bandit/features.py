@@ -20,9 +20,7 @@ def clipped_features(values: ArrayLike, federation: Federation, party: int) -> F
     features = _as_floats(values, party)
     expected = federation.features[party]
     if features.ndim == 0 or features.shape[-1] != expected:
-        raise FeatureError(
-            f"party {party} declared {expected} features but gave an array of shape {features.shape}"
-        )
+        raise FeatureError(f"party {party} declared {expected} features but gave an array of shape {features.shape}")
     if not np.isfinite(features).all():
         position = int(np.flatnonzero(~np.isfinite(features).reshape(-1, expected).all(axis=0))[0])
         raise FeatureError(f"feature {position} of party {party} is not a finite number")

@@ -45,9 +45,7 @@ class LocalFederation:
     def decide(self, contexts: Sequence[ArrayLike]) -> Decision:
         """Choose an arm for a context of which each party holds its own features."""
         if len(contexts) != self.federation.parties:
-            raise FeatureError(
-                f"{self.federation.parties} parties but features of {len(contexts)} were given"
-            )
+            raise FeatureError(f"{self.federation.parties} parties but features of {len(contexts)} were given")
         step, arms = self._lockstep.decide([_one_replicate(values, p) for p, values in enumerate(contexts)])
         return Decision(decision_id(self._epoch, step), int(arms[0]))
 
@@ -67,7 +65,5 @@ def _one_replicate(values: ArrayLike, party: int) -> ArrayLike:
     except (TypeError, ValueError):
         raise FeatureError(f"the features of party {party} are not numbers") from None
     if features.ndim != 1:
-        raise FeatureError(
-            f"the features of party {party} must be a list of numbers, got shape {features.shape}"
-        )
+        raise FeatureError(f"the features of party {party} must be a list of numbers, got shape {features.shape}")
     return features[None]

@@ -70,8 +70,7 @@ class Lockstep:
         texts = program_texts(federation, self._thresholds)
         self.layouts = {name: trace(text, federation.parties, replicates) for name, text in texts.items()}
         self._dealers = {
-            name: ProgramDealer(name, texts[name], layout, seeds, replicates)
-            for name, layout in self.layouts.items()
+            name: ProgramDealer(name, texts[name], layout, seeds, replicates) for name, layout in self.layouts.items()
         }
         self._materials = {
             name: [
@@ -85,9 +84,7 @@ class Lockstep:
         decide_layout = self.layouts[DECIDE]
         self._replicates = replicates
         self._actor = program_stream(seeds.actor(), DECIDE, decide_layout.actor_words, ahead=deal_ahead)
-        self._rewarder = program_stream(
-            seeds.rewarder(), DECIDE, decide_layout.rewarder_words, in_order=False
-        )
+        self._rewarder = program_stream(seeds.rewarder(), DECIDE, decide_layout.rewarder_words, in_order=False)
 
     @property
     def pending(self) -> frozenset[int]:
@@ -126,9 +123,7 @@ class Lockstep:
                 decided.arm,
                 reward_share(masked, decided.reward_mask, run.adds_constants),
             )
-            for party, (own, decided) in enumerate(
-                zip(interaction.features, interaction.decided, strict=True)
-            )
+            for party, (own, decided) in enumerate(zip(interaction.features, interaction.decided, strict=True))
         ]
         self.models = self._run(LEARN, self.interactions_learned, programs)
         self.interactions_learned += 1

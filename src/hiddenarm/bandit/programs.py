@@ -77,9 +77,7 @@ def decide(
     scores = form(run, "ai,i->a", w, x)
 
     # Round 2: mask as many bits of the scores as are compared.  Shuffle; scores become keys, distinct by their tags.
-    (scores,) = yield (
-        mask_dropping(run, scores, 2 * federation.fraction_bits - federation.key_fraction_bits),
-    )
+    (scores,) = yield (mask_dropping(run, scores, 2 * federation.fraction_bits - federation.key_fraction_bits),)
     keys = (shuffle(run, permutation, scores) << federation.tag_bits) + tags
 
     # Rounds 3 to 5: compare all pairs of keys and open the order, which is uniform.
@@ -170,9 +168,7 @@ def reward_share(masked_reward: Words, reward_mask: Shared, adds_constants: bool
     return Shared((), share + masked_reward if adds_constants else share)
 
 
-def _shuffled_tags_and_exploration(
-    run: Run, federation: Federation, thresholds: Words, permutation: Masked
-) -> Words:
+def _shuffled_tags_and_exploration(run: Run, federation: Federation, thresholds: Words, permutation: Masked) -> Words:
     """The dealer's secret addition to the shuffled keys: distinct tags, and with probability epsilon a lift of one
     uniform arm above all others."""
     coins = Coins.from_words(run.coin_words((Coins.words(federation.arms),)), thresholds, federation.arms)
@@ -187,13 +183,9 @@ def _shuffled_tags_and_exploration(
 
 def _row(matrix: Shared, slot: Index) -> Shared:
     assert matrix.share is not None
-    return Shared(
-        matrix.shape[1:], np.take_along_axis(matrix.share, slot[..., None, None], axis=-2)[..., 0, :]
-    )
+    return Shared(matrix.shape[1:], np.take_along_axis(matrix.share, slot[..., None, None], axis=-2)[..., 0, :])
 
 
 @lru_cache
 def _reciprocals(federation: Federation) -> LineTable:
-    return reciprocal_table(
-        federation.reciprocal_bits, federation.largest_quadratic_form, federation.fraction_bits
-    )
+    return reciprocal_table(federation.reciprocal_bits, federation.largest_quadratic_form, federation.fraction_bits)

@@ -61,9 +61,5 @@ def _decode(opening: Opening, payload: bytes, sender: int) -> Words:
     batch = opening.outgoing.shape[: opening.outgoing.ndim - len(opening.shape)]
     shape = (*batch, *opening.sent_shape(sender))
     if opening.bits == 1:
-        return (
-            np.unpackbits(np.frombuffer(payload, np.uint8), count=prod(shape))
-            .reshape(shape)
-            .astype(np.uint64)
-        )
+        return np.unpackbits(np.frombuffer(payload, np.uint8), count=prod(shape)).reshape(shape).astype(np.uint64)
     return np.frombuffer(payload, _wire_type(opening.bits)).reshape(shape).astype(np.uint64)

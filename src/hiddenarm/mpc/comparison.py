@@ -59,9 +59,7 @@ def compare(run: Run, difference: Shared, bits: int) -> Opening:
     chunks = -(-(bits - 1) // CHUNK_BITS)
     random = low_bits(run.random(shape), bits)
     less = run.deal((*shape, chunks), lambda: _less_tables(_chunked(random, bits, chunks)), Sharing.XOR)
-    equal = run.deal(
-        (*shape, chunks - 1), lambda: _equal_tables(_chunked(random, bits, chunks)[..., 1:]), Sharing.XOR
-    )
+    equal = run.deal((*shape, chunks - 1), lambda: _equal_tables(_chunked(random, bits, chunks)[..., 1:]), Sharing.XOR)
 
     def finish(opened: Words | None) -> Borrow:
         if opened is None:

@@ -43,9 +43,7 @@ class DealerRun(Run):
     def random(self, shape: tuple[int, ...], sharing: Sharing = Sharing.ADD) -> Words:
         return self._shaped(_total([self._read(tape, shape) for tape in self._parties], sharing), shape)
 
-    def deal(
-        self, shape: tuple[int, ...], make: Callable[[], Words], sharing: Sharing = Sharing.ADD
-    ) -> Words:
+    def deal(self, shape: tuple[int, ...], make: Callable[[], Words], sharing: Sharing = Sharing.ADD) -> Words:
         others = _total([self._read(tape, shape) for tape in self._parties[:-1]], sharing)
         value = np.ascontiguousarray(make())
         flat = value.reshape(self.batch[0], self._size(shape))
@@ -55,8 +53,7 @@ class DealerRun(Run):
 
     def owned(self, sizes: tuple[int, ...]) -> Words:
         segments = [
-            self._shaped(self._read(tape, (size,)), (size,))
-            for tape, size in zip(self._parties, sizes, strict=True)
+            self._shaped(self._read(tape, (size,)), (size,)) for tape, size in zip(self._parties, sizes, strict=True)
         ]
         return np.concatenate(segments, axis=-1)
 
@@ -117,8 +114,7 @@ def trace(text: ProgramText, parties: int, replicates: int) -> Layout:
         rewarder_words=rewarder.position,
         coin_words=coins.position,
         round_bytes=tuple(
-            tuple(payload_bytes(openings, party, replicates) for party in range(parties))
-            for openings in rounds
+            tuple(payload_bytes(openings, party, replicates) for party in range(parties)) for openings in rounds
         ),
     )
 
@@ -131,8 +127,7 @@ class ProgramDealer:
         self._replicates = replicates
         self._layout = layout
         self._party_streams = [
-            program_stream(seeds.party(number), name, words)
-            for number, words in enumerate(layout.party_words)
+            program_stream(seeds.party(number), name, words) for number, words in enumerate(layout.party_words)
         ]
         self._actor = program_stream(seeds.actor(), name, layout.actor_words)
         self._rewarder = program_stream(seeds.rewarder(), name, layout.rewarder_words)

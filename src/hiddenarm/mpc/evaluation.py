@@ -31,9 +31,7 @@ class PartyRun(Run):
     def random(self, shape: tuple[int, ...], sharing: Sharing = Sharing.ADD) -> Words:
         return self._read(self._own, shape)
 
-    def deal(
-        self, shape: tuple[int, ...], make: Callable[[], Words], sharing: Sharing = Sharing.ADD
-    ) -> Words:
+    def deal(self, shape: tuple[int, ...], make: Callable[[], Words], sharing: Sharing = Sharing.ADD) -> Words:
         return self._read(self._own if self._corrections is None else self._corrections, shape)
 
     def owned(self, sizes: tuple[int, ...]) -> Words:
@@ -81,9 +79,7 @@ class Evaluation:
         """Finish the current round with the opened words and compute up to the next."""
         assert self.openings is not None
         self.round += 1
-        self._resume(
-            tuple(opening.finish(words) for opening, words in zip(self.openings, opened, strict=True))
-        )
+        self._resume(tuple(opening.finish(words) for opening, words in zip(self.openings, opened, strict=True)))
 
     def _resume(self, results: tuple[Any, ...] | None) -> None:
         try:

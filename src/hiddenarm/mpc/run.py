@@ -72,9 +72,7 @@ class Run(ABC):
         """A uniform secret. Party: its share. Dealer: the value."""
 
     @abstractmethod
-    def deal(
-        self, shape: tuple[int, ...], make: Callable[[], Words], sharing: Sharing = Sharing.ADD
-    ) -> Words:
+    def deal(self, shape: tuple[int, ...], make: Callable[[], Words], sharing: Sharing = Sharing.ADD) -> Words:
         """A secret of the dealer's making. Party: its share. Dealer: the value, from `make`."""
 
     @abstractmethod

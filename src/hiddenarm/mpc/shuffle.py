@@ -62,8 +62,8 @@ def winner(less: Words, size: int) -> Index:
             "the opened comparisons are no order: a score left the range the comparison was dealt for; "
             "raise score_bound or lower the norm bounds"
         )
-    slot: Index = np.argmax(wins, axis=-1)
-    return slot
+    winning: Index = np.argmax(wins, axis=-1)
+    return winning
 
 
 @lru_cache

@@ -79,9 +79,7 @@ class MaskPart:
     sign: Words | None = None
 
     def take(self, index: Index) -> MaskPart:
-        return MaskPart(
-            self.mask[..., index], self.signed, None if self.sign is None else self.sign[..., index]
-        )
+        return MaskPart(self.mask[..., index], self.signed, None if self.sign is None else self.sign[..., index])
 
 
 class Masked(Secret):

@@ -58,9 +58,7 @@ class SpentSteps:
         steps = range(first, first + count)
         for step in (first,) if self._in_order else steps:
             if step in self:
-                raise AddressError(
-                    f"randomness of step {step} was handed out before; an address is used once, ever"
-                )
+                raise AddressError(f"randomness of step {step} was handed out before; an address is used once, ever")
         if self._in_order:
             self._floor = first + count
             return

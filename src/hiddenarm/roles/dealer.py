@@ -1,0 +1,73 @@
+"""The dealer, as a state machine without I/O: seeds to everybody, corrections to the last party on demand."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hiddenarm.bandit.coins import exploration_thresholds
+from hiddenarm.bandit.decisions import new_epoch
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.programs import program_texts
+from hiddenarm.errors import FrameError, PeerLost
+from hiddenarm.mpc.dealing import ProgramDealer, trace
+from hiddenarm.mpc.material import Seeds
+from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.identity import Identity, Role
+from hiddenarm.roles.messages import ACTOR, PROGRAM_NUMBERS, REWARDER, read_want, seed_frame
+from hiddenarm.roles.party import Send
+
+MAX_BATCH = 1024
+"""Most steps dealt at one request."""
+
+
+class Dealer:
+    """Deals one epoch. Every start is a new epoch: a dealer keeps nothing that could be dealt twice."""
+
+    def __init__(self, federation: Federation, epoch_key: bytes, send: Send) -> None:
+        self.finished = False
+        self._send = send
+        self._epoch = new_epoch()
+        self._seeds = Seeds(epoch_key)
+        self._seeded: set[Identity] = set()
+        self._parties = {Identity(Role.PARTY, number) for number in range(federation.parties)}
+        self._last = Identity(Role.PARTY, federation.parties - 1)
+        texts = program_texts(federation, exploration_thresholds(federation.epsilon))
+        self._dealers = {
+            name: ProgramDealer(name, text, trace(text, federation.parties, 1), self._seeds, 1)
+            for name, text in texts.items()
+        }
+
+    def expects(self, identity: Identity) -> bool:
+        return identity in self._parties or identity in (ACTOR, REWARDER)
+
+    def on_ready(self, identity: Identity) -> None:
+        """Every role gets its own seed, once an epoch."""
+        if identity in self._seeded:
+            raise PeerLost(f"{identity} came back and would need a second seed: start a new epoch")
+        self._seeded.add(identity)
+        self._send(identity, seed_frame(self._epoch, self._seed_of(identity)))
+
+    def on_lost(self, identity: Identity, reason: str, graceful: bool) -> None:
+        if not graceful:
+            raise PeerLost(f"{identity} is gone: {reason}")
+        if identity in self._parties:
+            self.finished = True
+
+    def on_frame(self, identity: Identity, frame: Frame) -> None:
+        if frame.kind is not Kind.WANT or identity != self._last:
+            raise FrameError(f"{identity} may not send {frame.kind.name}")
+        name, first, count = read_want(frame)
+        if not 1 <= count <= MAX_BATCH:
+            raise FrameError(f"{identity} asked for {count} steps at once; the limit is {MAX_BATCH}")
+        rows = self._dealers[name].deal(first, count)
+        payload = np.ascontiguousarray(rows, "<u8").tobytes()
+        self._send(identity, Frame(Kind.CORRECTIONS, PROGRAM_NUMBERS[name], 0, first, payload))
+
+    def _seed_of(self, identity: Identity) -> bytes:
+        match identity.role:
+            case Role.ACTOR:
+                return self._seeds.actor()
+            case Role.REWARDER:
+                return self._seeds.rewarder()
+            case _:
+                return self._seeds.party(identity.number)

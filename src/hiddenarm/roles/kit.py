@@ -1,0 +1,191 @@
+"""A kit: the folder from which one role runs. It holds the role's certificate and key and the public configuration.
+
+kit.json          who this is, the federation, where everybody listens, where the features lie
+ca.pem            the federation's authority
+certificate.pem   this role's certificate; its URI names role and number
+key.pem           its private key (0600)
+features.npz      a party's features by key (arrays `keys` and `values`)
+epoch.key         only with a dealer whose coins are to be audited on one's own machine (0600)
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.errors import ConfigError, FeatureError
+from hiddenarm.net.certificates import Authority, write_private
+from hiddenarm.net.identity import Identity, Role
+from hiddenarm.net.tls import TlsFiles
+from hiddenarm.ring.streams import KEY_BYTES
+from hiddenarm.ring.words import Floats
+
+PROTOCOL_VERSION = 1
+FEATURES_FILE = "features.npz"
+EPOCH_KEY_FILE = "epoch.key"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FederationFile(_Strict):
+    """The public numbers of a federation, as in `Federation`."""
+
+    arms: int
+    features: tuple[int, ...]
+    epsilon: float
+    ridge: float = 1.0
+    norms: tuple[float, ...] = ()
+    fraction_bits: int = 20
+    score_bound: float = 4.0
+    reciprocal_bits: int = 8
+
+    def federation(self) -> Federation:
+        return Federation(**self.model_dump())
+
+
+class Address(_Strict):
+    host: str
+    port: int
+
+
+class KitFile(_Strict):
+    """`kit.json`."""
+
+    name: str
+    role: Role
+    number: int = 0
+    federation: FederationFile
+    addresses: dict[str, Address]
+    """Where parties and dealer listen, by name: "party 0", ..., "dealer"."""
+    stock: int = 256
+    """Steps of dealt corrections that the last party keeps in stock."""
+
+
+class Kit:
+    """A kit that was read and checked."""
+
+    def __init__(self, folder: Path, file: KitFile) -> None:
+        self.folder = folder
+        self.file = file
+        self.identity = Identity(file.role, file.number)
+        self.federation = file.federation.federation()
+
+    @classmethod
+    def read(cls, folder: Path) -> Kit:
+        path = folder / "kit.json"
+        try:
+            content = json.loads(path.read_text(), parse_constant=_refuse_constant)
+            return cls(folder, KitFile.model_validate(content))
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+        except json.JSONDecodeError as error:
+            raise ConfigError(f"{path} is not JSON: {error}") from None
+        except ValidationError as error:
+            raise ConfigError(f"{path}: {_explained(error)}") from None
+
+    @property
+    def tls(self) -> TlsFiles:
+        return TlsFiles(self.folder / "ca.pem", self.folder / "certificate.pem", self.folder / "key.pem")
+
+    @property
+    def hello(self) -> dict[str, Any]:
+        """What every pair of roles must agree on before anything else is said."""
+        public = self.file.federation.federation()
+        return {
+            "protocol_version": PROTOCOL_VERSION,
+            "federation": self.file.name,
+            "arms": public.arms,
+            "features": list(public.features),
+            "epsilon": public.epsilon,
+            "ridge": public.ridge,
+            "norms": list(public.norms),
+            "fraction_bits": public.fraction_bits,
+            "score_bound": public.score_bound,
+            "reciprocal_bits": public.reciprocal_bits,
+        }
+
+    def address(self, identity: Identity) -> Address:
+        try:
+            return self.file.addresses[str(identity)]
+        except KeyError:
+            raise ConfigError(f"{self.folder / 'kit.json'} has no address for {identity}") from None
+
+    def features(self) -> StoredFeatures:
+        return StoredFeatures.read(self.folder / FEATURES_FILE, self.federation.features[self.identity.number])
+
+    def epoch_key(self) -> bytes | None:
+        """The dealer's key, if the kit fixes one for an audit."""
+        path = self.folder / EPOCH_KEY_FILE
+        if not path.exists():
+            return None
+        key = path.read_bytes()
+        if len(key) != KEY_BYTES:
+            raise ConfigError(f"{path} must hold {KEY_BYTES} bytes")
+        return key
+
+
+class StoredFeatures:
+    """One party's features by key, from an .npz file with arrays `keys` [n] (text) and `values` [n, features]."""
+
+    def __init__(self, rows: dict[str, int], values: Floats) -> None:
+        self._rows = rows
+        self._values = values
+
+    @classmethod
+    def read(cls, path: Path, count: int) -> StoredFeatures:
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                keys, values = arrays["keys"], np.asarray(arrays["values"], np.float64)
+        except (OSError, KeyError, ValueError):
+            raise ConfigError(f"{path} is not an .npz file with arrays `keys` and `values`") from None
+        if keys.ndim != 1 or values.shape != (len(keys), count):
+            raise ConfigError(f"{path}: {len(keys)} keys and {count} declared features, but values of {values.shape}")
+        return cls({str(key): row for row, key in enumerate(keys)}, values)
+
+    def lookup(self, key: str) -> Floats:
+        row = self._rows.get(key)
+        if row is None:
+            raise FeatureError("no features are stored under this key")
+        features: Floats = self._values[row]
+        return features
+
+
+def write_kit(folder: Path, file: KitFile, authority: Authority) -> None:
+    """Make a role's folder: configuration, certificate and key."""
+    identity = Identity(file.role, file.number)
+    certificate, key = authority.issue(identity)
+    folder.mkdir(mode=0o700, parents=True)
+    (folder / "kit.json").write_text(file.model_dump_json(indent=2) + "\n")
+    (folder / "ca.pem").write_bytes(authority.certificate_pem)
+    (folder / "certificate.pem").write_bytes(certificate)
+    write_private(folder / "key.pem", key)
+
+
+def write_features(folder: Path, keys: list[str], values: Floats) -> None:
+    """Store a party's features in its kit."""
+    path = folder / FEATURES_FILE
+    path.touch(mode=0o600)
+    np.savez(path, keys=np.array(keys), values=values)
+
+
+def _refuse_constant(name: str) -> float:
+    raise ConfigError(f"{name} is not a number that a configuration may hold")
+
+
+def _explained(error: ValidationError) -> str:
+    """The first problem, with the nearest known name where a key is unknown."""
+    problem = error.errors()[0]
+    where = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] != "extra_forbidden":
+        return f"{where}: {problem['msg']}"
+    known = [*KitFile.model_fields, *FederationFile.model_fields, *Address.model_fields]
+    near = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1)
+    return f"{where} is not a known key" + (f"; did you mean {near[0]}?" if near else "")

@@ -1,0 +1,177 @@
+"""Roles at work: a kit, a state machine and a switchboard put together.
+
+`serve` runs a party or a dealer until the federation ends. `ActorClient` and `RewarderClient` live inside an
+application, which calls them like functions.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from hiddenarm.bandit.coins import exploration_thresholds
+from hiddenarm.bandit.local import Decision
+from hiddenarm.bandit.programs import program_texts
+from hiddenarm.errors import HiddenArmError, PeerLost
+from hiddenarm.mpc.dealing import trace
+from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.identity import Identity, Role
+from hiddenarm.net.meter import Meter
+from hiddenarm.net.switchboard import Switchboard
+from hiddenarm.ring.streams import fresh_key
+from hiddenarm.roles.actor import Actor
+from hiddenarm.roles.dealer import MAX_BATCH, Dealer
+from hiddenarm.roles.kit import Kit
+from hiddenarm.roles.messages import DEALER, MAX_KEY_BYTES, MAX_REASON_BYTES
+from hiddenarm.roles.party import Party, Send
+from hiddenarm.roles.rewarder import Rewarder
+
+CONNECT_SECONDS = 30.0
+ANSWER_SECONDS = 60.0
+_WORD_BYTES = 8
+
+Machine = Party | Dealer | Actor | Rewarder
+
+
+class Endpoint:
+    """A role's machine at its switchboard. The machine sends through the endpoint, which exists first."""
+
+    def __init__(self, kit: Kit) -> None:
+        self.kit = kit
+        self.machine: Machine = _machine(kit, self.send)
+        self.switchboard = Switchboard(kit.identity, kit.tls, kit.hello, frame_caps(kit), self.machine)
+
+    @property
+    def meter(self) -> Meter:
+        return self.switchboard.meter
+
+    def send(self, identity: Identity, frame: Frame) -> None:
+        self.switchboard.send(identity, frame)
+
+    def connect(self, listener: socket.socket | None = None) -> None:
+        """Listen where others dial us, on our address or on a socket handed in; dial those who listen before us."""
+        me = self.kit.identity
+        if listener is not None:
+            self.switchboard.listen_on(listener)
+        elif me.role in (Role.PARTY, Role.DEALER):
+            address = self.kit.address(me)
+            self.switchboard.listen(address.host, address.port)
+        for identity in self._dialled():
+            address = self.kit.address(identity)
+            self.switchboard.dial(identity, address.host, address.port)
+
+    def _dialled(self) -> list[Identity]:
+        """Everybody dials the dealer, clients dial all parties, a party dials those with smaller numbers."""
+        me = self.kit.identity
+        if me.role is Role.DEALER:
+            return []
+        parties = me.number if me.role is Role.PARTY else self.kit.federation.parties
+        return [DEALER, *(Identity(Role.PARTY, number) for number in range(parties))]
+
+
+def serve(endpoint: Endpoint, listener: socket.socket | None = None) -> None:
+    """Run a party or the dealer until the federation ends. An error tells all peers before it is raised."""
+    machine, switchboard = endpoint.machine, endpoint.switchboard
+    assert isinstance(machine, Party | Dealer)
+    try:
+        endpoint.connect(listener)
+        switchboard.run_until(lambda: machine.finished)
+    except HiddenArmError as error:
+        switchboard.abort(str(error))
+        raise
+    switchboard.close("the federation has ended")
+
+
+class _Client:
+    """A role inside an application: connect on entry, say goodbye on exit."""
+
+    def __init__(self, kit: Kit) -> None:
+        self._endpoint = Endpoint(kit)
+
+    def __enter__(self) -> Self:
+        machine = self._endpoint.machine
+        assert isinstance(machine, Actor | Rewarder)
+        self._endpoint.connect()
+        self._wait(lambda: machine.ready, CONNECT_SECONDS, "not all parties and the dealer could be reached")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._endpoint.switchboard.close("done")
+        else:
+            self._endpoint.switchboard.abort(f"{self._endpoint.kit.identity} failed")
+
+    def _wait(self, until: Callable[[], bool], seconds: float, complaint: str) -> None:
+        if not self._endpoint.switchboard.run_until(until, seconds):
+            raise PeerLost(complaint)
+
+
+class ActorClient(_Client):
+    """The actor inside an application.
+
+    with ActorClient(Kit.read(folder)) as actor:
+        decision = actor.decide("user 17")
+    """
+
+    def decide(self, key: str, after: int = 0) -> Decision:
+        """A decision for a key, by a model that holds at least the lessons before number `after`."""
+        machine = self._endpoint.machine
+        assert isinstance(machine, Actor)
+        number = machine.ask(key, after)
+        self._wait(lambda: number in machine.outcomes, ANSWER_SECONDS, f"no answer to decision {number}")
+        outcome = machine.outcomes.pop(number)
+        if isinstance(outcome, HiddenArmError):
+            raise outcome
+        return outcome
+
+
+class RewarderClient(_Client):
+    """The rewarder inside an application.
+
+    with RewarderClient(Kit.read(folder)) as rewarder:
+        version = rewarder.reward(decision_id, 1.0)
+    """
+
+    def reward(self, decision: str, reward: float) -> int:
+        """Have the reward of a decision learned; return the model's version that holds it."""
+        machine = self._endpoint.machine
+        assert isinstance(machine, Rewarder)
+        lesson = machine.teach(decision, reward)
+        self._wait(lambda: lesson in machine.outcomes, ANSWER_SECONDS, f"no answer to lesson {lesson}")
+        if (error := machine.outcomes.pop(lesson)) is not None:
+            raise error
+        return lesson + 1
+
+
+def frame_caps(kit: Kit) -> dict[Kind, int]:
+    """The largest payload of each kind of frame, from the public configuration."""
+    federation = kit.federation
+    texts = program_texts(federation, exploration_thresholds(federation.epsilon))
+    layouts = [trace(text, federation.parties, 1) for text in texts.values()]
+    return {
+        Kind.SEED: 64,
+        Kind.WANT: 16,
+        Kind.CORRECTIONS: MAX_BATCH * max(layout.correction_words for layout in layouts) * _WORD_BYTES,
+        Kind.DECIDE: 16 + MAX_KEY_BYTES,
+        Kind.SLOT: 16,
+        Kind.REWARD: 16,
+        Kind.LEARNED: 0,
+        Kind.REFUSED: MAX_REASON_BYTES,
+        Kind.ROUND: max(size for layout in layouts for sizes in layout.round_bytes for size in sizes),
+    }
+
+
+def _machine(kit: Kit, send: Send) -> Machine:
+    match kit.identity.role:
+        case Role.PARTY:
+            return Party(kit.federation, kit.identity.number, kit.features(), send, stock=kit.file.stock)
+        case Role.DEALER:
+            return Dealer(kit.federation, kit.epoch_key() or fresh_key(), send)
+        case Role.ACTOR:
+            return Actor(kit.federation, send)
+        case Role.REWARDER:
+            return Rewarder(kit.federation, send)

@@ -1,0 +1,84 @@
+"""The rewarder, as a state machine without I/O: it masks each reward with a word only it and the dealer know."""
+
+from __future__ import annotations
+
+from hiddenarm.bandit.decisions import decision_number
+from hiddenarm.bandit.features import checked_reward
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.programs import DECIDE
+from hiddenarm.errors import AddressError, DecisionIdError, FrameError, PeerLost
+from hiddenarm.mpc.material import program_stream
+from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.identity import Identity, Role
+from hiddenarm.ring.streams import Stream
+from hiddenarm.ring.words import encode
+from hiddenarm.roles.messages import DEALER, read_refused, read_seed, reward_frame
+from hiddenarm.roles.party import Send
+
+
+class Rewarder:
+    """Sends rewards as numbered lessons; `outcomes` holds, by lesson, None for learned or the error to raise."""
+
+    def __init__(self, federation: Federation, send: Send) -> None:
+        self.outcomes: dict[int, DecisionIdError | None] = {}
+        self._federation = federation
+        self._send = send
+        self._parties = [Identity(Role.PARTY, number) for number in range(federation.parties)]
+        self._present: set[Identity] = set()
+        self._epoch = ""
+        self._masks: Stream | None = None
+        self._next_lesson = 0
+        self._waiting: dict[int, set[Identity]] = {}
+
+    @property
+    def ready(self) -> bool:
+        """Whether all parties are there and the seed has come."""
+        return self._masks is not None and all(party in self._present for party in self._parties)
+
+    def teach(self, decision: str, reward: float) -> int:
+        """Send the reward of a decision to all parties, masked; return the number of the lesson."""
+        value = checked_reward(reward)
+        number = decision_number(decision, self._epoch)
+        masked = int(encode([value], self._federation.fraction_bits)[0]) + self._mask(decision, number)
+        lesson, self._next_lesson = self._next_lesson, self._next_lesson + 1
+        self._waiting[lesson] = set(self._parties)
+        for party in self._parties:
+            self._send(party, reward_frame(lesson, number, masked % 2**64))
+        return lesson
+
+    def _mask(self, decision: str, number: int) -> int:
+        assert self._masks is not None
+        try:
+            return int(self._masks.step(number)[0])
+        except AddressError:
+            raise DecisionIdError(f"decision {decision} was rewarded before") from None
+
+    def expects(self, identity: Identity) -> bool:
+        return identity == DEALER or identity in self._parties
+
+    def on_ready(self, identity: Identity) -> None:
+        self._present.add(identity)
+
+    def on_lost(self, identity: Identity, reason: str, graceful: bool) -> None:
+        raise PeerLost(f"{identity} {'has left' if graceful else 'is gone'}: {reason}")
+
+    def on_frame(self, identity: Identity, frame: Frame) -> None:
+        match identity.role, frame.kind:
+            case Role.DEALER, Kind.SEED:
+                self._epoch, seed = read_seed(frame)
+                self._masks = program_stream(seed, DECIDE, 1, in_order=False)
+            case Role.PARTY, Kind.LEARNED:
+                self._settle(identity, frame, None)
+            case Role.PARTY, Kind.REFUSED:
+                self._settle(identity, frame, DecisionIdError(f"refused by {identity}: {read_refused(frame)}"))
+            case _:
+                raise FrameError(f"{identity} may not send {frame.kind.name}")
+
+    def _settle(self, identity: Identity, frame: Frame, outcome: DecisionIdError | None) -> None:
+        waiting = self._waiting.get(frame.step, set())
+        if identity not in waiting:
+            raise FrameError(f"{identity} reported lesson {frame.step}, which does not wait for it")
+        waiting.remove(identity)
+        if not waiting:
+            del self._waiting[frame.step]
+            self.outcomes[frame.step] = outcome
