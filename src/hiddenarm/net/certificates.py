@@ -1,0 +1,130 @@
+"""The federation's certificate authority: a key that signs one certificate per role, on the curve P-256.
+
+1. authority = Authority.create(name)            a self-signed root, for this federation only
+2. certificate, key = authority.issue(identity)  the name of the role is the URI subjectAltName
+3. write_private(path, key)                      0600 in a folder that is 0700
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from hiddenarm.errors import IdentityError
+from hiddenarm.net.identity import Identity
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Authority:
+    """Signs the certificates of one federation."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    @classmethod
+    def create(cls, federation_name: str, valid_days: int = 3650) -> Authority:
+        """A new authority with a new key."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = _name(f"{federation_name} authority")
+        builder = _builder(name, name, key.public_key(), key.public_key(), valid_days)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        builder = builder.add_extension(_key_usage(authority=True), critical=True)
+        return cls(builder.sign(key, hashes.SHA256()), key)
+
+    @classmethod
+    def load(cls, certificate_pem: bytes, key_pem: bytes) -> Authority:
+        """The authority that was written down as these two files."""
+        key = load_pem_private_key(key_pem, password=None)
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise IdentityError("the authority's key is not on an elliptic curve")
+        return cls(x509.load_pem_x509_certificate(certificate_pem), key)
+
+    @property
+    def certificate_pem(self) -> bytes:
+        """What every role must hold to recognise the others."""
+        return self.certificate.public_bytes(Encoding.PEM)
+
+    @property
+    def key_pem(self) -> bytes:
+        """The secret of the federation: whoever holds it can be anyone."""
+        return _private_pem(self.key)
+
+    def issue(self, identity: Identity, valid_days: int = 365) -> tuple[bytes, bytes]:
+        """A certificate that names `identity`, and its new key, both as PEM."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        usages = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+        names = [x509.UniformResourceIdentifier(identity.uri)]
+        builder = _builder(
+            _name(str(identity)), self.certificate.subject, key.public_key(), self.key.public_key(), valid_days
+        )
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        builder = builder.add_extension(_key_usage(authority=False), critical=True)
+        builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        certificate = builder.sign(self.key, hashes.SHA256())
+        return certificate.public_bytes(Encoding.PEM), _private_pem(key)
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a new file that only its owner can read, in a folder that only its owner can enter.
+
+    An existing file is never overwritten: a key that is replaced by mistake cannot be had back.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    issuer_key: ec.EllipticCurvePublicKey,
+    valid_days: int,
+) -> x509.CertificateBuilder:
+    """What every certificate has. It is valid from an hour ago: clocks differ. Negative days make an expired one."""
+    now = datetime.now(UTC)
+    start = now - timedelta(hours=1) + min(timedelta(0), timedelta(days=valid_days))
+    builder = x509.CertificateBuilder(
+        issuer_name=issuer,
+        subject_name=subject,
+        public_key=key,
+        serial_number=x509.random_serial_number(),
+        not_valid_before=start,
+        not_valid_after=now + timedelta(days=valid_days),
+    )
+    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    return builder.add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key), critical=False)
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _key_usage(*, authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not authority,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

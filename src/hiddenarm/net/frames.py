@@ -1,0 +1,177 @@
+"""What travels between two roles: frames, and nothing else.
+
+A frame is a fixed header of 20 bytes, little endian, and a payload:
+
+    magic "HA" | version u8 | kind u8 | program u8 | round u8 | reserved u16 = 0 | step u64 | length u32
+
+The reader refuses a frame from its header alone, before a byte of its payload is kept: an unknown magic, version or
+kind, a reserved field in use, a kind that is not expected on this link, a length above the cap of its kind.
+Errors say what was wrong and never show payload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from enum import IntEnum
+from struct import Struct
+from typing import Final, NamedTuple
+
+from hiddenarm.errors import FrameError
+
+MAGIC: Final = b"HA"
+VERSION: Final = 1
+HEADER: Final = Struct("<2sBBBBHQI")
+NOTICE_CAP: Final = 1024
+NOTICE_CHARACTERS: Final = 400
+
+
+class Kind(IntEnum):
+    """What a frame is for."""
+
+    HELLO = 1
+    SEED = 2
+    WANT = 3
+    CORRECTIONS = 4
+    DECIDE = 5
+    SLOT = 6
+    REWARD = 7
+    LEARNED = 8
+    ROUND = 9
+    ABORT = 10
+    BYE = 11
+    REFUSED = 12
+
+
+DEFAULT_CAPS: Final[Mapping[Kind, int]] = {
+    Kind.HELLO: 64 * 1024,
+    Kind.ABORT: NOTICE_CAP,
+    Kind.BYE: NOTICE_CAP,
+}
+
+
+class Frame(NamedTuple):
+    """One message; a named tuple because nothing immutable is quicker to make."""
+
+    kind: Kind
+    program: int = 0
+    round: int = 0
+    step: int = 0
+    payload: bytes = b""
+
+    def __repr__(self) -> str:
+        size = len(self.payload)
+        return f"Frame({self.kind.name}, program={self.program}, round={self.round}, step={self.step}, {size} bytes)"
+
+    @property
+    def size(self) -> int:
+        """Bytes on the wire, header included."""
+        return HEADER.size + len(self.payload)
+
+
+def encode(frame: Frame) -> bytes:
+    """The bytes of a frame, header and payload in one piece: one frame, one write."""
+    kind, program, round_, step, payload = frame
+    header = HEADER.pack(MAGIC, VERSION, kind, program, round_, 0, step, len(payload))
+    return b"".join((header, payload))
+
+
+def notice(kind: Kind, text: str, *, retry: bool = False) -> Frame:
+    """An ABORT or a BYE with its reason; `retry` (round = 1) tells a dialler that it may try again."""
+    return Frame(kind, round=int(retry), payload=printable(text).encode("ascii"))
+
+
+def notice_text(frame: Frame) -> str:
+    """The reason inside an ABORT or a BYE, made safe to log."""
+    return printable(frame.payload.decode("ascii", errors="replace"))
+
+
+def printable(text: str) -> str:
+    """`text` with everything but printable ASCII replaced, cut to a line's length."""
+    return "".join(c if " " <= c <= "~" else "?" for c in text[:NOTICE_CHARACTERS])
+
+
+class FrameReader:
+    """Turns a stream of bytes, in pieces of any size, into frames.
+
+    The caps are those of HELLO, ABORT and BYE unless `caps` names others; a kind without a cap is refused. When `first`
+    is given, the first frame of the stream must be of one of these kinds. After an error the stream is
+    worthless and the reader must not be fed again.
+    """
+
+    def __init__(self, caps: Mapping[Kind, int], first: Collection[Kind] = ()) -> None:
+        self._kinds = {int(kind): (kind, cap) for kind, cap in {**DEFAULT_CAPS, **caps}.items()}
+        self._allowed = {int(kind): self._kinds[kind] for kind in first} if first else self._kinds
+        self._partial = bytearray()
+        self._frame_size = 0  # of the frame that begins in _partial; 0 until its header is complete
+
+    @property
+    def midway(self) -> bool:
+        """Whether a frame has begun and not ended: more bytes are on their way."""
+        return bool(self._partial)
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[Frame]:
+        """Take the next bytes of the stream; return the frames they complete, in order."""
+        view = memoryview(data)
+        frames: list[Frame] = []
+        at = self._continue_partial(view, frames) if self._partial else 0
+        end = len(view)
+        while end - at >= HEADER.size:
+            kind, program, round_, step, length = self._header(view, at)
+            stop = at + HEADER.size + length
+            if stop > end:
+                self._frame_size = HEADER.size + length
+                break
+            frames.append(Frame(kind, program, round_, step, bytes(view[at + HEADER.size : stop])))
+            self._allowed = self._kinds
+            at = stop
+        if at < end:
+            self._partial += view[at:]
+        return frames
+
+    def _continue_partial(self, view: memoryview, frames: list[Frame]) -> int:
+        """Add to the frame under way what belongs to it; return how much of `view` that was."""
+        at = 0
+        if not self._frame_size:
+            at = min(HEADER.size - len(self._partial), len(view))
+            self._partial += view[:at]
+            if len(self._partial) < HEADER.size:
+                return at
+            self._frame_size = HEADER.size + self._header(self._partial, 0)[4]
+        take = min(self._frame_size - len(self._partial), len(view) - at)
+        self._partial += view[at : at + take]
+        if len(self._partial) == self._frame_size:
+            frames.append(self._finish_partial())
+        return at + take
+
+    def _finish_partial(self) -> Frame:
+        with memoryview(self._partial) as whole:
+            kind, program, round_, step, _ = self._header(whole, 0)
+            frame = Frame(kind, program, round_, step, bytes(whole[HEADER.size :]))
+        self._partial = bytearray()
+        self._frame_size = 0
+        self._allowed = self._kinds
+        return frame
+
+    def _header(self, data: bytearray | memoryview, at: int) -> tuple[Kind, int, int, int, int]:
+        """Check the header at `at`; return kind, program, round, step and payload length."""
+        magic, version, code, program, round_, reserved, step, length = HEADER.unpack_from(data, at)
+        allowed = self._allowed.get(code)
+        if magic != MAGIC or version != VERSION or reserved or allowed is None or length > allowed[1]:
+            raise FrameError(self._complaint(magic, version, code, reserved, length))
+        return allowed[0], program, round_, step, length
+
+    def _complaint(self, magic: bytes, version: int, code: int, reserved: int, length: int) -> str:
+        if magic != MAGIC:
+            return "not a frame: unknown magic"
+        if version != VERSION:
+            return f"protocol version {version}, this is version {VERSION}"
+        if reserved:
+            return "reserved header field in use"
+        if code not in set(Kind):
+            return f"unknown frame kind {code}"
+        name = Kind(code).name
+        if code not in self._kinds:
+            return f"{name} frames are not expected on this link"
+        if code not in self._allowed:
+            return f"{name} frame before the hello"
+        return f"{name} frame of {length} bytes, at most {self._kinds[code][1]} are allowed"

@@ -1,0 +1,94 @@
+"""Counts what goes over the links, so that the declared rounds and bytes can be compared with the real ones.
+
+Bytes are those of frames, header included; what TLS and TCP add to them is not counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.identity import Identity
+
+Counts = dict[tuple[Kind, int], list[int]]  # (kind, program) -> [frames, bytes]
+
+
+@dataclass(slots=True)
+class LinkMeter:
+    """What was sent to and received from one peer."""
+
+    sent: Counts = field(default_factory=dict)
+    received: Counts = field(default_factory=dict)
+
+    def count_sent(self, frame: Frame) -> None:
+        """One more frame left."""
+        _count(self.sent, frame)
+
+    def count_received(self, frame: Frame) -> None:
+        """One more frame arrived whole."""
+        _count(self.received, frame)
+
+
+class Meter:
+    """The links of one role, one meter each. A peer that comes back goes on counting where it was."""
+
+    def __init__(self) -> None:
+        self._links: dict[Identity, LinkMeter] = {}
+
+    def link(self, peer: Identity) -> LinkMeter:
+        """The meter on the link to `peer`."""
+        return self._links.setdefault(peer, LinkMeter())
+
+    def rounds(self, program: int) -> int:
+        """Rounds of `program` so far: ROUND frames to the peer that was sent most of them."""
+        return max((self.frames_sent(peer, Kind.ROUND, program) for peer in self._links), default=0)
+
+    def frames_sent(self, peer: Identity | None = None, kind: Kind | None = None, program: int | None = None) -> int:
+        """Frames sent; None stands for all."""
+        return self._total("sent", 0, peer, kind, program)
+
+    def frames_received(
+        self, peer: Identity | None = None, kind: Kind | None = None, program: int | None = None
+    ) -> int:
+        """Frames received; None stands for all."""
+        return self._total("received", 0, peer, kind, program)
+
+    def bytes_sent(self, peer: Identity | None = None, kind: Kind | None = None, program: int | None = None) -> int:
+        """Bytes sent; None stands for all."""
+        return self._total("sent", 1, peer, kind, program)
+
+    def bytes_received(self, peer: Identity | None = None, kind: Kind | None = None, program: int | None = None) -> int:
+        """Bytes received; None stands for all."""
+        return self._total("received", 1, peer, kind, program)
+
+    def as_dict(self) -> dict[str, list[dict[str, str | int]]]:
+        """Everything counted, ready for JSON: per direction a list of rows."""
+        return {"sent": self._rows("sent"), "received": self._rows("received")}
+
+    def _total(self, direction: str, what: int, peer: Identity | None, kind: Kind | None, program: int | None) -> int:
+        return sum(
+            counts[what]
+            for link_peer, link in self._links.items()
+            if peer is None or link_peer == peer
+            for (row_kind, row_program), counts in _counts(link, direction).items()
+            if (kind is None or row_kind == kind) and (program is None or row_program == program)
+        )
+
+    def _rows(self, direction: str) -> list[dict[str, str | int]]:
+        return [
+            {"peer": str(peer), "kind": kind.name, "program": program, "frames": frames, "bytes": size}
+            for peer, link in sorted(self._links.items())
+            for (kind, program), (frames, size) in sorted(_counts(link, direction).items())
+        ]
+
+
+def _counts(link: LinkMeter, direction: str) -> Counts:
+    return link.sent if direction == "sent" else link.received
+
+
+def _count(counts: Counts, frame: Frame) -> None:
+    entry = counts.get((frame.kind, frame.program))
+    if entry is None:
+        entry = counts[frame.kind, frame.program] = [0, 0]
+    entry[0] += 1
+    entry[1] += frame.size

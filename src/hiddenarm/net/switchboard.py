@@ -1,0 +1,551 @@
+"""The event loop of a role: one thread, all its peers, mutual TLS, and a hello before anything else.
+
+How two roles meet:
+
+    1. one dials, the other accepts; TLS 1.3, each shows a certificate of the federation's authority
+    2. each reads the other's identity from the certificate: the dialler wants the one it dialled, the listener asks
+       its handler; an identity that is already connected is refused, so the older connection stays
+    3. each sends HELLO, its public configuration, and compares the other's with its own, field by field
+    4. both are ready; frames flow until BYE (a graceful end), ABORT (with a reason) or the end of the stream
+
+Who fails before step 4 is a stranger: it is refused with one warning in the log, and the loop goes on. When
+we dialled, a peer that is not there yet is tried again until the deadline, and one that refuses us or is someone
+else is raised out of the loop, since trying again would not help.
+"""
+
+from __future__ import annotations
+
+import errno
+import selectors
+import socket
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import structlog
+
+from hiddenarm.errors import FrameError, HelloError, IdentityError, PeerError, PeerLost
+from hiddenarm.net.connection import Connection, Phase, reason_of
+from hiddenarm.net.frames import Frame, Kind, notice, notice_text
+from hiddenarm.net.hello import Value, compare_hello, hello_payload, parse_hello
+from hiddenarm.net.identity import Identity, identity_of
+from hiddenarm.net.meter import Meter
+from hiddenarm.net.timers import Timers
+from hiddenarm.net.tls import TlsFiles, client_context, server_context
+
+READ: Final = selectors.EVENT_READ
+WRITE: Final = selectors.EVENT_WRITE
+BUFFER_BYTES: Final = 256 * 1024
+NO_GOODBYE: Final = "the connection ended without a goodbye"
+
+
+class Handler(Protocol):
+    """What a role does with its peers. An exception raised in here leaves the loop, which must then be closed."""
+
+    def expects(self, identity: Identity) -> bool:
+        """Whether this identity may connect to us at all."""
+
+    def on_ready(self, identity: Identity) -> None:
+        """The peer is who it says, has our configuration, and can be sent frames."""
+
+    def on_frame(self, identity: Identity, frame: Frame) -> None:
+        """A frame arrived."""
+
+    def on_lost(self, identity: Identity, reason: str, graceful: bool) -> None:
+        """A peer that was ready is gone; `graceful` when it said goodbye."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long and how much a switchboard puts up with."""
+
+    handshake_seconds: float = 10.0  # for TLS and the hello together
+    strangers: int = 64  # connections that are not ready; one more and the oldest has to go
+    backlog_bytes: int = 32 * 1024 * 1024  # unsent bytes for a peer that does not read
+    linger_seconds: float = 1.0  # for last words
+    silence_seconds: int = 15  # until a peer whose machine or cable is gone counts as lost
+
+
+@dataclass(slots=True)
+class _Dial:
+    """A peer we want to be connected to, and until when we try."""
+
+    identity: Identity
+    host: str
+    port: int
+    deadline: float
+    attempts: int = 0
+    last_failure: str = "no answer"
+
+
+class Switchboard:
+    """Connects one role with its peers; see the module's docstring. Not thread-safe, but for `stop`.
+
+    `spin_seconds` is how long to poll before sleeping: a wake-up costs more than a short wait. It only pays while
+    there is a processor core to spare; 0 turns it off.
+    """
+
+    def __init__(
+        self,
+        me: Identity,
+        tls: TlsFiles,
+        hello: Mapping[str, Value],
+        caps: Mapping[Kind, int],
+        handler: Handler,
+        clock: Callable[[], float] = time.monotonic,
+        spin_seconds: float = 30e-6,
+        limits: Limits | None = None,
+    ) -> None:
+        self.me = me
+        self.meter = Meter()
+        self._hello = dict(hello)
+        self._hello_frame = Frame(Kind.HELLO, payload=hello_payload(hello))
+        self._caps = dict(caps)
+        self._handler = handler
+        self._clock = clock
+        self._spin = spin_seconds
+        self._limits = limits or Limits()
+        self._server_context = server_context(tls)
+        self._client_context = client_context(tls)
+        self._log = structlog.get_logger("hiddenarm.net")
+        self._selector = selectors.DefaultSelector()
+        self._timers = Timers()
+        self._peers: dict[Identity, Connection] = {}  # in phase HELLO or READY
+        self._dials: dict[Identity, _Dial] = {}
+        self._connections: dict[Connection, None] = {}  # all that are open, oldest first
+        self._listeners: list[socket.socket] = []
+        self._buffer = memoryview(bytearray(BUFFER_BYTES))
+        self._stopping = False
+        self._closed = False
+        self._waker, self._wakes = socket.socketpair()
+        self._waker.setblocking(False)
+        self._wakes.setblocking(False)
+        self._selector.register(self._wakes, READ, self._drain_wakes)
+
+    # ---------------------------------------------------------------- what a role calls
+
+    @property
+    def ready(self) -> frozenset[Identity]:
+        """The peers that can be sent frames."""
+        return frozenset(peer for peer, link in self._peers.items() if link.phase is Phase.READY)
+
+    def listen(self, host: str, port: int) -> int:
+        """Accept peers at this address; return the port, which the system chooses when it is 0."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family, backlog=128)
+        listener.setblocking(False)
+        self._listeners.append(listener)
+        self._selector.register(listener, READ, lambda: self._accept(listener))
+        return int(listener.getsockname()[1])
+
+    def dial(self, identity: Identity, host: str, port: int, deadline_seconds: float = 30.0) -> None:
+        """Connect to `identity`; the loop raises PeerLost when that has not come about by the deadline."""
+        if identity in self._peers or identity in self._dials:
+            return
+        dial = _Dial(identity, host, port, self._clock() + deadline_seconds)
+        self._dials[identity] = dial
+        self._timers.at(dial.deadline, lambda: self._give_up(dial))
+        self._timers.at(self._clock(), lambda: self._attempt(dial))
+
+    def send(self, identity: Identity, frame: Frame) -> None:
+        """Send a frame to a peer that is ready."""
+        connection = self._peers.get(identity)
+        if connection is None or connection.phase is not Phase.READY:
+            raise PeerLost(f"{identity} is not connected")
+        connection.send(frame)
+        if connection.backlog:
+            self._watch_backlog(connection)
+
+    def drop(self, identity: Identity, reason: str) -> None:
+        """Break with a peer: ABORT with a reason, then close. `on_lost` is not called."""
+        connection = self._peers.get(identity)
+        if connection is not None:
+            self._part(connection, notice(Kind.ABORT, reason))
+
+    def run(self) -> None:
+        """Serve until `stop`."""
+        while not self._stopping and not self._closed:
+            self.run_once(None)
+        self._stopping = False
+
+    def run_until(self, predicate: Callable[[], bool], timeout: float) -> bool:
+        """Serve until `predicate` holds, `stop` or `timeout` seconds have passed; return whether it holds."""
+        deadline = self._clock() + timeout
+        while not predicate():
+            left = deadline - self._clock()
+            if left <= 0 or self._stopping or self._closed:
+                return predicate()
+            self.run_once(left)
+        return True
+
+    def run_once(self, timeout: float | None = 0.0) -> None:
+        """One turn of the loop: wait for something to happen, at most `timeout` seconds, and see to it."""
+        for key, events in self._poll(timeout):
+            if isinstance(key.data, Connection):
+                self._serve(key.data, events)
+            else:
+                key.data()
+        self._timers.run(self._clock())
+
+    def stop(self) -> None:
+        """Make `run` return. May be called from a handler, another thread or a signal handler."""
+        self._stopping = True
+        with suppress(OSError):
+            self._waker.send(b"\0")
+
+    def close(self, reason: str = "") -> None:
+        """Say BYE to every peer, wait at most a second for it to leave, close everything."""
+        self._end(Kind.BYE, reason)
+
+    def abort(self, reason: str) -> None:
+        """Say ABORT to every peer, wait at most a second for it to leave, close everything."""
+        self._end(Kind.ABORT, reason)
+
+    # ---------------------------------------------------------------- waiting
+
+    def _poll(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
+        select = self._selector.select
+        ready = select(0)
+        if ready or timeout == 0:
+            return ready
+        if self._spin:
+            end = time.monotonic() + self._spin
+            while time.monotonic() < end:
+                ready = select(0)
+                if ready:
+                    return ready
+        return select(self._timers.wait(self._clock(), timeout))
+
+    def _drain_wakes(self) -> None:
+        with suppress(OSError):
+            self._wakes.recv(1024)
+
+    def _watch(self, connection: Connection, events: int) -> None:
+        """Have the selector watch for `events`, if it does not yet."""
+        if connection.interest == events:
+            return
+        if connection.interest:
+            self._selector.modify(connection.descriptor, events, connection)
+        else:
+            self._selector.register(connection.descriptor, events, connection)
+        connection.interest = events
+
+    def _watch_backlog(self, connection: Connection) -> None:
+        """Learn when the kernel takes more, and break with a peer that lets too much pile up."""
+        if connection.backlog > self._limits.backlog_bytes and connection.phase is Phase.READY:
+            connection.break_off("the peer does not read what it is sent")
+            socket.socket.shutdown(connection.socket, socket.SHUT_RDWR)
+        self._watch(connection, READ | WRITE if connection.backlog else READ)
+
+    # ---------------------------------------------------------------- making connections
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            sock, address = listener.accept()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                self._rest(listener, reason_of(error))
+            return
+        connection = self._adopt(sock, f"{address[0]}:{address[1]}", None)
+        self._evict_strangers()
+        self._start_tls(connection, self._server_context)
+
+    def _rest(self, listener: socket.socket, reason: str) -> None:
+        """Out of descriptors: the queue of callers would wake us for nothing, so look away for a second."""
+        self._log.warning("not accepting", reason=reason)
+        key = self._selector.unregister(listener)
+        self._timers.at(self._clock() + 1.0, lambda: self._resume(listener, key.data))
+
+    def _resume(self, listener: socket.socket, accept: Callable[[], None]) -> None:
+        if listener in self._listeners:
+            self._selector.register(listener, READ, accept)
+
+    def _evict_strangers(self) -> None:
+        """Make room by dropping who has been a stranger longest: an honest peer is one for milliseconds only."""
+        strangers = [link for link in self._connections if link.target is None and link.phase is not Phase.READY]
+        for connection in strangers[: -self._limits.strangers]:
+            self._refuse(connection, PeerLost("too many connections that are not ready"))
+            self._forget(connection)
+
+    def _attempt(self, dial: _Dial) -> None:
+        """Begin one connection to the peer we want."""
+        if self._dials.get(dial.identity) is not dial:
+            return
+        try:
+            addresses = socket.getaddrinfo(dial.host, dial.port, type=socket.SOCK_STREAM)
+            family, kind, protocol, _, address = addresses[dial.attempts % len(addresses)]
+            dial.attempts += 1
+            sock = socket.socket(family, kind, protocol)
+        except OSError as error:
+            self._try_later(dial, reason_of(error))
+            return
+        connection = self._adopt(sock, f"{dial.host}:{dial.port}", dial.identity)
+        code = sock.connect_ex(address)
+        if code in (0, errno.EINPROGRESS):
+            self._watch(connection, WRITE)
+        else:
+            self._retry(connection, OSError(code, errno.errorcode.get(code, "connect failed")))
+
+    def _adopt(self, sock: socket.socket, address: str, target: Identity | None) -> Connection:
+        sock.setblocking(False)
+        _tune(sock, self._limits.silence_seconds)
+        connection = Connection(sock, address, self._caps, target)
+        self._connections[connection] = None
+        deadline = self._clock() + self._limits.handshake_seconds
+        self._timers.at(deadline, lambda: self._overdue(connection))
+        return connection
+
+    def _overdue(self, connection: Connection) -> None:
+        if connection.phase in (Phase.CONNECTING, Phase.HANDSHAKE, Phase.HELLO):
+            self._fail(connection, TimeoutError(errno.ETIMEDOUT, "handshake and hello took too long"))
+
+    def _start_tls(self, connection: Connection, context: ssl.SSLContext) -> None:
+        try:
+            connection.wrap(context)
+        except OSError as error:
+            self._fail(connection, error)
+            return
+        self._handshake(connection)
+
+    def _handshake(self, connection: Connection) -> None:
+        try:
+            connection.tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._watch(connection, READ)
+        except ssl.SSLWantWriteError:
+            self._watch(connection, WRITE)
+        except OSError as error:
+            self._fail(connection, error)
+        else:
+            self._watch(connection, READ)
+            self._identify(connection)
+
+    def _identify(self, connection: Connection) -> None:
+        """TLS stands: find out who this is, and send our hello to whom we want to know."""
+        try:
+            peer = connection.peer = identity_of(connection.tls)
+            if connection.target is not None and peer != connection.target:
+                raise IdentityError(f"{connection.address} is {peer}, not {connection.target}")
+            if connection.target is None and not self._handler.expects(peer):
+                raise IdentityError(f"{peer} may not connect to {self.me}")
+        except IdentityError as error:
+            self._fail(connection, error)
+            return
+        if peer in self._peers:
+            self._fail(connection, PeerLost(f"{peer} is already connected"))
+            return
+        self._peers[peer] = connection
+        connection.meter = self.meter.link(peer)
+        connection.phase = Phase.HELLO
+        connection.send(self._hello_frame)
+        self._watch_backlog(connection)
+
+    # ---------------------------------------------------------------- serving connections
+
+    def _serve(self, connection: Connection, events: int) -> None:
+        phase = connection.phase
+        if phase is Phase.READY or phase is Phase.HELLO:
+            if events & WRITE:
+                connection.flush()
+                self._watch_backlog(connection)
+            self._read(connection)
+        elif phase is Phase.HANDSHAKE:
+            self._handshake(connection)
+        elif phase is Phase.CONNECTING:
+            self._connected(connection)
+        elif phase is Phase.LINGERING:
+            self._linger(connection)
+
+    def _connected(self, connection: Connection) -> None:
+        code = connection.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            self._retry(connection, OSError(code, errno.errorcode.get(code, "connect failed")))
+        else:
+            self._unwatch(connection)
+            self._start_tls(connection, self._client_context)
+
+    def _read(self, connection: Connection) -> None:
+        try:
+            frames = connection.receive(self._buffer)
+        except (FrameError, OSError) as error:
+            self._fail(connection, error)
+            return
+        if frames is None:
+            self._fail(connection, PeerLost(connection.fault or NO_GOODBYE))
+            return
+        for frame in frames:
+            if connection.phase is Phase.READY:
+                self._take(connection, frame)
+            elif connection.phase is Phase.HELLO:
+                self._greet(connection, frame)
+
+    def _take(self, connection: Connection, frame: Frame) -> None:
+        """A frame of a peer that is ready."""
+        connection.meter.count_received(frame)
+        peer, kind = connection.peer, frame.kind
+        assert peer is not None
+        if kind is Kind.BYE or kind is Kind.ABORT:
+            self._part(connection, None)
+            self._handler.on_lost(peer, notice_text(frame), graceful=kind is Kind.BYE)
+        elif kind is Kind.HELLO:
+            self._fail(connection, FrameError("a second hello"))
+        else:
+            self._handler.on_frame(peer, frame)
+
+    def _greet(self, connection: Connection, frame: Frame) -> None:
+        """The first frame of a peer: its hello, or why it does not want us."""
+        connection.meter.count_received(frame)
+        if frame.kind is Kind.ABORT:
+            words = f"{connection} refused us: {notice_text(frame)}"
+            self._fail(connection, PeerLost(words) if frame.round else HelloError(words), silently=True)
+            return
+        try:
+            theirs = parse_hello(frame.payload)
+            compare_hello(self._hello, theirs, str(self.me), str(connection))
+        except HelloError as error:
+            self._fail(connection, error)
+            return
+        peer = connection.peer
+        assert peer is not None
+        connection.phase = Phase.READY
+        self._dials.pop(peer, None)
+        self._handler.on_ready(peer)
+
+    # ---------------------------------------------------------------- ending connections
+
+    def _fail(self, connection: Connection, error: PeerError | OSError, silently: bool = False) -> None:
+        """A connection cannot go on: tell the peer why if it can hear us, and whoever on our side must know.
+
+        A peer that was ready is lost to the handler. A caller is refused with a warning. When we dialled, what may pass
+        is tried again and what will not is raised.
+        """
+        last_words = None
+        if connection.phase in (Phase.HANDSHAKE, Phase.HELLO, Phase.READY) and isinstance(error, PeerError):
+            again = isinstance(error, PeerLost)
+            last_words = None if silently or connection.fault else notice(Kind.ABORT, str(error), retry=again)
+        if connection.phase is Phase.READY:
+            peer = connection.peer
+            assert peer is not None
+            self._part(connection, last_words)
+            self._handler.on_lost(peer, _reason(error), graceful=False)
+        elif connection.target is None:
+            self._refuse(connection, error, last_words)
+        elif _may_pass(error):
+            self._retry(connection, error)
+        else:
+            self._part(connection, last_words)
+            self._dials.pop(connection.target, None)
+            raise error if isinstance(error, PeerError) else IdentityError(f"{connection.target}: {_reason(error)}")
+
+    def _refuse(self, connection: Connection, error: PeerError | OSError, last_words: Frame | None = None) -> None:
+        """Turn a caller away, with the one line in the log that says why; lingering callers have had theirs."""
+        if connection.phase is not Phase.LINGERING:
+            claimed = str(connection.peer) if connection.peer else "unknown"
+            self._log.warning("refused", address=connection.address, peer=claimed, reason=_reason(error))
+        self._part(connection, last_words)
+
+    def _retry(self, connection: Connection, error: PeerError | OSError) -> None:
+        self._part(connection, None)
+        dial = self._dials.get(connection.target) if connection.target else None
+        if dial is not None:
+            self._try_later(dial, _reason(error))
+
+    def _try_later(self, dial: _Dial, failure: str) -> None:
+        dial.last_failure = failure
+        pause = min(0.02 * 1.5 ** min(dial.attempts, 8), 0.5)
+        self._timers.at(self._clock() + pause, lambda: self._attempt(dial))
+
+    def _give_up(self, dial: _Dial) -> None:
+        if self._dials.get(dial.identity) is dial:
+            del self._dials[dial.identity]
+            where = f"{dial.host}:{dial.port}"
+            raise PeerLost(f"{dial.identity} could not be reached at {where}: {dial.last_failure}")
+
+    def _part(self, connection: Connection, last_words: Frame | None) -> None:
+        """Stop listening to a connection; close it when our last words have left."""
+        if connection.phase is Phase.CLOSED:
+            return
+        if connection.peer is not None and self._peers.get(connection.peer) is connection:
+            del self._peers[connection.peer]
+        begun = connection.phase is not Phase.CONNECTING
+        connection.phase = Phase.LINGERING
+        if last_words is not None:
+            connection.send(last_words)
+        if not begun:
+            self._forget(connection)
+            return
+        self._timers.at(self._clock() + self._limits.linger_seconds, lambda: self._forget(connection))
+        self._linger(connection)
+
+    def _linger(self, connection: Connection) -> None:
+        """Send the rest, then wait for the peer to close: closing with unread data would cut off our last words."""
+        if connection.backlog:
+            connection.flush()
+        if not connection.backlog:
+            connection.half_close()
+        if connection.discard(self._buffer):
+            self._forget(connection)
+        else:
+            self._watch(connection, READ | WRITE if connection.backlog else READ)
+
+    def _unwatch(self, connection: Connection) -> None:
+        if connection.interest:
+            self._selector.unregister(connection.descriptor)
+            connection.interest = 0
+
+    def _forget(self, connection: Connection) -> None:
+        if connection.phase is not Phase.CLOSED:
+            self._unwatch(connection)
+            connection.close()
+            self._connections.pop(connection, None)
+
+    def _end(self, kind: Kind, reason: str) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._dials.clear()
+        for listener in self._listeners:
+            with suppress(KeyError):
+                self._selector.unregister(listener)
+            listener.close()
+        self._listeners.clear()
+        for connection in list(self._connections):
+            ready = connection.phase is Phase.READY
+            self._part(connection, notice(kind, reason) if ready else None)
+        deadline = self._clock() + self._limits.linger_seconds
+        while self._connections and self._clock() < deadline:
+            self.run_once(deadline - self._clock())
+        for connection in list(self._connections):
+            self._forget(connection)
+        self._selector.close()
+        self._waker.close()
+        self._wakes.close()
+
+
+def _tune(sock: socket.socket, silence_seconds: int) -> None:
+    """Small frames leave at once; a peer that vanished without a word is noticed by the kernel."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    options = {
+        "TCP_KEEPIDLE": max(1, silence_seconds // 3),
+        "TCP_KEEPINTVL": max(1, silence_seconds // 6),
+        "TCP_KEEPCNT": 3,
+        "TCP_USER_TIMEOUT": silence_seconds * 1000,
+    }
+    for name, value in options.items():
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _may_pass(error: PeerError | OSError) -> bool:
+    """Whether dialling again may help: not when TLS, the identity or the hello was refused."""
+    if isinstance(error, PeerError):
+        return isinstance(error, PeerLost)
+    return not isinstance(error, ssl.SSLError) or isinstance(error, ssl.SSLEOFError)
+
+
+def _reason(error: PeerError | OSError) -> str:
+    return str(error) if isinstance(error, PeerError) else reason_of(error)

@@ -1,0 +1,120 @@
+"""A small federation on loopback: certificates, a recording handler, and switchboards that run in threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from hiddenarm.net.certificates import Authority, write_private
+from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.identity import Identity, Role
+from hiddenarm.net.switchboard import Limits, Switchboard
+from hiddenarm.net.tls import TlsFiles
+
+CAPS = {Kind.ROUND: 8 * 1024 * 1024, Kind.DECIDE: 1024}
+PARTY0, PARTY1 = Identity(Role.PARTY, 0), Identity(Role.PARTY, 1)
+PATIENCE = 20.0
+QUICK = Limits(linger_seconds=0.05)
+
+
+class Recorder:
+    """A handler that writes down what happens; `answer` may be given to react to frames."""
+
+    def __init__(self, expected: frozenset[Identity] = frozenset({PARTY0, PARTY1})) -> None:
+        self.expected = expected
+        self.ready: list[Identity] = []
+        self.frames: list[Frame] = []
+        self.lost: list[tuple[Identity, str, bool]] = []
+        self.answer: Callable[[Identity, Frame], None] | None = None
+
+    def expects(self, identity: Identity) -> bool:
+        return identity in self.expected
+
+    def on_ready(self, identity: Identity) -> None:
+        self.ready.append(identity)
+
+    def on_frame(self, identity: Identity, frame: Frame) -> None:
+        self.frames.append(frame)
+        if self.answer:
+            self.answer(identity, frame)
+
+    def on_lost(self, identity: Identity, reason: str, graceful: bool) -> None:
+        self.lost.append((identity, reason, graceful))
+
+
+class Station:
+    """A switchboard and its recorder; `start` runs the loop in a thread."""
+
+    def __init__(self, switchboard: Switchboard, recorder: Recorder) -> None:
+        self.switchboard = switchboard
+        self.recorder = recorder
+        self.port = 0
+        self.thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self.port = self.switchboard.listen("127.0.0.1", 0)
+        self.thread = threading.Thread(target=self.switchboard.run, daemon=True)
+        self.thread.start()
+
+    def until(self, predicate: Callable[[], bool]) -> None:
+        """Run the loop, or wait for the thread that does, until `predicate` holds."""
+        deadline = time.monotonic() + PATIENCE
+        while not predicate():
+            assert time.monotonic() < deadline, "nothing happened"
+            if self.thread is None:
+                self.switchboard.run_until(predicate, 0.002)
+            else:
+                time.sleep(0.002)
+
+    def meet(self, other: Station, identity: Identity = PARTY0) -> None:
+        """Dial `other`, whose thread runs, and wait until both are ready."""
+        self.switchboard.dial(identity, "127.0.0.1", other.port)
+        self.until(lambda: identity in self.switchboard.ready)
+        other.until(lambda: bool(other.recorder.ready))
+
+    def end(self) -> None:
+        if self.thread is not None:
+            self.switchboard.stop()
+            self.thread.join(PATIENCE)
+            self.thread = None
+        self.switchboard.close()
+
+
+class Office:
+    """Issues certificates and builds stations with them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.authority = Authority.create("test federation")
+        self.stations: list[Station] = []
+        self._issued = 0
+
+    def files(self, identity: Identity, authority: Authority | None = None, valid_days: int = 1) -> TlsFiles:
+        """Files for `identity`, signed by `authority`; whoever holds them trusts the office's own authority."""
+        certificate, key = (authority or self.authority).issue(identity, valid_days)
+        return self.write(certificate, key)
+
+    def write(self, certificate: bytes, key: bytes) -> TlsFiles:
+        self._issued += 1
+        folder = self.folder / str(self._issued)
+        files = TlsFiles(folder / "ca.pem", folder / "certificate.pem", folder / "key.pem")
+        write_private(files.ca, self.authority.certificate_pem)
+        write_private(files.certificate, certificate)
+        write_private(files.key, key)
+        return files
+
+    def station(
+        self,
+        me: Identity,
+        hello: Mapping[str, int] | None = None,
+        files: TlsFiles | None = None,
+        limits: Limits | None = None,
+        recorder: Recorder | None = None,
+    ) -> Station:
+        recorder = recorder or Recorder()
+        files = files or self.files(me)
+        switchboard = Switchboard(me, files, hello or {"arms": 10}, CAPS, recorder, limits=limits or QUICK)
+        self.stations.append(Station(switchboard, recorder))
+        return self.stations[-1]
