@@ -82,7 +82,7 @@ class Lockstep:
             for name, layout in self.layouts.items()
         }
         decide_layout = self.layouts[DECIDE]
-        self._replicates = replicates
+        self.replicates = replicates
         self._actor = program_stream(seeds.actor(), DECIDE, decide_layout.actor_words, ahead=deal_ahead)
         self._rewarder = program_stream(seeds.rewarder(), DECIDE, decide_layout.rewarder_words, in_order=False)
 
@@ -105,13 +105,13 @@ class Lockstep:
         decided = self._run(DECIDE, step, programs)
         self._pending[step] = _Interaction(features, decided)
         self.decisions += 1
-        permutation = permutation_of(self._actor.step(step).reshape(self._replicates, self.federation.arms))
+        permutation = permutation_of(self._actor.step(step).reshape(self.replicates, self.federation.arms))
         return step, np.take_along_axis(permutation, decided[0].slot[..., None], axis=-1)[..., 0]
 
     def learn(self, step: int, rewards: ArrayLike) -> None:
         """Learn from the reward of a pending decision; one reward a replicate."""
         interaction = self._pending.pop(step)
-        mask = self._rewarder.step(step).reshape(self._replicates)
+        mask = self._rewarder.step(step).reshape(self.replicates)
         masked = encode(rewards, self.federation.fraction_bits) + mask
         programs = [
             lambda run, party=party, own=own, decided=decided: learn(
@@ -130,7 +130,7 @@ class Lockstep:
 
     def coins(self, first: int, count: int) -> Coins:
         """The dealer's coins of some decisions, for the plain twin. Nobody could ask for them in a real federation."""
-        return audit_coins(self._seeds, self.federation, self._thresholds, first, count, self._replicates)
+        return audit_coins(self._seeds, self.federation, self._thresholds, first, count, self.replicates)
 
     def reveal_model(self) -> tuple[Floats, Floats]:
         """Inverses (packed triangles) and weights in the clear. Only here, where all shares lie in one process."""

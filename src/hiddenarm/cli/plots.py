@@ -150,9 +150,7 @@ def _dress(axes: Axes, title: str, steps: int) -> None:
 def _add_legend(axes: Axes, replicates: int) -> None:
     runs = f" ± standard deviation of {replicates} runs" if replicates > 1 else " reward"
     lines = axes.get_lines()[::-1]
-    axes.legend(
-        handles=lines, title=f"learner (mean{runs})", alignment="left", framealpha=1, edgecolor="none"
-    )
+    axes.legend(handles=lines, title=f"learner (mean{runs})", alignment="left", framealpha=1, edgecolor="none")
 
 
 def _save(figure: Figure, path: Path) -> None:

@@ -53,9 +53,7 @@ class RecentRate:
 class ProgressDisplay:
     """A context manager around a run of `total` steps, told where it stands by `update`."""
 
-    def __init__(
-        self, total: int, title: str, console: Console | None = None, clock: Clock = time.monotonic
-    ) -> None:
+    def __init__(self, total: int, title: str, console: Console | None = None, clock: Clock = time.monotonic) -> None:
         self._total = total
         self._title = title
         self._console = console or Console(stderr=True)
@@ -138,9 +136,7 @@ class ProgressDisplay:
 
 def summary_table(title: str, rows: Sequence[tuple[str, str]]) -> Table:
     """The end of a run: what was measured on the left, the number on the right."""
-    table = Table(
-        title=title, title_justify="left", title_style="bold", show_header=False, pad_edge=False, box=None
-    )
+    table = Table(title=title, title_justify="left", title_style="bold", show_header=False, pad_edge=False, box=None)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(justify="right")
     for name, value in rows:

@@ -77,9 +77,7 @@ def cluster_world(*, arms: int, features: int, seed: int, rows: int, spread: flo
     return LabelWorld(name="clusters", arms=arms, seed=seed, contexts=contexts, labels=labels)
 
 
-def _world(
-    name: str, arms: int, seed: int, contexts: FloatArray, labels: IntArray, *, reference: FloatArray
-) -> World:
+def _world(name: str, arms: int, seed: int, contexts: FloatArray, labels: IntArray, *, reference: FloatArray) -> World:
     """Class arms for ten arms, otherwise K-means arms found in `reference`."""
     if arms == CLASSES:
         return LabelWorld(name=name, arms=arms, seed=seed, contexts=contexts, labels=labels)

@@ -135,7 +135,10 @@ class Switchboard:
     def listen(self, host: str, port: int) -> int:
         """Accept peers at this address; return the port, which the system chooses when it is 0."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.create_server((host, port), family=family, backlog=128)
+        return self.listen_on(socket.create_server((host, port), family=family, backlog=128))
+
+    def listen_on(self, listener: socket.socket) -> int:
+        """Accept peers on a listening socket that was handed to us; return its port."""
         listener.setblocking(False)
         self._listeners.append(listener)
         self._selector.register(listener, READ, lambda: self._accept(listener))

@@ -180,7 +180,7 @@ class Party:
     def _on_seed(self, _: Identity, frame: Frame) -> None:
         if self._materials:
             raise FrameError("the dealer sent a second seed")
-        _, seed = read_seed(frame)
+        _epoch, seed = read_seed(frame)
         self._materials = {
             name: ProgramMaterial(
                 self.number, self.federation.parties, name, layout, seed, replicates=1, ahead=self._expand_ahead

@@ -77,7 +77,8 @@ def serve(endpoint: Endpoint, listener: socket.socket | None = None) -> None:
     assert isinstance(machine, Party | Dealer)
     try:
         endpoint.connect(listener)
-        switchboard.run_until(lambda: machine.finished)
+        while not machine.finished:
+            switchboard.run_once(None)
     except HiddenArmError as error:
         switchboard.abort(str(error))
         raise

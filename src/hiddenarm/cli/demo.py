@@ -1,0 +1,88 @@
+"""`hiddenarm demo`: every role as its own process, and the world around them, on the embedded digits."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from hiddenarm.bandit.audit import audit_coins
+from hiddenarm.bandit.coins import exploration_thresholds
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.programs import DECIDE
+from hiddenarm.cli.interrupts import until_interrupted
+from hiddenarm.cli.local_roles import LocalRoles
+from hiddenarm.cli.progress import ProgressDisplay
+from hiddenarm.cli.results import Scoreboard, Traffic
+from hiddenarm.cli.twins import PlainTwins
+from hiddenarm.data.worlds import World
+from hiddenarm.mpc.material import Seeds
+from hiddenarm.roles.messages import PROGRAM_NUMBERS
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """A demo to run. It holds the dealer's key, so that the plain twin can have the same coins."""
+
+    federation: Federation
+    world: World
+    steps: int
+    epoch_key: bytes
+
+    def run(self, display: ProgressDisplay) -> tuple[Scoreboard, Traffic]:
+        """Run to the end, or to an interrupt: then the result is that of the steps made."""
+        keys = [_key(row) for row in range(len(self.world.contexts))]
+        with tempfile.TemporaryDirectory(prefix="hiddenarm-") as folder:
+            kits = Path(folder) / "kits"
+            with LocalRoles(kits, self.federation, keys, self.world.contexts, self.epoch_key) as roles:
+                board = self._play(roles, display)
+                return board, _traffic(roles.stop(), board.steps)
+
+    def _play(self, roles: LocalRoles, display: ProgressDisplay) -> Scoreboard:
+        twins = PlainTwins(self.federation, [self.world], self._coins)
+        board = Scoreboard(self.steps)
+        version = 0
+        for step in until_interrupted(range(self.steps)):
+            start = perf_counter()
+            identifier, arm = roles.decide(_key(self.world.row(step)), version)
+            reward = self.world.reward(step, arm)
+            version = roles.reward(identifier, reward)
+            board.private_seconds += (perf_counter() - start) if step else 0.0
+            plain_arms, plain_rewards = twins.step(step, self.world.context(step)[None], step)
+            board.plain_seconds = twins.seconds
+            board.record(np.array([reward]), plain_rewards, int(plain_arms[0] == arm))
+            display.update(
+                steps=step + 1, reward=board.reward, plain_reward=board.plain_reward, agreement=board.agreement
+            )
+        return board
+
+    def _coins(self, first: int, count: int) -> Any:
+        thresholds = exploration_thresholds(self.federation.epsilon)
+        return audit_coins(Seeds(self.epoch_key), self.federation, thresholds, first, count)
+
+
+def _key(row: int) -> str:
+    return f"digit {row}"
+
+
+def _traffic(meters: list[dict[str, Any]], steps: int) -> Traffic:
+    """Rounds and bytes from the parties' own meters: the most that any party counted."""
+    decide_number = PROGRAM_NUMBERS[DECIDE]
+    return Traffic(
+        rounds_per_decision=max(_rounds(meter, decide_number) for meter in meters) / steps,
+        rounds_per_step=max(_rounds(meter, None) for meter in meters) / steps,
+        bytes_per_step_per_party=max(sum(row["bytes"] for row in meter["sent"]) for meter in meters) / steps,
+    )
+
+
+def _rounds(meter: dict[str, Any], program: int | None) -> int:
+    """ROUND frames sent to the peer that got most of them."""
+    by_peer: dict[str, int] = {}
+    for row in meter["sent"]:
+        if row["kind"] == "ROUND" and program in (None, row["program"]):
+            by_peer[row["peer"]] = by_peer.get(row["peer"], 0) + row["frames"]
+    return max(by_peer.values())

@@ -1,0 +1,157 @@
+"""The command line. Thin: it reads options, calls what does the work, and turns errors into exit codes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hiddenarm.errors import ConfigError, HiddenArmError
+
+_WORLDS = ("digits", "mnist", "clusters")
+
+
+def main() -> None:
+    """Entry point: run a command; an error on purpose becomes one clear message and its exit code."""
+    try:
+        commands(standalone_mode=False)
+    except HiddenArmError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="hiddenarm")
+def commands() -> None:
+    """Contextual bandits that several organisations train together without showing each other anything."""
+
+
+def _run_options(steps: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The options that `demo` and `simulate` share."""
+    options = [
+        click.option("--parties", default=2, show_default=True, help="Organisations that hold features."),
+        click.option("--arms", default=10, show_default=True, help="Arms of the bandit."),
+        click.option("--features", default=20, show_default=True, help="Features of all parties together."),
+        click.option("--epsilon", default=0.1, show_default=True, help="Probability of exploring."),
+        click.option("--steps", default=steps, show_default=True, help="Decisions to make and learn from."),
+        click.option("--seed", type=int, help="Fix data order, masks and coins. Reproducible, therefore not private."),
+        click.option("--fraction-bits", default=20, show_default=True, help="Fractional bits of numbers (L)."),
+        click.option(
+            "--ridge", default=1.0, show_default=True, help="Start of every arm's matrix: ridge times identity."
+        ),
+        click.option("--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), help="Write the result."),
+        click.option("--plot", "plot_path", type=click.Path(path_type=Path, dir_okay=False), help="Draw both curves."),
+    ]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+@commands.command()
+@_run_options(steps=1500)
+def demo(plot_path: Path | None, **options: Any) -> None:
+    """Run every role as its own process, on handwritten digits split between the parties by feature."""
+    from hiddenarm.cli.demo import Demo
+
+    plot_path = plot_path or Path("hiddenarm-demo.png")
+    federation, world, key = _prepare(options, "digits", None, plot_path)
+    run = Demo(federation, world, options["steps"], key)
+    _show(run, f"{federation.parties} parties, digits", "digits", plot_path, options)
+
+
+@commands.command()
+@_run_options(steps=1500)
+@click.option("--data", type=click.Choice(_WORLDS), default="digits", show_default=True)
+@click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Folder with the MNIST files.")
+@click.option("--replicates", default=1, show_default=True, help="Independent runs that advance together.")
+def simulate(plot_path: Path | None, data: str, data_dir: Path | None, replicates: int, **options: Any) -> None:
+    """Run all roles in lockstep in one process: same programs, no network, for research."""
+    from hiddenarm.cli.simulate import Simulation
+
+    if replicates < 1:
+        raise ConfigError(f"--replicates must be at least 1, got {replicates}")
+    federation, world, key = _prepare(options, data, data_dir, plot_path)
+    worlds = [world.reseeded(world.seed + replicate) for replicate in range(replicates)]
+    run = Simulation(federation, worlds, options["steps"], key)
+    _show(run, f"{federation.parties} parties in lockstep, {data}", data, plot_path, options)
+
+
+@commands.command()
+@click.argument("kit", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--listen-fd", type=int, help="A listening socket that was handed over.")
+@click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="Write what the link's meter counted.")
+def serve(kit: Path, listen_fd: int | None, report: Path | None) -> None:
+    """Run one role from its kit, until the federation ends."""
+    from hiddenarm.cli.serve import serve_kit
+
+    serve_kit(kit, listen_fd, report, sys.stdin, sys.stdout)
+
+
+def _prepare(
+    options: dict[str, Any], data: str, data_dir: Path | None, plot_path: Path | None
+) -> tuple[Any, Any, bytes]:
+    """Check everything that can be checked before work begins: federation, world, and the dealer's key."""
+    from hiddenarm.bandit.federation import Federation
+    from hiddenarm.cli.plots import check_plot_path
+    from hiddenarm.data.load import load_world
+    from hiddenarm.data.split import split_features
+    from hiddenarm.ring.streams import fresh_key
+
+    if options["steps"] < 1:
+        raise ConfigError(f"--steps must be at least 1, got {options['steps']}")
+    if options["parties"] < 2:
+        raise ConfigError(f"a federation needs at least two parties, got {options['parties']}")
+    federation = Federation(
+        arms=options["arms"],
+        features=tuple(split_features(options["features"], options["parties"])),
+        epsilon=options["epsilon"],
+        ridge=options["ridge"],
+        fraction_bits=options["fraction_bits"],
+    )
+    if plot_path is not None:
+        check_plot_path(plot_path)
+    seed = options["seed"]
+    world = load_world(
+        data,
+        arms=federation.arms,
+        features=federation.dimension,
+        seed=seed or 0,
+        data_dir=data_dir,
+        steps=options["steps"],
+    )
+    key = fresh_key() if seed is None else sha256(f"hiddenarm seed {seed}".encode()).digest()
+    return federation, world, key
+
+
+def _show(run: Any, title: str, data: str, plot_path: Path | None, options: dict[str, Any]) -> None:
+    """Run with a live display, then print, write and draw the result."""
+    from rich.console import Console
+
+    from hiddenarm.cli.progress import ProgressDisplay
+    from hiddenarm.cli.results import print_report, write_json, write_plot
+
+    with ProgressDisplay(run.steps, title) as display:
+        board, traffic = run.run(display)
+    report = board.report(run.federation, traffic, data)
+    console = Console()
+    print_report(console, title, report)
+    if options["json_path"] is not None:
+        write_json(options["json_path"], report)
+    if plot_path is not None:
+        subtitle = f"{report.arms} arms, {report.features} features, epsilon {report.epsilon:g}"
+        write_plot(plot_path, board, f"hiddenarm: {title}", subtitle)
+        console.print(f"Learning curves: {plot_path}")
