@@ -78,12 +78,18 @@ def write_private(path: Path, data: bytes) -> None:
 
     An existing file is never overwritten: a key that is replaced by mistake cannot be had back.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _make_private_folder(path.parent)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(descriptor)
+
+
+def _make_private_folder(folder: Path) -> None:
+    """Make `folder` and its missing parents, each 0700; `Path.mkdir` would leave the parents to the umask."""
+    for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)
 
 
 def _builder(
