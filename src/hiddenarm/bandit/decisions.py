@@ -12,6 +12,7 @@ import secrets
 from hiddenarm.errors import DecisionIdError
 
 _EPOCH_BYTES = 6
+_ID = re.compile(r"([0-9a-f]{12})-([0-9]{6}|[1-9][0-9]{6,17})")
 
 
 def new_epoch() -> str:
@@ -25,7 +26,7 @@ def decision_id(epoch: str, number: int) -> str:
 
 def decision_number(identifier: str, epoch: str) -> int:
     """The number in an id of this epoch."""
-    match = re.fullmatch(r"([0-9a-f]{12})-([0-9]{6,18})", identifier) if isinstance(identifier, str) else None
+    match = _ID.fullmatch(identifier) if isinstance(identifier, str) else None
     if match is None:
         raise DecisionIdError("not a decision id: expected the `id` of a decision, such as 3f9c02d17ab4-000017")
     if match[1] != epoch:

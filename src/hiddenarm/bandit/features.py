@@ -17,7 +17,7 @@ def checked_features(values: ArrayLike, federation: Federation, party: int) -> W
 
 def clipped_features(values: ArrayLike, federation: Federation, party: int) -> Floats:
     """One party's features, checked, and scaled down to its declared norm where they exceed it."""
-    features = _as_floats(values, party)
+    features = as_floats(values, party)
     expected = federation.features[party]
     if features.ndim == 0 or features.shape[-1] != expected:
         raise FeatureError(f"party {party} declared {expected} features but gave an array of shape {features.shape}")
@@ -34,17 +34,23 @@ def clipped_features(values: ArrayLike, federation: Federation, party: int) -> F
 
 def checked_reward(value: float) -> float:
     """A reward in [0, 1]."""
+    if isinstance(value, str | bytes):
+        raise RewardError("a reward must be a number in [0, 1], not text")
     try:
         reward = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise RewardError("a reward must be a number in [0, 1]") from None
     if not 0.0 <= reward <= 1.0:
         raise RewardError("a reward must lie in [0, 1]; scale yours before sending it")
     return reward
 
 
-def _as_floats(values: ArrayLike, party: int) -> Floats:
+def as_floats(values: ArrayLike, party: int) -> Floats:
+    """One party's features as an array. NumPy would parse text and cut complex numbers without a word: both are refused."""
     try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise FeatureError(f"the features of party {party} are not numbers") from None
+        given = np.asarray(values)
+        if given.dtype.kind in "biufO":
+            return given.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise FeatureError(f"the features of party {party} are not numbers")

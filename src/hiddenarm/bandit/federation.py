@@ -20,6 +20,14 @@ from hiddenarm.mpc.truncation import MAGNITUDE_BITS
 
 _HEADROOM = 1 + 2.0**-8
 """Rounding may carry a value a little past its bound."""
+_LEAST_REAL = 1e-9
+"""Ridge and norm bounds lie between this and its inverse, so that no formula below overflows."""
+MAX_RECIPROCAL_NODES = 1 << 16
+"""Two words for each are dealt for every interaction learnt: a megabyte at this limit."""
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,10 @@ class Federation:
     reciprocal_bits: int = 8
 
     def __post_init__(self) -> None:
+        for name in ("features", "norms"):
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
+        self._check_types()
         if not self.norms:
             object.__setattr__(self, "norms", (1.0,) * len(self.features))
         self._check_counts()
@@ -83,13 +95,25 @@ class Federation:
     def comparison_bits(self) -> int:
         return 1 + self.score_range_bits + self.key_fraction_bits + self.tag_bits
 
+    def _check_types(self) -> None:
+        for name in ("features", "norms"):
+            if not isinstance(getattr(self, name), tuple):
+                raise ConfigError(f"{name} must have an entry for each party, got {getattr(self, name)!r}")
+        for name in ("arms", "fraction_bits", "reciprocal_bits"):
+            if not _is_whole(getattr(self, name)):
+                raise ConfigError(f"{name} must be a whole number, got {getattr(self, name)!r}")
+        reals = [(name, getattr(self, name)) for name in ("epsilon", "ridge", "score_bound")]
+        for name, value in (*reals, *self._named_norms()):
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ConfigError(f"{name} must be a number, got {value!r}")
+
     def _check_counts(self) -> None:
         if len(self.features) < 2:
             raise ConfigError(f"a federation needs at least two parties, got {len(self.features)}")
         for number, count in enumerate(self.features):
-            if not isinstance(count, int) or count < 1:
+            if not _is_whole(count) or count < 1:
                 raise ConfigError(f"party {number} must contribute at least one feature, got {count!r}")
-        if not isinstance(self.arms, int) or self.arms < 2:
+        if self.arms < 2:
             raise ConfigError(f"a bandit needs at least two arms, got {self.arms!r}")
         if len(self.norms) != len(self.features):
             raise ConfigError(f"{len(self.features)} parties but {len(self.norms)} norm bounds")
@@ -101,12 +125,14 @@ class Federation:
     def _check_reals(self) -> None:
         if not (isfinite(self.epsilon) and 0 <= self.epsilon <= 1):
             raise ConfigError(f"epsilon must lie in [0, 1], got {self.epsilon}")
-        for name, value in (("ridge", self.ridge), ("score_bound", self.score_bound)):
-            if not (isfinite(value) and value > 0):
-                raise ConfigError(f"{name} must be positive and finite, got {value}")
-        for number, norm in enumerate(self.norms):
-            if not (isfinite(norm) and norm > 0):
-                raise ConfigError(f"the norm bound of party {number} must be positive and finite, got {norm}")
+        for name, value in (("ridge", self.ridge), *self._named_norms()):
+            if not _LEAST_REAL <= value <= 1 / _LEAST_REAL:
+                raise ConfigError(f"{name} must lie in {_LEAST_REAL:g}..{1 / _LEAST_REAL:g}, got {value}")
+        if not 1 <= self.score_bound <= 1 / _LEAST_REAL:
+            raise ConfigError(f"score_bound must be at least 1, as rewards reach 1, and finite, got {self.score_bound}")
+
+    def _named_norms(self) -> list[tuple[str, float]]:
+        return [(f"the norm bound of party {number}", norm) for number, norm in enumerate(self.norms)]
 
     def _check_budget(self) -> None:
         for name, fraction_factor, bound in self._truncated_values():
@@ -118,6 +144,13 @@ class Federation:
                     f"{bits:.2f} bits; the limit is {MAGNITUDE_BITS}. At most {fitting} fraction_bits fit; "
                     "or lower the norm bounds or raise the ridge"
                 )
+        nodes = self.largest_quadratic_form * 2**self.reciprocal_bits
+        if nodes > MAX_RECIPROCAL_NODES:
+            raise ConfigError(
+                f"a table of 1 / (1 + x'Mx) up to {self.largest_quadratic_form:.4g} with {self.reciprocal_bits} "
+                f"reciprocal_bits has more than {MAX_RECIPROCAL_NODES} nodes, all dealt anew at every step; lower the "
+                "reciprocal_bits or the norm bounds, or raise the ridge"
+            )
         if self.key_fraction_bits < 8:
             raise ConfigError(
                 f"{self.arms} arms with score_bound {self.score_bound:g} leave {self.key_fraction_bits} fractional bits to "

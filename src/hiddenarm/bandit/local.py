@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from hiddenarm.bandit.decisions import decision_id, decision_number, new_epoch
-from hiddenarm.bandit.features import checked_reward
+from hiddenarm.bandit.features import as_floats, checked_reward
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.errors import DecisionIdError, FeatureError
@@ -60,10 +59,7 @@ class LocalFederation:
 
 
 def _one_replicate(values: ArrayLike, party: int) -> ArrayLike:
-    try:
-        features = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise FeatureError(f"the features of party {party} are not numbers") from None
+    features = as_floats(values, party)
     if features.ndim != 1:
         raise FeatureError(f"the features of party {party} must be a list of numbers, got shape {features.shape}")
     return features[None]

@@ -124,14 +124,14 @@ class ProgramMaterial:
         return not self._corrected or self._next_correction <= step < self.stocked_until
 
     def run(self, step: int) -> PartyRun:
-        """Take the step's words, for the only time."""
+        """Take the step's words, for the only time; take none while the step's correction is missing."""
+        if self._corrected and step >= self.stocked_until:
+            raise ProtocolError(f"no correction is stocked for step {step}")
         own = Tape(self._stream.step(step))
         corrections = Tape(self._take_correction(step)) if self._corrected else None
         return PartyRun(self._party, self._replicates, own, corrections)
 
     def _take_correction(self, step: int) -> Words:
-        if not self._next_correction <= step < self.stocked_until:
-            raise ProtocolError(f"no correction is stocked for step {step}")
         skip = step - self._next_correction
         while skip >= len(self._blocks[0]):
             skip -= len(self._blocks.popleft())
