@@ -182,3 +182,45 @@ def test_a_dialler_learns_that_its_certificate_is_refused(office: Office) -> Non
     client.switchboard.dial(PARTY0, "127.0.0.1", server.port)
     with pytest.raises(IdentityError, match=r"party 0: TLS failed: .*expired"):
         client.switchboard.run()
+
+
+def test_who_leaves_during_the_handshake_is_one_line(office: Office) -> None:
+    server = office.station(PARTY0)
+    with structlog.testing.capture_logs() as logs:
+        server.start()
+        socket.create_connection(("127.0.0.1", server.port)).close()
+        server.until(lambda: bool(logs))
+        serve_honestly(office, server)
+    assert [line["reason"] for line in logs] == ["the peer left during the handshake"]
+
+
+@pytest.mark.parametrize("rest", [b"", b"\x17\x03\x03\x00\x20" + bytes(32)])
+def test_the_end_of_tls_is_the_end_of_the_connection(office: Office, rest: bytes) -> None:
+    server = office.station(PARTY0)
+    server.start()
+    plain = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+    arrived, leaving = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = client_context(office.files(PARTY1)).wrap_bio(arrived, leaving)
+    drive(tls.do_handshake, plain, arrived, leaving)
+    tls.write(encode(Frame(Kind.HELLO, payload=b'{"arms":10}')))
+    plain.sendall(leaving.read())
+    server.until(lambda: bool(server.recorder.ready))
+    with suppress(ssl.SSLError):
+        tls.unwrap()
+    plain.sendall(leaving.read() + rest)
+    server.until(lambda: bool(server.recorder.lost))
+    assert server.recorder.lost == [(PARTY1, "the connection ended without a goodbye", False)]
+    plain.close()
+
+
+def drive(step: Callable[[], None], sock: socket.socket, arrived: ssl.MemoryBIO, leaving: ssl.MemoryBIO) -> None:
+    """Repeat a step of TLS, carrying its bytes by hand, until it is done."""
+    while True:
+        try:
+            step()
+        except ssl.SSLWantReadError:
+            sock.sendall(leaving.read())
+            arrived.write(sock.recv(65536))
+        else:
+            sock.sendall(leaving.read())
+            return

@@ -12,16 +12,20 @@ A connection goes through its phases in this order, and may skip to LINGERING or
 
 from __future__ import annotations
 
+import errno
 import socket
 import ssl
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from enum import Enum, auto
+from typing import Final, cast
 
 from hiddenarm.net.frames import Frame, FrameReader, Kind, encode
 from hiddenarm.net.identity import Identity
 from hiddenarm.net.meter import LinkMeter
+
+RECORD_BYTES: Final = 16384  # the most that one TLS record carries
 
 
 class Phase(Enum):
@@ -38,6 +42,7 @@ class Phase(Enum):
 class Connection:
     """A socket, the frames that come out of it and the bytes that wait to go into it.
 
+    TLS works on memory, not on the socket: whatever its records, a frame leaves in one system call and arrives in one.
     `target` is the identity we dialled, None when the peer called us. `peer` is what the certificate says, None
     until the handshake is over.
     """
@@ -46,7 +51,6 @@ class Connection:
         self, sock: socket.socket, address: str, caps: Mapping[Kind, int], target: Identity | None = None
     ) -> None:
         self.socket = sock
-        self.descriptor = sock.fileno()
         self.address = address
         self.target = target
         self.peer: Identity | None = None
@@ -54,28 +58,41 @@ class Connection:
         self.phase = Phase.HANDSHAKE if target is None else Phase.CONNECTING
         self.interest = 0  # the events the selector watches for us; kept by the switchboard
         self.fault = ""  # why writing failed, told when reading finds the end
-        self._tls: ssl.SSLSocket | None = None
+        self.backlog = 0  # encrypted bytes that wait to be sent
         self._reader = FrameReader(caps, first=(Kind.HELLO, Kind.ABORT))
-        self._outgoing: deque[bytes] = deque()
-        self.backlog = 0
-
-    @property
-    def tls(self) -> ssl.SSLSocket:
-        """The encrypted socket; there is none before the TCP connection stands."""
-        if self._tls is None:
-            raise ValueError("TLS has not begun")
-        return self._tls
+        self._arrived = ssl.MemoryBIO()
+        self._leaving = ssl.MemoryBIO()
+        self._outgoing: deque[memoryview] = deque()
+        self._tls: ssl.SSLObject | None = None
+        self._ended = False
 
     def __str__(self) -> str:
         return str(self.peer or self.target or self.address)
 
-    def wrap(self, context: ssl.SSLContext) -> None:
-        """Put TLS over the socket; the handshake is still to be made."""
-        server = self.target is None
-        self._tls = context.wrap_socket(self.socket, server_side=server, do_handshake_on_connect=False)
-        self.socket = self._tls
-        self.descriptor = self.socket.fileno()
+    @property
+    def tls(self) -> ssl.SSLObject:
+        """The TLS state; there is none before the TCP connection stands."""
+        if self._tls is None:
+            raise ValueError("TLS has not begun")
+        return self._tls
+
+    def start_tls(self, context: ssl.SSLContext) -> None:
+        """Begin TLS: as a client when we dialled, as a server when we were called."""
+        self._tls = context.wrap_bio(self._arrived, self._leaving, server_side=self.target is None)
         self.phase = Phase.HANDSHAKE
+
+    def handshake(self, buffer: memoryview) -> bool:
+        """Take the handshake as far as it goes; True when it is over. `buffer` is scratch space. Raises OSError."""
+        ended = self._pull(buffer)
+        try:
+            self.tls.do_handshake()
+        except ssl.SSLWantReadError:
+            if ended:
+                raise ConnectionAbortedError(errno.ECONNABORTED, "the peer left during the handshake") from None
+            return False
+        finally:
+            self._push()
+        return True
 
     def send(self, frame: Frame) -> None:
         """Write a frame now as far as the kernel takes it, the rest when `flush` is called.
@@ -84,28 +101,26 @@ class Connection:
         the end of the stream, and `fault` then tells what went wrong.
         """
         self.meter.count_sent(frame)
-        data = encode(frame)
-        self._outgoing.append(data)
-        self.backlog += len(data)
-        if len(self._outgoing) == 1:
-            self.flush()
+        try:
+            self.tls.write(encode(frame))
+        except OSError as error:
+            self.break_off(reason_of(error))
+        else:
+            self._push()
 
     def flush(self) -> None:
-        """Write as much of the backlog as the kernel takes.
-
-        TLS wants an interrupted write repeated with the same bytes, so what was not taken stays as it is.
-        """
+        """Write as much of the backlog as the kernel takes."""
         outgoing = self._outgoing
         try:
             while outgoing:
                 data = outgoing[0]
-                taken = self.tls.send(data)
+                taken = self.socket.send(data)
                 self.backlog -= taken
-                if taken == len(data):
-                    outgoing.popleft()
-                else:
+                if taken < len(data):
                     outgoing[0] = data[taken:]
-        except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                else:
+                    outgoing.popleft()
+        except BlockingIOError:
             return
         except OSError as error:
             self.break_off(reason_of(error))
@@ -115,45 +130,86 @@ class Connection:
         self.fault = self.fault or fault
         self._outgoing.clear()
         self.backlog = 0
-        with suppress(OSError):
-            socket.socket.shutdown(self.socket, socket.SHUT_WR)
+        self.half_close()
 
     def receive(self, buffer: memoryview) -> list[Frame] | None:
         """The frames that have arrived; None at the end of the stream. `buffer` is scratch space.
 
-        Reads on while a frame is incomplete, but not for ever: a fast sender must not keep the loop from its other
-        peers. Never stops while TLS holds decrypted bytes, of which the selector knows nothing. Raises
-        FrameError or OSError.
+        Takes what one read of the socket gives and decrypts all of it: nothing is left of which the selector does not
+        know, and a fast sender cannot keep the loop from its other peers. Raises FrameError or OSError.
         """
-        tls, reader = self.tls, self._reader
-        frames: list[Frame] = []
-        taken = 0
-        try:
-            while taken < len(buffer) or tls.pending():
-                count = tls.recv_into(buffer)
-                if not count:
-                    return frames or None
-                taken += count
-                frames += reader.feed(buffer[:count])
-                if not reader.midway and not tls.pending():
-                    break
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            pass
-        return frames
+        self._ended = self._pull(buffer) or self._ended
+        frames = self._decrypt(buffer)
+        if self._leaving.pending:  # TLS itself may have to answer
+            self._push()
+        return None if self._ended and not frames else frames
 
     def half_close(self) -> None:
         """Tell the peer that nothing more will come; what it still sends can be read."""
         with suppress(OSError):
-            socket.socket.shutdown(self.socket, socket.SHUT_WR)
+            self.socket.shutdown(socket.SHUT_WR)
+
+    def cut(self, fault: str) -> None:
+        """Give up reading too: the end of the stream is found at once."""
+        self.break_off(fault)
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
 
     def discard(self, buffer: memoryview) -> bool:
-        """Throw away what has arrived, unread and undecrypted; True once the stream is at its end."""
+        """Throw away what has arrived, undecrypted; True once the stream is at its end."""
         try:
-            return socket.socket.recv_into(self.socket, buffer) == 0
+            return self.socket.recv_into(buffer) == 0
         except BlockingIOError:
             return False
         except OSError:
             return True
+
+    def _pull(self, buffer: memoryview) -> bool:
+        """Hand TLS what the socket has; True at the end of the stream."""
+        try:
+            count = self.socket.recv_into(buffer)
+        except BlockingIOError:
+            return False
+        self._arrived.write(buffer[:count])
+        return not count
+
+    def _push(self) -> None:
+        """Hand the socket what TLS has."""
+        data = self._leaving.read()
+        if not data:
+            return
+        self._outgoing.append(memoryview(data))
+        self.backlog += len(data)
+        if len(self._outgoing) == 1:
+            self.flush()
+
+    def _decrypt(self, buffer: memoryview) -> list[Frame]:
+        """Read record by record into `buffer`, so that a frame of several records is still copied only once."""
+        frames: list[Frame] = []
+        filled, last_start = 0, len(buffer) - RECORD_BYTES
+        try:
+            while self._arrived.pending:
+                count = self._read_record(buffer[filled:] if filled else buffer)
+                if not count:
+                    break
+                filled += count
+                if filled > last_start:
+                    frames += self._reader.feed(buffer[:filled])
+                    filled = 0
+        except ssl.SSLWantReadError:
+            pass
+        return frames + self._reader.feed(buffer[:filled]) if filled else frames
+
+    def _read_record(self, into: memoryview) -> int:
+        """Decrypt one record; 0 when TLS was ended by the peer, after which nothing it sends is read."""
+        try:
+            count = cast(int, self.tls.read(len(into), into))
+        except ssl.SSLZeroReturnError:
+            count = 0
+        if not count:
+            self._ended = True
+            self._arrived.read()
+        return count
 
     def close(self) -> None:
         """Let go of the socket."""

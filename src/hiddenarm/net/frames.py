@@ -104,11 +104,6 @@ class FrameReader:
         self._partial = bytearray()
         self._frame_size = 0  # of the frame that begins in _partial; 0 until its header is complete
 
-    @property
-    def midway(self) -> bool:
-        """Whether a frame has begun and not ended: more bytes are on their way."""
-        return bool(self._partial)
-
     def feed(self, data: bytes | bytearray | memoryview) -> list[Frame]:
         """Take the next bytes of the stream; return the frames they complete, in order."""
         view = memoryview(data)

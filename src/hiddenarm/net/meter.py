@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import HEADER, Frame, Kind
 from hiddenarm.net.identity import Identity
 
 Counts = dict[tuple[Kind, int], list[int]]  # (kind, program) -> [frames, bytes]
@@ -87,8 +87,9 @@ def _counts(link: LinkMeter, direction: str) -> Counts:
 
 
 def _count(counts: Counts, frame: Frame) -> None:
-    entry = counts.get((frame.kind, frame.program))
+    kind, program, _, _, payload = frame
+    entry = counts.get((kind, program))
     if entry is None:
-        entry = counts[frame.kind, frame.program] = [0, 0]
+        entry = counts[kind, program] = [0, 0]
     entry[0] += 1
-    entry[1] += frame.size
+    entry[1] += HEADER.size + len(payload)

@@ -231,16 +231,15 @@ class Switchboard:
         if connection.interest == events:
             return
         if connection.interest:
-            self._selector.modify(connection.descriptor, events, connection)
+            self._selector.modify(connection.socket, events, connection)
         else:
-            self._selector.register(connection.descriptor, events, connection)
+            self._selector.register(connection.socket, events, connection)
         connection.interest = events
 
     def _watch_backlog(self, connection: Connection) -> None:
         """Learn when the kernel takes more, and break with a peer that lets too much pile up."""
         if connection.backlog > self._limits.backlog_bytes and connection.phase is Phase.READY:
-            connection.break_off("the peer does not read what it is sent")
-            socket.socket.shutdown(connection.socket, socket.SHUT_RDWR)
+            connection.cut("the peer does not read what it is sent")
         self._watch(connection, READ | WRITE if connection.backlog else READ)
 
     # ---------------------------------------------------------------- making connections
@@ -306,24 +305,17 @@ class Switchboard:
             self._fail(connection, TimeoutError(errno.ETIMEDOUT, "handshake and hello took too long"))
 
     def _start_tls(self, connection: Connection, context: ssl.SSLContext) -> None:
-        try:
-            connection.wrap(context)
-        except OSError as error:
-            self._fail(connection, error)
-            return
+        connection.start_tls(context)
         self._handshake(connection)
 
     def _handshake(self, connection: Connection) -> None:
         try:
-            connection.tls.do_handshake()
-        except ssl.SSLWantReadError:
-            self._watch(connection, READ)
-        except ssl.SSLWantWriteError:
-            self._watch(connection, WRITE)
+            done = connection.handshake(self._buffer)
         except OSError as error:
             self._fail(connection, error)
-        else:
-            self._watch(connection, READ)
+            return
+        self._watch_backlog(connection)
+        if done:
             self._identify(connection)
 
     def _identify(self, connection: Connection) -> None:
@@ -345,6 +337,7 @@ class Switchboard:
         connection.phase = Phase.HELLO
         connection.send(self._hello_frame)
         self._watch_backlog(connection)
+        self._read(connection)  # its hello may have come along with the end of its handshake
 
     # ---------------------------------------------------------------- serving connections
 
@@ -352,22 +345,26 @@ class Switchboard:
         phase = connection.phase
         if phase is Phase.READY or phase is Phase.HELLO:
             if events & WRITE:
-                connection.flush()
-                self._watch_backlog(connection)
+                self._flush(connection)
             self._read(connection)
         elif phase is Phase.HANDSHAKE:
+            if events & WRITE:
+                self._flush(connection)
             self._handshake(connection)
         elif phase is Phase.CONNECTING:
             self._connected(connection)
         elif phase is Phase.LINGERING:
             self._linger(connection)
 
+    def _flush(self, connection: Connection) -> None:
+        connection.flush()
+        self._watch_backlog(connection)
+
     def _connected(self, connection: Connection) -> None:
         code = connection.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             self._retry(connection, OSError(code, errno.errorcode.get(code, "connect failed")))
         else:
-            self._unwatch(connection)
             self._start_tls(connection, self._client_context)
 
     def _read(self, connection: Connection) -> None:
@@ -496,7 +493,7 @@ class Switchboard:
 
     def _unwatch(self, connection: Connection) -> None:
         if connection.interest:
-            self._selector.unregister(connection.descriptor)
+            self._selector.unregister(connection.socket)
             connection.interest = 0
 
     def _forget(self, connection: Connection) -> None:
