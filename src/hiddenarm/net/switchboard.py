@@ -64,7 +64,7 @@ class Limits:
 
     handshake_seconds: float = 10.0  # for TLS and the hello together
     strangers: int = 64  # connections that are not ready; one more and the oldest has to go
-    backlog_bytes: int = 32 * 1024 * 1024  # unsent bytes for a peer that does not read
+    backlog_bytes: int = 32 * 1024 * 1024  # a peer with more than this unsent gets no further frame
     linger_seconds: float = 1.0  # for last words
     silence_seconds: int = 15  # until a peer whose machine or cable is gone counts as lost
 
@@ -145,7 +145,11 @@ class Switchboard:
         return int(listener.getsockname()[1])
 
     def dial(self, identity: Identity, host: str, port: int, deadline_seconds: float = 30.0) -> None:
-        """Connect to `identity`; the loop raises PeerLost when that has not come about by the deadline."""
+        """Connect to `identity`, unless that is done or under way.
+
+        The loop raises PeerLost when it has not come about by the deadline, and IdentityError or HelloError as soon as
+        it is clear that it never will. A peer that is lost later is not dialled again by itself.
+        """
         if identity in self._peers or identity in self._dials:
             return
         dial = _Dial(identity, host, port, self._clock() + deadline_seconds)
@@ -154,10 +158,13 @@ class Switchboard:
         self._timers.at(self._clock(), lambda: self._attempt(dial))
 
     def send(self, identity: Identity, frame: Frame) -> None:
-        """Send a frame to a peer that is ready."""
+        """Send a frame to a peer that is ready. What goes wrong on the way is told by `on_lost`, from the loop."""
         connection = self._peers.get(identity)
         if connection is None or connection.phase is not Phase.READY:
             raise PeerLost(f"{identity} is not connected")
+        if connection.backlog > self._limits.backlog_bytes:
+            connection.cut("the peer does not read what it is sent")
+            return
         connection.send(frame)
         if connection.backlog:
             self._watch_backlog(connection)
@@ -237,9 +244,7 @@ class Switchboard:
         connection.interest = events
 
     def _watch_backlog(self, connection: Connection) -> None:
-        """Learn when the kernel takes more, and break with a peer that lets too much pile up."""
-        if connection.backlog > self._limits.backlog_bytes and connection.phase is Phase.READY:
-            connection.cut("the peer does not read what it is sent")
+        """Learn when the kernel takes more, as long as there is more."""
         self._watch(connection, READ | WRITE if connection.backlog else READ)
 
     # ---------------------------------------------------------------- making connections
