@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import ssl
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from stations import PARTY0, PARTY1, Office, Station
 
 from hiddenarm.errors import IdentityError
 from hiddenarm.net.certificates import Authority
+from hiddenarm.net.connection import Connection
 from hiddenarm.net.frames import Frame, Kind, encode
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.switchboard import Limits
@@ -192,6 +194,18 @@ def test_who_leaves_during_the_handshake_is_one_line(office: Office) -> None:
         server.until(lambda: bool(logs))
         serve_honestly(office, server)
     assert [line["reason"] for line in logs] == ["the peer left during the handshake"]
+
+
+def test_nothing_is_kept_of_those_who_left(office: Office) -> None:
+    server = office.station(PARTY0)
+    with structlog.testing.capture_logs() as logs:
+        server.start()
+        for _ in range(20):
+            socket.create_connection(("127.0.0.1", server.port)).close()
+        server.until(lambda: len(logs) == 20)
+        server.until(lambda: not server.switchboard._connections)
+    gc.collect()  # what earlier tests left behind
+    server.until(lambda: not any(isinstance(thing, Connection) for thing in gc.get_objects()))
 
 
 @pytest.mark.parametrize("rest", [b"", b"\x17\x03\x03\x00\x20" + bytes(32)])

@@ -20,6 +20,7 @@ import selectors
 import socket
 import ssl
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -301,9 +302,18 @@ class Switchboard:
         _tune(sock, self._limits.silence_seconds)
         connection = Connection(sock, address, self._caps, target)
         self._connections[connection] = None
-        deadline = self._clock() + self._limits.handshake_seconds
-        self._timers.at(deadline, lambda: self._overdue(connection))
+        self._later(self._limits.handshake_seconds, self._overdue, connection)
         return connection
+
+    def _later(self, seconds: float, action: Callable[[Connection], None], connection: Connection) -> None:
+        """Do something to a connection if it is still there: the timer does not keep it in memory."""
+        reference = weakref.ref(connection)
+
+        def act() -> None:
+            if (alive := reference()) is not None:
+                action(alive)
+
+        self._timers.at(self._clock() + seconds, act)
 
     def _overdue(self, connection: Connection) -> None:
         if connection.phase in (Phase.CONNECTING, Phase.HANDSHAKE, Phase.HELLO):
@@ -482,7 +492,7 @@ class Switchboard:
         if not begun:
             self._forget(connection)
             return
-        self._timers.at(self._clock() + self._limits.linger_seconds, lambda: self._forget(connection))
+        self._later(self._limits.linger_seconds, self._forget, connection)
         self._linger(connection)
 
     def _linger(self, connection: Connection) -> None:
