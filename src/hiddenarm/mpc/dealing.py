@@ -68,7 +68,8 @@ class DealerRun(Run):
 
     def corrections(self) -> Words:
         """What the last party receives: a row a step."""
-        return np.concatenate(self._corrections, axis=1)
+        none = np.empty((self.batch[0], 0), np.uint64)
+        return np.concatenate([none, *self._corrections], axis=1)
 
     def check_used_up(self) -> None:
         for tape in (*self._parties, self._actor, self._rewarder, self._coins):

@@ -16,17 +16,38 @@ know. Its terms are dealt per entry of that factor, and the parties apply the si
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product as choices
+from math import prod
 
 import numpy as np
 
 from hiddenarm.mpc.masking import triangle_indices, triangle_to_square
 from hiddenarm.mpc.run import Run
-from hiddenarm.mpc.values import Masked, MaskPart, Shared
+from hiddenarm.mpc.values import Masked, Shared
+from hiddenarm.ring.contraction import ContractionPlan, Factor, Term
 from hiddenarm.ring.words import Words
 
 _DELTA = -1
+
+
+def form(run: Run, spec: str, *factors: Masked) -> Shared:
+    """The multilinear form `spec` of masked factors, as an additive sharing."""
+    inputs, output = spec.split("->")
+    kinds = tuple(
+        _FactorKind(
+            indices, factor.shape, tuple([part.signed for part in factor.parts]), factor.opened, factor.symmetric
+        )
+        for indices, factor in zip(inputs.split(","), factors, strict=True)
+    )
+    plan = _plan(kinds, output)
+    products = _deal_products(run, plan, factors)
+    if run.dealing:
+        return Shared(plan.shape, None)
+    known = [words for factor in factors for words in _known_words(factor)]
+    operands = tuple([np.ascontiguousarray(words) for words in (*known, *products)])
+    total = plan.evaluation(run.adds_constants).run(prod(run.batch), operands)
+    return Shared(plan.shape, total.reshape((*run.batch, *plan.shape)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,127 +55,183 @@ class _FactorKind:
     """What of a factor decides the plan: its indices, its parts (signed or not), whether it has a delta."""
 
     indices: str
+    shape: tuple[int, ...]
     signed: tuple[bool, ...]
     opened: bool
     symmetric: bool
 
 
 @dataclass(frozen=True, slots=True)
-class _Term:
-    """One product in the expansion: some factors by delta, the others by one part of their mask."""
+class _Product:
+    """A product of masks to be dealt: which part of which factor, and the indices it keeps."""
 
-    deltas: tuple[int, ...]
-    masks: tuple[tuple[int, int], ...]
-    dealt_indices: str
-    dealt_spec: str
-    party_spec: str
-    negative: bool
+    parts: tuple[tuple[int, int], ...]
+    indices: str
+    shape: tuple[int, ...]
     symmetric: bool
 
-
-def form(run: Run, spec: str, *factors: Masked) -> Shared:
-    """The multilinear form `spec` of masked factors, as an additive sharing."""
-    inputs, output = spec.split("->")
-    kinds = tuple(
-        _FactorKind(indices, tuple(part.signed for part in factor.parts), factor.opened, factor.symmetric)
-        for indices, factor in zip(inputs.split(","), factors, strict=True)
-    )
-    sizes = _index_sizes(kinds, factors)
-    shape = tuple(sizes[index] for index in output)
-    total: Words | None = None
-    for term in _expansion(kinds, output):
-        piece = _mask_product(run, term, sizes, [factors[f].parts[p] for f, p in term.masks])
-        if not run.dealing:
-            total = _accumulate(total, _evaluate(term, factors, piece), term.negative)
-    if run.adds_constants and all(factor.opened for factor in factors):
-        deltas = [factor.delta for factor in factors]
-        total = _accumulate(total, _einsum(_batched(inputs.split(","), output), *deltas), False)
-    return Shared(shape, total)
+    @property
+    def length(self) -> int:
+        return prod(self.shape)
 
 
-def _mask_product(run: Run, term: _Term, sizes: dict[str, int], parts: list[MaskPart]) -> Words:
-    """Shares of one product of masks: a share already held, or one dealt now."""
-    if len(parts) == 1:
-        return parts[0].mask
-    shape = tuple(sizes[index] for index in term.dealt_indices)
-    if not term.symmetric:
-        return run.deal(shape, lambda: _einsum(term.dealt_spec, *(part.mask for part in parts)))
-    rows, columns = triangle_indices(shape[-1])
-    packed = run.deal(
-        (*shape[:-2], len(rows)),
-        lambda: _einsum(term.dealt_spec, *(part.mask for part in parts))[..., rows, columns],
-    )
-    return packed[..., triangle_to_square(shape[-1])]
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How to deal a form's products of masks, and how a party evaluates it.
+
+    Products are dealt side by side in one block; those that are symmetric matrices follow, a triangle each.
+    """
+
+    shape: tuple[int, ...]
+    block: ContractionPlan
+    symmetric: tuple[tuple[int, ContractionPlan], ...]
+    party_zero: ContractionPlan
+    other_party: ContractionPlan
+
+    def evaluation(self, adds_constants: bool) -> ContractionPlan:
+        return self.party_zero if adds_constants else self.other_party
 
 
-def _evaluate(term: _Term, factors: tuple[Masked, ...], piece: Words) -> Words:
-    operands = [factors[f].delta for f in term.deltas]
-    operands += [factors[f].parts[p].sign for f, p in term.masks if factors[f].parts[p].signed]
-    return _einsum(term.party_spec, *operands, piece)
+def _deal_products(run: Run, plan: _Plan, factors: tuple[Masked, ...]) -> list[Words]:
+    """Shares of all products of masks: the block, then each symmetric matrix."""
+
+    def products(plan: ContractionPlan) -> Words:
+        masks = tuple([np.ascontiguousarray(part.mask) for factor in factors for part in factor.parts])
+        return plan.run(prod(run.batch), masks)
+
+    def triangle(size: int, plan: ContractionPlan) -> Words:
+        rows, columns = triangle_indices(size)
+        return products(plan).reshape(-1, size, size)[:, rows, columns]
+
+    dealt = [run.deal((plan.block.out_length,), lambda: products(plan.block))]
+    for size, matrix in plan.symmetric:
+        packed = run.deal((size * (size + 1) // 2,), partial(triangle, size, matrix))
+        dealt.append(packed[..., triangle_to_square(size)])
+    return dealt
 
 
-def _accumulate(total: Words | None, value: Words, negative: bool) -> Words:
-    if total is None:
-        return np.negative(value) if negative else value
-    return np.subtract(total, value) if negative else np.add(total, value)
-
-
-def _einsum(spec: str, *operands: Words | None) -> Words:
-    result: Words = np.asarray(np.einsum(spec, *operands))  # type: ignore[arg-type]
-    return result
-
-
-def _index_sizes(kinds: tuple[_FactorKind, ...], factors: tuple[Masked, ...]) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    for kind, factor in zip(kinds, factors, strict=True):
-        for index, size in zip(kind.indices, factor.shape, strict=True):
-            if sizes.setdefault(index, size) != size:
-                raise ValueError(f"index {index} has sizes {sizes[index]} and {size}")
-    return sizes
+def _known_words(factor: Masked) -> list[Words]:
+    """What a party knows of a factor: its delta, then for each part of the mask its share, and the signs if it has any."""
+    words = [factor.delta] if factor.delta is not None else []
+    for part in factor.parts:
+        words += [part.mask] if part.sign is None else [part.mask, part.sign]
+    return words
 
 
 @lru_cache(maxsize=256)
-def _expansion(kinds: tuple[_FactorKind, ...], output: str) -> tuple[_Term, ...]:
-    """All terms with at least one mask, in a fixed order."""
-    options = [([_DELTA] if kind.opened else []) + list(range(len(kind.signed))) for kind in kinds]
-    picks = choices(*options)
-    return tuple(_term(kinds, output, pick) for pick in picks if any(part != _DELTA for part in pick))
+def _plan(kinds: tuple[_FactorKind, ...], output: str) -> _Plan:
+    """Expand the form into all choices of delta or mask part for each factor."""
+    sizes = _index_sizes(kinds)
+    choice_list = _choices(kinds)
+    products = {masks: _product(kinds, output, masks, deltas, sizes) for deltas, masks in choice_list if len(masks) > 1}
+    plain = [product for product in products.values() if not product.symmetric]
+    symmetric = [product for product in products.values() if product.symmetric]
+    known_places, lengths = _known_places(kinds)
+    homes = _homes(plain, symmetric, first_operand=len(lengths))
+    lengths += [sum(product.length for product in plain), *(product.length for product in symmetric)]
 
+    def term(deltas: tuple[int, ...], masks: tuple[tuple[int, int], ...]) -> Term:
+        known = [Factor(known_places[f, _DELTA, False], kinds[f].indices) for f in deltas]
+        known += [Factor(known_places[f, part, True], kinds[f].indices) for f, part in masks if kinds[f].signed[part]]
+        if len(masks) == 1:
+            ((f, part),) = masks
+            known.append(Factor(known_places[f, part, False], kinds[f].indices))
+        elif masks:
+            operand, offset = homes[masks]
+            known.append(Factor(operand, products[masks].indices, offset))
+        return Term(tuple(known), output, negative=len(masks) % 2 == 1)
 
-def _term(kinds: tuple[_FactorKind, ...], output: str, pick: tuple[int, ...]) -> _Term:
-    deltas = tuple(f for f, part in enumerate(pick) if part == _DELTA)
-    masks = tuple((f, part) for f, part in enumerate(pick) if part != _DELTA)
-    signs = [f for f, part in masks if kinds[f].signed[part]]
-    public = [kinds[f].indices for f in (*deltas, *signs)]
-    mask_indices = [kinds[f].indices for f, _ in masks]
-    if len(masks) == 1:
-        dealt_indices = mask_indices[0]
-    else:
-        needed = set(output).union(*public)
-        dealt_indices = "".join(dict.fromkeys(i for indices in mask_indices for i in indices if i in needed))
-    return _Term(
-        deltas=deltas,
-        masks=masks,
-        dealt_indices=dealt_indices,
-        dealt_spec=_batched(mask_indices, dealt_indices),
-        party_spec=_batched([*public, dealt_indices], output),
-        negative=len(masks) % 2 == 1,
-        symmetric=len(masks) > 1 and _stays_symmetric(kinds, masks, signs, dealt_indices),
+    terms = [term(deltas, masks) for deltas, masks in choice_list]
+    without_constant = [t for t, (_, masks) in zip(terms, choice_list, strict=True) if masks]
+    shape = tuple(sizes[index] for index in output)
+    return _Plan(
+        shape,
+        _dealing_plan(kinds, plain, sizes),
+        tuple((product.shape[-1], _dealing_plan(kinds, [product], sizes)) for product in symmetric),
+        ContractionPlan(sizes, prod(shape), lengths, terms),
+        ContractionPlan(sizes, prod(shape), lengths, without_constant),
     )
 
 
-def _stays_symmetric(
-    kinds: tuple[_FactorKind, ...], masks: tuple[tuple[int, int], ...], signs: list[int], dealt_indices: str
-) -> bool:
+def _choices(kinds: tuple[_FactorKind, ...]) -> list[tuple[tuple[int, ...], tuple[tuple[int, int], ...]]]:
+    """All terms of the expansion: the factors taken by delta, and the part of the mask of each other factor."""
+    options = [([_DELTA] if kind.opened else []) + list(range(len(kind.signed))) for kind in kinds]
+    return [
+        (
+            tuple(f for f, part in enumerate(pick) if part == _DELTA),
+            tuple((f, part) for f, part in enumerate(pick) if part != _DELTA),
+        )
+        for pick in choices(*options)
+    ]
+
+
+def _known_places(kinds: tuple[_FactorKind, ...]) -> tuple[dict[tuple[int, int, bool], int], list[int]]:
+    """Where the delta, the mask shares and the signs of each factor stand among the operands, and their lengths."""
+    places: dict[tuple[int, int, bool], int] = {}
+    lengths: list[int] = []
+    for f, kind in enumerate(kinds):
+        keys = [(f, _DELTA, False)] if kind.opened else []
+        for part, signed in enumerate(kind.signed):
+            keys += [(f, part, False), (f, part, True)] if signed else [(f, part, False)]
+        for key in keys:
+            places[key] = len(lengths)
+            lengths.append(prod(kind.shape))
+    return places, lengths
+
+
+def _homes(
+    plain: list[_Product], symmetric: list[_Product], first_operand: int
+) -> dict[tuple[tuple[int, int], ...], tuple[int, int]]:
+    """Operand and offset of each product: side by side in the block, or a matrix of its own."""
+    homes, offset = {}, 0
+    for product in plain:
+        homes[product.parts] = (first_operand, offset)
+        offset += product.length
+    for place, product in enumerate(symmetric):
+        homes[product.parts] = (first_operand + 1 + place, 0)
+    return homes
+
+
+def _product(
+    kinds: tuple[_FactorKind, ...],
+    output: str,
+    masks: tuple[tuple[int, int], ...],
+    deltas: tuple[int, ...],
+    sizes: dict[str, int],
+) -> _Product:
+    """A product of masks, summed over the indices that neither the output nor an opened factor mentions."""
+    public = [*deltas, *(f for f, part in masks if kinds[f].signed[part])]
+    needed = set(output).union(*(kinds[f].indices for f in public))
+    indices = "".join(dict.fromkeys(i for f, _ in masks for i in kinds[f].indices if i in needed))
+    shape = tuple(sizes[index] for index in indices)
+    return _Product(masks, indices, shape, _stays_symmetric(kinds, masks, indices))
+
+
+def _dealing_plan(kinds: tuple[_FactorKind, ...], products: list[_Product], sizes: dict[str, int]) -> ContractionPlan:
+    """Compute products side by side; the operands are all parts of all masks."""
+    all_parts = [(f, part) for f, kind in enumerate(kinds) for part in range(len(kind.signed))]
+    terms, offset = [], 0
+    for product in products:
+        factors = tuple(Factor(all_parts.index(pick), kinds[pick[0]].indices) for pick in product.parts)
+        terms.append(Term(factors, product.indices, offset))
+        offset += product.length
+    return ContractionPlan(sizes, offset, [prod(kinds[f].shape) for f, _ in all_parts], terms)
+
+
+def _stays_symmetric(kinds: tuple[_FactorKind, ...], masks: tuple[tuple[int, int], ...], indices: str) -> bool:
     """Whether a symmetric factor's last two indices survive, last, untouched by the other masks."""
     for factor, _ in masks:
         pair = kinds[factor].indices[-2:]
-        others = "".join(kinds[f].indices for f, _ in masks if f != factor)
-        if kinds[factor].symmetric and factor not in signs and dealt_indices.endswith(pair):
-            return not set(pair) & set(others)
+        others = {i for f, _ in masks if f != factor for i in kinds[f].indices}
+        if kinds[factor].symmetric and indices.endswith(pair):
+            return not set(pair) & others
     return False
 
 
-def _batched(inputs: list[str], output: str) -> str:
-    """An einsum specification with the batch axes in front of every operand."""
-    return ",".join("..." + indices for indices in inputs) + "->..." + output
+def _index_sizes(kinds: tuple[_FactorKind, ...]) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for kind in kinds:
+        for index, size in zip(kind.indices, kind.shape, strict=True):
+            if sizes.setdefault(index, size) != size:
+                raise ValueError(f"index {index} has sizes {sizes[index]} and {size}")
+    return sizes

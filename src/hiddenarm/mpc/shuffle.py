@@ -16,6 +16,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hiddenarm.errors import ScoreRangeError
 from hiddenarm.mpc.forms import form
@@ -52,11 +53,8 @@ def pair_differences(keys: Shared) -> Shared:
 
 def winner(less: Words, size: int) -> Index:
     """The slot of the maximum, from the opened bits "key i < key j" for all i < j."""
-    first, second = pairs(size)
-    wins = np.zeros((*less.shape[:-1], size), np.int64)
-    lost = less.astype(np.int64)
-    for slot in range(size):
-        wins[..., slot] = lost[..., second == slot].sum(axis=-1) + (1 - lost[..., first == slot]).sum(axis=-1)
+    sign, head_start = _win_counts(size)
+    wins = less.astype(np.int64) @ sign + head_start
     if not np.array_equal(np.sort(wins, axis=-1), np.broadcast_to(np.arange(size), wins.shape)):
         raise ScoreRangeError(
             "the opened comparisons are no order: a score left the range the comparison was dealt for; "
@@ -64,6 +62,15 @@ def winner(less: Words, size: int) -> Index:
         )
     winning: Index = np.argmax(wins, axis=-1)
     return winning
+
+
+@lru_cache
+def _win_counts(size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Wins are linear in the bits: slot j of a pair wins where the bit is set, slot i where it is not."""
+    first, second = pairs(size)
+    slots = np.arange(size)
+    sign = (second[:, None] == slots).astype(np.int64) - (first[:, None] == slots)
+    return sign, np.bincount(first, minlength=size)
 
 
 @lru_cache
