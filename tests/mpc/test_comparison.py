@@ -1,0 +1,77 @@
+"""Comparison with zero: exact at every width."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hiddenarm.mpc.comparison import MAX_BITS, combine, compare, reveal
+from hiddenarm.mpc.run import Program, Run
+from hiddenarm.mpc.values import Shared
+from hiddenarm.ring.words import Words
+from support import PARTIES, run_program, signed, unsigned, words_from
+
+WIDTHS = range(2, MAX_BITS + 1)
+CASES = 9_300
+"""Times 36 widths and 3 numbers of parties: 1.004 million."""
+
+
+def differences(bits: int, count: int) -> np.ndarray:
+    """A third uniform in the whole range, a third of all magnitudes, a third zero, tiny or extreme."""
+    top = 1 << (bits - 1)
+    uniform, sizes, picks = (words_from(count, "difference", bits, i) for i in range(3))
+    wide = signed(uniform >> np.uint64(64 - bits)) - top
+    small = wide >> signed(sizes % np.uint64(bits))
+    edges = np.array([0, 0, 1, -1, top - 1, -top, -top + 1, top // 2, -top // 2])
+    edge = edges[(picks % np.uint64(len(edges))).astype(np.intp)]
+    third = np.arange(count) % 3
+    return np.where(third == 0, wide, np.where(third == 1, small, edge))
+
+
+def program(bits: int):
+    def text(run: Run, difference: Shared) -> Program:
+        (borrow,) = yield (compare(run, difference, bits),)
+        (negative,) = yield (combine(run, borrow),)
+        (opened,) = yield (reveal(negative),)
+        return negative, opened
+
+    return text
+
+
+def with_noise_above(values: np.ndarray, bits: int) -> Words:
+    """The same values modulo 2^bits, with anything above: only the low bits may count."""
+    noise = words_from(values.shape, "noise", bits)
+    return unsigned(values) + ((noise << np.uint64(bits - 1)) << np.uint64(1))
+
+
+@pytest.mark.parametrize("parties", PARTIES)
+@pytest.mark.parametrize("bits", WIDTHS)
+def test_signs_are_exact(parties: int, bits: int) -> None:
+    values = differences(bits, CASES)
+    assert values.min() == -(1 << (bits - 1))
+    assert values.max() == (1 << (bits - 1)) - 1
+    ran = run_program(program(bits), [with_noise_above(values, bits)], parties, "compare", parties, bits)
+    assert np.array_equal(ran.opened(lambda result: result[0]), (values < 0).astype(np.uint64))
+    for _, opened in ran.results:
+        assert np.array_equal(opened, (values < 0).astype(np.uint64))
+    assert ran.layout.rounds == 3
+
+
+@pytest.mark.parametrize("bits", [2, 3])
+def test_every_value_and_every_mask_at_small_widths(bits: int) -> None:
+    # 2000 runs of each value meet each of the 2^bits masks: one is missed with probability below 2^(2 bits) e^-250.
+    values = np.repeat(np.arange(-(1 << (bits - 1)), 1 << (bits - 1)), 2000)
+    ran = run_program(program(bits), [unsigned(values)], 2, "all", bits)
+    assert np.array_equal(ran.results[0][1], (values < 0).astype(np.uint64))
+
+
+def test_too_narrow_a_comparison_is_caught() -> None:
+    values = differences(20, CASES)
+    ran = run_program(program(19), [unsigned(values)], 2, "narrow")
+    assert not np.array_equal(ran.results[0][1], (values < 0).astype(np.uint64))
+
+
+@pytest.mark.parametrize("bits", [-1, 0, 1, MAX_BITS + 1, 64])
+def test_unsupported_widths_are_refused(bits: int) -> None:
+    with pytest.raises(ValueError, match=f"comparison of {bits} bits"):
+        run_program(program(bits), [unsigned([1])], 2)
