@@ -1,0 +1,321 @@
+"""A federation of the real machines in one process: links that keep their own order and nothing else.
+
+Every link is a queue. A seeded scheduler picks which link delivers next, so every run sees another interleaving, and
+the same seed the same one. A machine may send to a peer once it knows that the peer is ready, as on a real switchboard.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise, permutations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hiddenarm.bandit.audit import audit_coins, reveal_model
+from hiddenarm.bandit.coins import exploration_thresholds
+from hiddenarm.bandit.decisions import decision_number
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.local import Decision
+from hiddenarm.bandit.lockstep import Lockstep
+from hiddenarm.bandit.plain import PlainBandit, coins_at
+from hiddenarm.errors import FeatureError, PeerLost
+from hiddenarm.mpc.material import Seeds
+from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.identity import Identity, Role
+from hiddenarm.roles.actor import Actor
+from hiddenarm.roles.dealer import Dealer
+from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER, read_decide
+from hiddenarm.roles.party import Party, Send
+from hiddenarm.roles.rewarder import Rewarder
+
+EPOCH_KEY = bytes(range(32))
+KEYS = tuple(f"user {number}" for number in range(40))
+Machine = Party | Dealer | Actor | Rewarder
+Link = tuple[Identity, Identity]
+
+
+def party(number: int) -> Identity:
+    return Identity(Role.PARTY, number)
+
+
+def small_federation(parties: int, arms: int = 3, epsilon: float = 0.25) -> Federation:
+    return Federation(arms=arms, features=(2,) * parties, epsilon=epsilon)
+
+
+def user_contexts(federation: Federation) -> dict[str, np.ndarray]:
+    """A fixed context of norm 1 for every key."""
+    rows = np.random.default_rng(federation.parties).standard_normal((len(KEYS), federation.dimension))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return dict(zip(KEYS, rows, strict=True))
+
+
+def slices(federation: Federation, context: np.ndarray) -> list[np.ndarray]:
+    return np.split(context, np.cumsum(federation.features)[:-1])
+
+
+class Table:
+    """A party's features by key."""
+
+    def __init__(self, rows: dict[str, ArrayLike]) -> None:
+        self.rows = rows
+
+    def lookup(self, key: str) -> ArrayLike:
+        if key not in self.rows:
+            raise FeatureError("no features are stored under this key")
+        return self.rows[key]
+
+
+@dataclass
+class Taught:
+    """A reward that was sent: the lesson's number, and what it was about."""
+
+    lesson: int
+    decision: int
+    reward: float
+
+
+@dataclass
+class MemoryNetwork:
+    """All machines of a federation, and the links between them."""
+
+    federation: Federation
+    seed: int = 0
+    stock: int = 8
+    epoch_key: bytes = EPOCH_KEY
+    links: dict[Link, deque[Frame | None]] = field(default_factory=dict)
+    machines: dict[Identity, Machine] = field(default_factory=dict)
+    tables: list[Table] = field(default_factory=list)
+    versions: dict[int, int] = field(default_factory=dict)
+    keys: dict[int, str] = field(default_factory=dict)
+    decisions: dict[int, Decision] = field(default_factory=dict)
+    refused: dict[int, Exception] = field(default_factory=dict)
+    taught: list[Taught] = field(default_factory=list)
+    lessons: dict[int, Exception | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+        self._ready: set[Link] = set()
+        count = self.federation.parties
+        contexts = user_contexts(self.federation)
+        by_party = zip(*(slices(self.federation, context) for context in contexts.values()), strict=True)
+        self.tables = [Table(dict(zip(contexts, own, strict=True))) for own in by_party]
+        for number in range(count):
+            me = party(number)
+            self.machines[me] = Party(
+                self.federation, number, self.tables[number], self._sender(me), stock=self.stock, expand_ahead=4
+            )
+        self.machines[DEALER] = Dealer(self.federation, self.epoch_key, self._sender(DEALER))
+        self.machines[ACTOR] = Actor(self.federation, self._sender(ACTOR))
+        self.machines[REWARDER] = Rewarder(self.federation, self._sender(REWARDER))
+        for sender, receiver in permutations(self.machines, 2):
+            if {sender, receiver} != {ACTOR, REWARDER}:
+                assert self.machines[receiver].expects(sender)
+                self.links[sender, receiver] = deque([None])
+
+    @property
+    def actor(self) -> Actor:
+        machine = self.machines[ACTOR]
+        assert isinstance(machine, Actor)
+        return machine
+
+    @property
+    def rewarder(self) -> Rewarder:
+        machine = self.machines[REWARDER]
+        assert isinstance(machine, Rewarder)
+        return machine
+
+    @property
+    def dealer(self) -> Dealer:
+        machine = self.machines[DEALER]
+        assert isinstance(machine, Dealer)
+        return machine
+
+    def party(self, number: int) -> Party:
+        machine = self.machines[party(number)]
+        assert isinstance(machine, Party)
+        return machine
+
+    @property
+    def parties(self) -> list[Party]:
+        return [self.party(number) for number in range(self.federation.parties)]
+
+    def _sender(self, me: Identity) -> Send:
+        def send(to: Identity, frame: Frame) -> None:
+            if (me, to) not in self._ready:
+                raise PeerLost(f"{to} is not connected")
+            if frame.kind is Kind.DECIDE:
+                self.versions[frame.step], self.keys[frame.step] = read_decide(frame)
+            self.links[me, to].append(frame)
+
+        return send
+
+    # Delivering
+
+    def deliver(self) -> bool:
+        """Deliver the next frame of a link chosen at random; False when all links are empty."""
+        waiting = [link for link, queue in self.links.items() if queue]
+        if not waiting:
+            return False
+        sender, receiver = link = self._random.choice(waiting)
+        frame = self.links[link].popleft()
+        if frame is None:
+            self._ready.add((receiver, sender))
+            self.machines[receiver].on_ready(sender)
+        else:
+            self.machines[receiver].on_frame(sender, frame)
+        self._collect()
+        return True
+
+    def settle(self) -> None:
+        """Deliver until nothing is under way."""
+        while self.deliver():
+            pass
+
+    def start(self) -> MemoryNetwork:
+        """Let everybody meet."""
+        self.settle()
+        assert self.actor.ready
+        assert self.rewarder.ready
+        return self
+
+    def inject(self, sender: Identity, receiver: Identity, frame: Frame) -> None:
+        """Hand a machine a frame that nobody sent."""
+        self.machines[receiver].on_frame(sender, frame)
+
+    def _collect(self) -> None:
+        for number, outcome in list(self.actor.outcomes.items()):
+            del self.actor.outcomes[number]
+            if isinstance(outcome, Decision):
+                self.decisions[number] = outcome
+            else:
+                self.refused[number] = outcome
+        for lesson, error in list(self.rewarder.outcomes.items()):
+            del self.rewarder.outcomes[lesson]
+            self.lessons[lesson] = error
+
+    # Clients
+
+    def ask(self, key: str, after: int = 0) -> int:
+        return self.actor.ask(key, after)
+
+    def teach(self, identifier: str, reward: float) -> int:
+        lesson = self.rewarder.teach(identifier, reward)
+        self.taught.append(Taught(lesson, decision_number(identifier, identifier[:12]), reward))
+        return lesson
+
+    def decide(self, key: str, after: int = 0) -> Decision:
+        """One decision, by itself."""
+        number = self.ask(key, after)
+        self.settle()
+        return self.decisions[number]
+
+    def reward(self, identifier: str, reward: float) -> int:
+        """One lesson, by itself; the version of the model that holds it."""
+        lesson = self.teach(identifier, reward)
+        self.settle()
+        error = self.lessons[lesson]
+        if error is not None:
+            raise error
+        return lesson + 1
+
+    # Checking
+
+    def shared_model(self) -> tuple[np.ndarray, np.ndarray]:
+        """The model in the clear: inverses and weights, all parties' shares added up."""
+        return reveal_model(self.federation, [machine._model for machine in self.parties])
+
+    def learned(self) -> list[Taught]:
+        """The lessons that were learned, in order."""
+        return [taught for taught in self.taught if taught.lesson in self.lessons and not self.lessons[taught.lesson]]
+
+    def check_nothing_is_left(self) -> None:
+        """Nobody waits, nobody keeps frames that no run will take, and all count alike."""
+        assert not self.actor._asked
+        assert not self.rewarder._waiting
+        for machine in self.parties:
+            left = (machine._runs, machine._early, machine._requests, machine._lessons, machine._refused_by_peer)
+            assert not any(left), f"party {machine.number} keeps {[len(kept) for kept in left]}"
+        assert len({machine._version for machine in self.parties}) == 1
+        assert len({frozenset(machine._interactions) for machine in self.parties}) == 1
+
+    def check_against_references(self) -> None:
+        """Arms and model are those of the plain twin, and bit for bit those of the lockstep federation."""
+        self.check_nothing_is_left()
+        lockstep = Lockstep(self.federation, self.epoch_key, deal_ahead=256)
+        twin = _VersionedTwin(self)
+        replay(self, [twin.follow, _follow_in(lockstep, self)], [twin.learn, _learn_in(lockstep)])
+        inverses, weights = self.shared_model()
+        expected_inverses, expected_weights = lockstep.reveal_model()
+        assert np.array_equal(inverses, expected_inverses)
+        assert np.array_equal(weights, expected_weights)
+        assert np.abs(weights[0] - twin.bandit.weights).max() < 1e-4
+
+
+def replay(
+    network: MemoryNetwork, follow: Sequence[Callable[[int], None]], learn: Sequence[Callable[[Taught], None]]
+) -> None:
+    """Repeat what happened, one thing after another: every decision with the version it asked for."""
+    lessons = deque(network.learned())
+    assert all(former <= later for former, later in pairwise(network.versions[n] for n in sorted(network.decisions)))
+    for number in sorted(network.decisions):
+        while lessons and lessons[0].lesson < network.versions[number]:
+            taught = lessons.popleft()
+            for step in learn:
+                step(taught)
+        for step in follow:
+            step(number)
+    for taught in lessons:
+        for step in learn:
+            step(taught)
+
+
+class _VersionedTwin:
+    """The plain twin beside a network."""
+
+    def __init__(self, network: MemoryNetwork) -> None:
+        federation = network.federation
+        self.bandit = PlainBandit(federation.arms, federation.dimension, federation.ridge)
+        self._network = network
+        self._contexts = user_contexts(federation)
+        thresholds = exploration_thresholds(federation.epsilon)
+        self._coins = audit_coins(
+            Seeds(network.epoch_key), federation, thresholds, 0, max(network.versions, default=0) + 1
+        )
+
+    def follow(self, number: int) -> None:
+        context = self._contexts[self._network.keys[number]]
+        arm = self.bandit.decide(context, *coins_at(self._coins, number))
+        assert self._network.decisions[number].arm == arm, f"decision {number}"
+
+    def learn(self, taught: Taught) -> None:
+        context = self._contexts[self._network.keys[taught.decision]]
+        self.bandit.learn(context, self._network.decisions[taught.decision].arm, taught.reward)
+
+
+def _follow_in(lockstep: Lockstep, network: MemoryNetwork) -> Callable[[int], None]:
+    contexts = user_contexts(network.federation)
+
+    def follow(number: int) -> None:
+        lockstep.decisions = number
+        own = [part[None] for part in slices(network.federation, contexts[network.keys[number]])]
+        _, arms = lockstep.decide(own)
+        assert network.decisions[number].arm == int(arms[0]), f"decision {number}"
+
+    return follow
+
+
+def _learn_in(lockstep: Lockstep) -> Callable[[Taught], None]:
+    def learn(taught: Taught) -> None:
+        lockstep.interactions_learned = taught.lesson
+        lockstep.learn(taught.decision, [taught.reward])
+
+    return learn
+
+
+def reward_of(number: int) -> float:
+    """A fixed reward for every decision."""
+    return ((number * 37) % 11) / 10 if number % 11 else 0.5
