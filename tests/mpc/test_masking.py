@@ -50,11 +50,9 @@ def test_arithmetic_of_shares() -> None:
     one, other = words_from((9, 4), "one"), words_from((9, 4), "other")
 
     def text(run: Run, x: Shared, y: Shared) -> Program:
-        one = dealt_share(run, (), lambda: np.ones(run.batch, np.uint64))
+        dealt_one = dealt_share(run, (), lambda: np.ones(run.batch, np.uint64))
         yield ()
-        return ((x + y) << 3) - y.take(np.array([3, 2, 1, 0])), dealt_share(
-            run, (), lambda: np.ones(run.batch, np.uint64)
-        )
+        return ((x + y) << 3) - y.take(np.array([3, 2, 1, 0])), dealt_one
 
     ran = run_program(text, [one, other], 3)
     assert np.array_equal(ran.opened(lambda r: r[0]), (one + other) * np.uint64(8) - other[:, ::-1])

@@ -1,0 +1,109 @@
+"""Federations whose numbers do not fit are refused, with the limit named."""
+
+from __future__ import annotations
+
+from math import inf, nan
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hiddenarm.bandit.federation import MAX_RECIPROCAL_NODES, Federation
+from hiddenarm.errors import ConfigError
+from hiddenarm.mpc.comparison import MAX_BITS
+
+GOOD: dict[str, Any] = {"arms": 10, "features": (12, 8), "epsilon": 0.1}
+
+
+def test_defaults_fit() -> None:
+    federation = Federation(**GOOD)
+    assert federation.norms == (1.0, 1.0)
+    assert federation.joint_norm == pytest.approx(2**0.5)
+    assert (federation.parties, federation.dimension) == (2, 20)
+    assert federation.comparison_bits == MAX_BITS
+
+
+def test_21_bits_are_refused_and_the_limit_named() -> None:
+    Federation(**GOOD, fraction_bits=20)
+    with pytest.raises(ConfigError, match=r"the limit is 62\. At most 20 fraction_bits fit"):
+        Federation(**GOOD, fraction_bits=21)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("arms", value) for value in (1, 0, -3, 2.0, "10", True, None, nan)),
+        *(("features", value) for value in ((), (5,), (5, 0), (5, -1), (5, 2.0), (5, "a"), (True, 5), 7, "ab", None)),
+        *(("epsilon", value) for value in (-0.1, 1.1, nan, inf, "0.1", None, True)),
+        *(("ridge", value) for value in (0, -1.0, nan, inf, -inf, "1", None, 1e-320, 1e300)),
+        *(("score_bound", value) for value in (0, -1.0, 0.5, nan, inf, "4", None, 1e30, 1e-30, 1e12)),
+        *(("fraction_bits", value) for value in (7, 31, 0, -20, 21, 20.0, 20.5, "20", None, nan)),
+        *(("reciprocal_bits", value) for value in (3, 13, 8.5, "8", None, nan)),
+        *(("norms", value) for value in ((1.0,), (1.0, 1.0, 1.0), (1.0, 0.0), (1.0, -1.0), (nan, 1.0), (inf, 1.0))),
+        *(("norms", value) for value in ((None, 1.0), ("1", 1.0), (1e200, 1.0), (1e-200, 1e-200), 1.0, "ab")),
+    ],
+)
+def test_bad_fields_are_refused(field: str, value: Any) -> None:
+    with pytest.raises(ConfigError):
+        Federation(**{**GOOD, field: value})
+
+
+def test_lists_are_as_good_as_tuples() -> None:
+    listed = Federation(arms=3, features=[2, 2], epsilon=0.1, norms=[1.0, 0.5])  # type: ignore[arg-type]
+    assert listed == Federation(arms=3, features=(2, 2), epsilon=0.1, norms=(1.0, 0.5))
+    assert hash(listed) == hash(Federation(arms=3, features=(2, 2), epsilon=0.1, norms=(1.0, 0.5)))
+
+
+def test_norms_and_ridge_count_in_the_budget() -> None:
+    # M x has 3 x 20 fractional bits and reaches R / ridge: 2 integer bits are left, so R / ridge stays below 4.
+    Federation(**GOOD, norms=(2.5, 2.5))
+    with pytest.raises(ConfigError, match="M x"):
+        Federation(**GOOD, norms=(3.0, 3.0))
+    with pytest.raises(ConfigError, match="M x"):
+        Federation(**GOOD, ridge=0.3)
+    Federation(**GOOD, norms=(3.0, 3.0), ridge=2.0)
+    with pytest.raises(ConfigError, match="score"):
+        Federation(**GOOD, score_bound=8.0)
+    Federation(**GOOD, score_bound=8.0, fraction_bits=19)
+
+
+def test_endless_tables_are_refused() -> None:
+    with pytest.raises(ConfigError, match=f"more than {MAX_RECIPROCAL_NODES} nodes"):
+        Federation(**GOOD, fraction_bits=10, ridge=1e-6)
+
+
+def test_too_many_arms_leave_no_bits_to_compare() -> None:
+    with pytest.raises(ConfigError, match=f"the limit of {MAX_BITS}"):
+        Federation(**{**GOOD, "arms": 2**25 + 1})
+
+
+@pytest.mark.parametrize("arms", [2, 3, 4, 5, 10, 100, 1000])
+@pytest.mark.parametrize("bits", [8, 16, 20])
+def test_keys_fit_the_comparison(arms: int, bits: int) -> None:
+    federation = Federation(arms=arms, features=(2, 2), epsilon=0.1, fraction_bits=bits)
+    assert 2**federation.tag_bits >= arms
+    assert federation.comparison_bits <= MAX_BITS
+    assert federation.key_fraction_bits <= 2 * bits
+    # Keys differ by up to 2 bounds of scores and 2 of the lift.
+    assert 2**federation.score_range_bits >= 4 * federation.score_bound
+    # What `mask_dropping` leaves must reach up to the comparison's width.
+    kept = 64 - (2 * bits - federation.key_fraction_bits)
+    assert kept + federation.tag_bits >= federation.comparison_bits
+
+
+def test_worst_cases_of_the_docstring() -> None:
+    """|u| <= R / ridge, q <= R^2 / ridge, |g u| <= 1 / (2 sqrt(ridge)), over random models and largest contexts."""
+    rng = np.random.default_rng(3)
+    for ridge in (0.5, 1.0, 4.0):
+        federation = Federation(arms=2, features=(3, 3), epsilon=0, ridge=ridge, norms=(1.0, 0.8))
+        bounds = {name: bound for name, _, bound in federation._truncated_values()}
+        for _ in range(300):
+            seen = rng.normal(size=(rng.integers(0, 8), 6))
+            inverse = np.linalg.inv(ridge * np.eye(6) + seen.T @ seen)
+            halves = rng.normal(size=(2, 3))
+            x = np.concatenate([n * h / np.linalg.norm(h) for n, h in zip(federation.norms, halves, strict=True)])
+            u = inverse @ x
+            q = x @ u
+            assert np.linalg.norm(u) <= bounds["M x"] * (1 + 1e-12)
+            assert 0 <= q <= federation.largest_quadratic_form * (1 + 1e-12)
+            assert np.linalg.norm(u / (1 + q)) <= bounds["g u"] * (1 + 1e-12)

@@ -1,0 +1,187 @@
+"""The federation in one process: bad input raises a typed error and consumes nothing."""
+
+from __future__ import annotations
+
+from math import inf, nan
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hiddenarm import Decision, HiddenArmError, LocalFederation
+from hiddenarm.bandit.decisions import decision_id, decision_number, new_epoch
+from hiddenarm.errors import DecisionIdError, FeatureError, RewardError
+from hiddenarm.ring.words import Words
+
+GOOD = ([0.1, -0.2], [0.3])
+
+
+@pytest.fixture
+def federation() -> LocalFederation:
+    """Two parties with two features and one; one interaction learnt and one decision waiting."""
+    made = LocalFederation(arms=3, features=[2, 1], epsilon=0.5)
+    made.reward(made.decide(GOOD).id, 1.0)
+    made.decide(GOOD)
+    return made
+
+
+def state(federation: LocalFederation) -> list[Any]:
+    """Everything that learning and deciding move: all shares, all counters."""
+    lockstep = federation._lockstep
+    shares: list[Words | None] = []
+    for model in lockstep.models:
+        shares += [model.inverses.share, model.weights.share]
+    return [
+        [share.tolist() for share in shares if share is not None],
+        lockstep.decisions,
+        lockstep.interactions_learned,
+        sorted(lockstep.pending),
+        repr(lockstep.meter),
+    ]
+
+
+def waiting(federation: LocalFederation) -> str:
+    return decision_id(federation._epoch, 1)
+
+
+def assert_unmoved(federation: LocalFederation, before: list[Any]) -> None:
+    """The state is the same, and the next decision and reward still work with the next numbers."""
+    assert state(federation) == before
+    decision = federation.decide(GOOD)
+    assert decision.id == decision_id(federation._epoch, 2)
+    federation.reward(waiting(federation), 0.5)
+    assert federation._lockstep.interactions_learned == 2
+
+
+@pytest.mark.parametrize(
+    "contexts",
+    [
+        ([0.1, nan], [0.3]),
+        ([0.1, inf], [0.3]),
+        ([-inf, 0.1], [0.3]),
+        ([0.1, 0.2], [nan]),
+        ([0.1], [0.3]),
+        ([0.1, 0.2, 0.3], [0.3]),
+        ([0.1, 0.2], []),
+        ([[0.1, 0.2]], [0.3]),
+        (0.1, [0.3]),
+        ([0.1, 0.2],),
+        ([0.1, 0.2], [0.3], [0.4]),
+        (),
+        (["a", "b"], [0.3]),
+        (["0.1", "0.2"], [0.3]),
+        ("ab", [0.3]),
+        ([None, 0.2], [0.3]),
+        ([[0.1], [0.2, 0.3]], [0.3]),
+        ([{}, 0.2], [0.3]),
+        ([1j, 0.2], [0.3]),
+        (np.array([1j, 0.2]), [0.3]),
+        ([10**400, 0.2], [0.3]),
+        ([1e308, 1e308], [0.3]),
+    ],
+    ids=str,
+)
+def test_bad_contexts_are_refused_and_consume_nothing(federation: LocalFederation, contexts: Any) -> None:
+    before = state(federation)
+    with pytest.raises(FeatureError):
+        federation.decide(contexts)
+    assert_unmoved(federation, before)
+
+
+@pytest.mark.parametrize("reward", [-0.001, 1.001, nan, inf, -inf, "a", "0.5", b"1", None, [], [0.1, 0.2], 1j, 10**400])
+def test_bad_rewards_are_refused_and_consume_nothing(federation: LocalFederation, reward: Any) -> None:
+    before = state(federation)
+    with pytest.raises(RewardError):
+        federation.reward(waiting(federation), reward)
+    assert_unmoved(federation, before)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda epoch: f"{epoch}-000000", "rewarded before"),
+        (lambda epoch: f"{epoch}-000002", "never made"),
+        (lambda epoch: f"{epoch}-999999999999999999", "never made"),
+        (lambda _: "0123456789ab-000001", "belongs to epoch 0123456789ab"),
+        (lambda epoch: f"{epoch}-1", "not a decision id"),
+        (lambda epoch: f"{epoch}-0000001", "not a decision id"),  # another spelling of decision 1
+        (lambda epoch: f"{epoch}-00000a", "not a decision id"),
+        (lambda epoch: f"{epoch}--00001", "not a decision id"),
+        (lambda epoch: f"{epoch}-000001\n", "not a decision id"),
+        (lambda epoch: f"{epoch}-00000\u0661", "not a decision id"),
+        (lambda epoch: epoch, "not a decision id"),
+        (lambda _: "", "not a decision id"),
+        (lambda _: None, "not a decision id"),
+        (lambda _: 1, "not a decision id"),
+        (lambda epoch: f"{epoch}-000001".encode(), "not a decision id"),
+    ],
+)
+def test_bad_ids_are_refused_and_consume_nothing(federation: LocalFederation, make: Any, message: str) -> None:
+    before = state(federation)
+    with pytest.raises(DecisionIdError, match=message):
+        federation.reward(make(federation._epoch), 0.5)
+    assert_unmoved(federation, before)
+
+
+def test_a_reward_counts_once(federation: LocalFederation) -> None:
+    federation.reward(waiting(federation), 0.0)
+    before = state(federation)
+    with pytest.raises(DecisionIdError, match="rewarded before"):
+        federation.reward(waiting(federation), 1.0)
+    assert state(federation) == before
+
+
+def test_ids_of_one_federation_mean_nothing_to_another(federation: LocalFederation) -> None:
+    other = LocalFederation(arms=3, features=[2, 1], epsilon=0.5)
+    decision = other.decide(GOOD)
+    with pytest.raises(DecisionIdError, match="belongs to epoch"):
+        federation.reward(decision.id, 1.0)
+
+
+@pytest.mark.parametrize("number", [0, 1, 17, 999_999, 1_000_000, 123_456_789_012])
+def test_ids_there_and_back(number: int) -> None:
+    epoch = new_epoch()
+    assert decision_number(decision_id(epoch, number), epoch) == number
+
+
+def test_the_readme_example() -> None:
+    federation = LocalFederation(arms=10, features=[12, 8], epsilon=0.1)
+    decision = federation.decide([np.full(12, 0.1), np.full(8, -0.1)])
+    assert isinstance(decision, Decision)
+    assert 0 <= decision.arm < 10
+    federation.reward(decision.id, 1.0)
+
+
+def test_options_reach_the_federation() -> None:
+    made = LocalFederation(arms=2, features=[1, 1], epsilon=0.0, norms=[0.5, 0.5], ridge=2.0, fraction_bits=16)
+    assert (made.federation.norms, made.federation.ridge, made.federation.fraction_bits) == ((0.5, 0.5), 2.0, 16)
+    made.reward(made.decide([[0.5], [0.5]]).id, 1.0)
+
+
+def test_errors_show_no_feature_and_no_reward(federation: LocalFederation) -> None:
+    for call in (
+        lambda: federation.decide([[0.123456, nan], [0.3]]),
+        lambda: federation.decide([[0.123456], [0.3]]),
+        lambda: federation.reward(waiting(federation), 123456.5),
+    ):
+        with pytest.raises(HiddenArmError) as caught:
+            call()
+        assert "123456" not in str(caught.value)
+
+
+def test_nothing_in_a_federation_shows_a_share_or_a_key(federation: LocalFederation) -> None:
+    lockstep = federation._lockstep
+    interaction = next(iter(lockstep._pending.values()))
+    things = [federation, lockstep, *lockstep.models, interaction, *interaction.decided, lockstep._seeds]
+    things += [lockstep.meter, lockstep._actor, lockstep._rewarder, *lockstep._dealers.values()]
+    things += [material for materials in lockstep._materials.values() for material in materials]
+    secret = {lockstep._seeds.epoch_key.hex(), repr(lockstep._seeds.epoch_key)[2:-1]}
+    for model in lockstep.models:
+        assert model.inverses.share is not None
+        assert model.weights.share is not None
+        large = [int(word) for word in (*model.inverses.share.ravel(), *model.weights.share.ravel()) if word > 2**40]
+        secret |= {str(word) for word in large} | {f"{word:x}" for word in large}
+    assert len(secret) > 20
+    for thing in things:
+        shown = repr(thing) + str(thing)
+        assert not [text for text in secret if text in shown]
