@@ -22,6 +22,7 @@ import numpy as np
 
 from hiddenarm.mpc.run import Opening, Run, Sharing
 from hiddenarm.mpc.values import Secret, Shared
+from hiddenarm.ring._kernels import combine_chunks, look_up_chunks
 from hiddenarm.ring.words import Words, low_bits
 
 CHUNK_BITS = 6
@@ -65,9 +66,8 @@ def compare(run: Run, difference: Shared, bits: int) -> Opening:
         if opened is None:
             return Borrow(shape, chunks, None, None, random >> np.uint64(bits - 1))
         opened = low_bits(opened, bits)
-        at = _chunked(opened, bits, chunks)
-        looked_up = np.concatenate([less >> at, equal >> at[..., 1:]], axis=-1) & _ONE
-        packed = np.bitwise_or.reduce(looked_up << np.arange(2 * chunks - 1, dtype=np.uint64), axis=-1)
+        packed = np.empty_like(opened)
+        look_up_chunks(opened, less, equal, packed, bits)
         return Borrow(shape, chunks, packed, opened >> np.uint64(bits - 1), None)
 
     outgoing = None if difference.share is None else low_bits(difference.share + random, bits)
@@ -84,9 +84,8 @@ def combine(run: Run, borrow: Borrow) -> Opening:
     def finish(opened: Words | None) -> SharedBit:
         if opened is None:
             return SharedBit(shape, None)
-        nodes, less = _heap_nodes(opened, chunks)
-        equal_so_far, less_masks = products[..., :1] >> nodes, products[..., 1:] >> nodes
-        result = np.bitwise_xor.reduce((equal_so_far & less) ^ less_masks, axis=-1) & _ONE
+        result = np.empty_like(opened)
+        combine_chunks(opened, products, result, chunks)
         if run.adds_constants:
             assert borrow.public_top is not None
             result ^= borrow.public_top
@@ -117,18 +116,10 @@ def _equal_tables(chunk: Words) -> Words:
     return _ONE << chunk
 
 
-def _heap_nodes(packed: Words, chunks: int) -> tuple[Words, Words]:
-    """For each depth d (chunks from the top): the heap node of the d equality bits above, and the "less" bit."""
-    depth = np.arange(chunks, dtype=np.uint64)
-    prefix = packed[..., None] >> (np.uint64(2 * chunks - 1) - depth)
-    less = (packed[..., None] >> (np.uint64(chunks - 1) - depth)) & _ONE
-    return (_ONE << depth) + prefix, less
-
-
 def _prefix_tables(masks: Words, chunks: int, borrow: Borrow) -> Words:
-    """The two heap words: "all equality bits of this prefix are one", and the same times the mask of the "less" bit."""
+    """The two heap words, with node 2^d + prefix for the d equality bits above a chunk: "all equality bits of this prefix are one", and the same times the mask of the "less" bit."""
     depth = np.arange(chunks, dtype=np.uint64)
-    _, less_masks = _heap_nodes(masks, chunks)
+    less_masks = (masks[..., None] >> (np.uint64(chunks - 1) - depth)) & _ONE
     prefix = ~(masks[..., None] >> (np.uint64(2 * chunks - 1) - depth)) & ((_ONE << depth) - _ONE)
     node = _ONE << ((_ONE << depth) + prefix)
     all_equal = np.bitwise_or.reduce(node, axis=-1)

@@ -24,7 +24,7 @@ import numpy as np
 
 from hiddenarm.mpc.masking import triangle_indices, triangle_to_square
 from hiddenarm.mpc.run import Run
-from hiddenarm.mpc.values import Masked, Shared
+from hiddenarm.mpc.values import Masked, MaskedKind, Shared
 from hiddenarm.ring.contraction import ContractionPlan, Factor, Term
 from hiddenarm.ring.words import Words
 
@@ -33,14 +33,7 @@ _DELTA = -1
 
 def form(run: Run, spec: str, *factors: Masked) -> Shared:
     """The multilinear form `spec` of masked factors, as an additive sharing."""
-    inputs, output = spec.split("->")
-    kinds = tuple(
-        _FactorKind(
-            indices, factor.shape, tuple([part.signed for part in factor.parts]), factor.opened, factor.symmetric
-        )
-        for indices, factor in zip(inputs.split(","), factors, strict=True)
-    )
-    plan = _plan(kinds, output)
+    plan = _plan(spec, tuple([factor.kind for factor in factors]))
     products = _deal_products(run, plan, factors)
     if run.dealing:
         return Shared(plan.shape, None)
@@ -50,15 +43,12 @@ def form(run: Run, spec: str, *factors: Masked) -> Shared:
     return Shared(plan.shape, total.reshape((*run.batch, *plan.shape)))
 
 
-@dataclass(frozen=True, slots=True)
 class _FactorKind:
-    """What of a factor decides the plan: its indices, its parts (signed or not), whether it has a delta."""
+    """A factor in the form: its indices beside what is public about it."""
 
-    indices: str
-    shape: tuple[int, ...]
-    signed: tuple[bool, ...]
-    opened: bool
-    symmetric: bool
+    def __init__(self, indices: str, kind: MaskedKind) -> None:
+        self.indices = indices
+        self.shape, self.signed, self.opened, self.symmetric = kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +109,10 @@ def _known_words(factor: Masked) -> list[Words]:
 
 
 @lru_cache(maxsize=256)
-def _plan(kinds: tuple[_FactorKind, ...], output: str) -> _Plan:
+def _plan(spec: str, factor_kinds: tuple[MaskedKind, ...]) -> _Plan:
     """Expand the form into all choices of delta or mask part for each factor."""
+    inputs, output = spec.split("->")
+    kinds = tuple(_FactorKind(*pair) for pair in zip(inputs.split(","), factor_kinds, strict=True))
     sizes = _index_sizes(kinds)
     choice_list = _choices(kinds)
     products = {masks: _product(kinds, output, masks, deltas, sizes) for deltas, masks in choice_list if len(masks) > 1}

@@ -22,6 +22,7 @@ import numpy as np
 
 from hiddenarm.mpc.run import Opening, Run
 from hiddenarm.mpc.values import Masked, MaskPart, Shared
+from hiddenarm.ring._kernels import split_truncated
 from hiddenarm.ring.words import Words
 
 SIGN_SHIFT = np.uint64(63)
@@ -46,9 +47,8 @@ def truncate(run: Run, value: Shared, bits: int) -> Opening:
     def finish(opened: Words | None) -> Masked:
         if opened is None:
             return Masked(value.shape, None, (low, MaskPart(overflow_mask, signed=True)))
-        top = opened >> SIGN_SHIFT
-        delta = ((opened & LOW_63) >> shift) + (top << weight) - np.uint64(1 << (MAGNITUDE_BITS - bits))
-        sign = (top << np.uint64(1)) - np.uint64(1)
+        delta, sign = np.empty_like(opened), np.empty_like(opened)
+        split_truncated(opened, delta, sign, bits)
         return Masked(value.shape, delta, (low, MaskPart(overflow_mask, signed=True, sign=sign)))
 
     return Opening(value.shape, outgoing, finish)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +82,15 @@ class MaskPart:
         return MaskPart(self.mask[..., index], self.signed, None if self.sign is None else self.sign[..., index])
 
 
+class MaskedKind(NamedTuple):
+    """All that is public and fixed about a masked value: what decides how products with it are dealt and evaluated."""
+
+    shape: tuple[int, ...]
+    signed: tuple[bool, ...]
+    opened: bool
+    symmetric: bool
+
+
 class Masked(Secret):
     """A masked value: x = delta - sum of its mask parts.
 
@@ -105,6 +114,10 @@ class Masked(Secret):
         self.parts = parts
         self.opened = opened
         self.symmetric = symmetric
+
+    @property
+    def kind(self) -> MaskedKind:
+        return MaskedKind(self.shape, tuple([part.signed for part in self.parts]), self.opened, self.symmetric)
 
     def take(self, index: Index) -> Masked:
         """Gather along the last axis by a public index."""

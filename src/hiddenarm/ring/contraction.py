@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from hiddenarm.ring._contract import contract
+from hiddenarm.ring._kernels import contract
 from hiddenarm.ring.words import Words
 
 PlanWords: TypeAlias = NDArray[np.int64]

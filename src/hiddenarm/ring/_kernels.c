@@ -1,4 +1,12 @@
-/* Sums of products over Z_2^64: a small Einstein-sum interpreter for many terms at once.
+/* The hot loops on words of Z_2^64, compiled: sums of products, the look-ups of a comparison, the end of a truncation.
+ *
+ * Python decides what is computed; this file only does it without a microsecond of overhead for each small array.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+
+/* ---- Sums of products: a small Einstein-sum interpreter for many terms at once
  *
  *     contract(plan, batch, out, operands)
  *
@@ -14,10 +22,6 @@
  * An index with stride 0 in `out` is summed over. The last index is the inner loop: factors that do not depend on it are
  * multiplied once, outside. Everything a plan could reach is checked against the row lengths before any word is read.
  */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
-
 #define MAX_INDICES 8
 #define MAX_FACTORS 4
 #define MAX_OPERANDS 24
@@ -222,12 +226,117 @@ release_plan:
     Py_RETURN_NONE;
 }
 
+/* ---- Comparison and truncation: what a party does with opened words
+ *
+ * Each function takes arrays of contiguous words and whole numbers; lengths are checked first.
+ */
+#define CHUNK_BITS 6
+#define MAX_CHUNKS 6
+
+/* Takes `arrays` buffers from args, the last `writable` of them for writing; 0, or -1 with a Python error set. */
+static int take_arrays(PyObject *const *args, Py_buffer *buffer, int arrays, int writable)
+{
+    for (int k = 0; k < arrays; k++) {
+        const int flags = PyBUF_C_CONTIGUOUS | (k >= arrays - writable ? PyBUF_WRITABLE : 0);
+        if (PyObject_GetBuffer(args[k], &buffer[k], flags) < 0) {
+            while (k > 0) PyBuffer_Release(&buffer[--k]);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static PyObject *give_back(Py_buffer *buffer, int arrays, int fits)
+{
+    while (arrays > 0) PyBuffer_Release(&buffer[--arrays]);
+    if (!fits) {
+        PyErr_SetString(PyExc_ValueError, "array lengths do not fit together");
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+/* look_up_chunks(opened, less, equal, packed, bits): bit j of packed is table less[j] at chunk j of the opened word, and
+ * bit chunks + j - 1 is table equal[j] at chunk j, for j >= 1. */
+static PyObject *look_up_chunks(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    Py_buffer array[4];
+    if (count != 5) return PyErr_Format(PyExc_TypeError, "look_up_chunks takes 5 arguments");
+    const long bits = PyLong_AsLong(args[4]);
+    if (PyErr_Occurred() || take_arrays(args, array, 4, 1) < 0) return NULL;
+    const int64_t n = array[0].len / 8, chunks = (bits - 1 + CHUNK_BITS - 1) / CHUNK_BITS;
+    const int fits = bits >= 2 && chunks <= MAX_CHUNKS && array[1].len / 8 == n * chunks &&
+                     array[2].len / 8 == n * (chunks - 1) && array[3].len / 8 == n;
+    const uint64_t *opened = array[0].buf, *less = array[1].buf, *equal = array[2].buf;
+    uint64_t *packed = array[3].buf;
+    for (int64_t i = 0; fits && i < n; i++) {
+        const uint64_t low = opened[i] & ((UINT64_C(1) << (bits - 1)) - 1);
+        uint64_t word = 0;
+        for (int64_t j = 0; j < chunks; j++) {
+            const uint64_t chunk = (low >> (CHUNK_BITS * j)) & 63;
+            word |= ((less[i * chunks + j] >> chunk) & 1) << j;
+            if (j > 0) word |= ((equal[i * (chunks - 1) + j - 1] >> chunk) & 1) << (chunks + j - 1);
+        }
+        packed[i] = word;
+    }
+    return give_back(array, 4, fits);
+}
+
+/* combine_chunks(opened, products, bit, chunks): for each depth d from the top, the heap node of the equality bits above
+ * it selects a bit of each product word: [all equal so far] and [the same times the mask of the "less" bit]. */
+static PyObject *combine_chunks(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    Py_buffer array[3];
+    if (count != 4) return PyErr_Format(PyExc_TypeError, "combine_chunks takes 4 arguments");
+    const long chunks = PyLong_AsLong(args[3]);
+    if (PyErr_Occurred() || take_arrays(args, array, 3, 1) < 0) return NULL;
+    const int64_t n = array[0].len / 8;
+    const int fits = chunks >= 1 && chunks <= MAX_CHUNKS && array[1].len / 8 == 2 * n && array[2].len / 8 == n;
+    const uint64_t *opened = array[0].buf, *products = array[1].buf;
+    uint64_t *bit = array[2].buf;
+    for (int64_t i = 0; fits && i < n; i++) {
+        uint64_t result = 0;
+        for (long depth = 0; depth < chunks; depth++) {
+            const uint64_t node = ((UINT64_C(1) << depth) + (opened[i] >> (2 * chunks - 1 - depth))) & 63;
+            const uint64_t less = opened[i] >> (chunks - 1 - depth);
+            result ^= ((products[2 * i] >> node) & less) ^ (products[2 * i + 1] >> node);
+        }
+        bit[i] = result & 1;
+    }
+    return give_back(array, 3, fits);
+}
+
+/* split_truncated(opened, delta, sign, bits): the public part of a truncation by `bits`, see mpc/truncation.py. */
+static PyObject *split_truncated(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    Py_buffer array[3];
+    if (count != 4) return PyErr_Format(PyExc_TypeError, "split_truncated takes 4 arguments");
+    const long bits = PyLong_AsLong(args[3]);
+    if (PyErr_Occurred() || take_arrays(args, array, 3, 2) < 0) return NULL;
+    const int64_t n = array[0].len / 8;
+    const int fits = bits >= 0 && bits <= 62 && array[1].len == array[0].len && array[2].len == array[0].len;
+    const uint64_t *opened = array[0].buf;
+    uint64_t *delta = array[1].buf, *sign = array[2].buf;
+    for (int64_t i = 0; fits && i < n; i++) {
+        const uint64_t top = opened[i] >> 63, low = opened[i] & (UINT64_MAX >> 1);
+        delta[i] = (low >> bits) + (top << (63 - bits)) - (UINT64_C(1) << (62 - bits));
+        sign[i] = (top << 1) - 1;
+    }
+    return give_back(array, 3, fits);
+}
+
 static PyMethodDef methods[] = {
     {"contract", (PyCFunction)(void (*)(void))contract, METH_FASTCALL, "Add every term of a plan to `out`."},
+    {"look_up_chunks", (PyCFunction)(void (*)(void))look_up_chunks, METH_FASTCALL, "Look truth tables up at chunks."},
+    {"combine_chunks", (PyCFunction)(void (*)(void))combine_chunks, METH_FASTCALL, "Combine masked chunk results."},
+    {"split_truncated", (PyCFunction)(void (*)(void))split_truncated, METH_FASTCALL, "Public part of a truncation."},
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_contract", "Sums of products over Z_2^64.", -1, methods,
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_kernels", "Hot loops on words of Z_2^64.", -1, methods,
                                         NULL, NULL, NULL, NULL};
 
-PyMODINIT_FUNC PyInit__contract(void) { return PyModule_Create(&definition); }
+PyMODINIT_FUNC PyInit__kernels(void) { return PyModule_Create(&definition); }
