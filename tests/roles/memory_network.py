@@ -246,6 +246,8 @@ class MemoryNetwork:
         """Arms and model are those of the plain twin, and bit for bit those of the lockstep federation."""
         self.check_nothing_is_left()
         lockstep = Lockstep(self.federation, self.epoch_key, deal_ahead=256)
+        for name in lockstep.layouts:
+            lockstep._restock(name, 0)
         twin = _VersionedTwin(self)
         replay(self, [twin.follow, _follow_in(lockstep, self)], [twin.learn, _learn_in(lockstep)])
         inverses, weights = self.shared_model()

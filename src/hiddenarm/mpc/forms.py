@@ -74,7 +74,7 @@ class _Plan:
 
     shape: tuple[int, ...]
     block: ContractionPlan
-    symmetric: tuple[tuple[int, ContractionPlan], ...]
+    symmetric: tuple[tuple[tuple[int, ...], ContractionPlan], ...]
     party_zero: ContractionPlan
     other_party: ContractionPlan
 
@@ -89,13 +89,14 @@ def _deal_products(run: Run, plan: _Plan, factors: tuple[Masked, ...]) -> list[W
         masks = tuple([np.ascontiguousarray(part.mask) for factor in factors for part in factor.parts])
         return plan.run(prod(run.batch), masks)
 
-    def triangle(size: int, plan: ContractionPlan) -> Words:
-        rows, columns = triangle_indices(size)
-        return products(plan).reshape(-1, size, size)[:, rows, columns]
+    def triangles(shape: tuple[int, ...], plan: ContractionPlan) -> Words:
+        rows, columns = triangle_indices(shape[-1])
+        return products(plan).reshape(-1, *shape)[..., rows, columns]
 
     dealt = [run.deal((plan.block.out_length,), lambda: products(plan.block))]
-    for size, matrix in plan.symmetric:
-        packed = run.deal((size * (size + 1) // 2,), partial(triangle, size, matrix))
+    for shape, matrices in plan.symmetric:
+        size = shape[-1]
+        packed = run.deal((*shape[:-2], size * (size + 1) // 2), partial(triangles, shape, matrices))
         dealt.append(packed[..., triangle_to_square(size)])
     return dealt
 
@@ -139,7 +140,7 @@ def _plan(spec: str, factor_kinds: tuple[MaskedKind, ...]) -> _Plan:
     return _Plan(
         shape,
         _dealing_plan(kinds, plain, sizes),
-        tuple((product.shape[-1], _dealing_plan(kinds, [product], sizes)) for product in symmetric),
+        tuple((product.shape, _dealing_plan(kinds, [product], sizes)) for product in symmetric),
         ContractionPlan(sizes, prod(shape), lengths, terms),
         ContractionPlan(sizes, prod(shape), lengths, without_constant),
     )

@@ -8,20 +8,30 @@ from hiddenarm.bandit.decisions import decision_id
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.programs import DECIDE
-from hiddenarm.errors import FeatureError, FrameError, HiddenArmError, PeerError, PeerLost
+from hiddenarm.errors import FeatureError, FrameError, HiddenArmError, InputError, PeerError, PeerLost
 from hiddenarm.mpc.material import program_stream
 from hiddenarm.mpc.shuffle import permutation_of
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import Stream
-from hiddenarm.roles.messages import DEALER, MAX_KEY_BYTES, decide_frame, read_refused, read_seed, read_slot
+from hiddenarm.roles.messages import (
+    DEALER,
+    MAX_KEY_BYTES,
+    MAX_LESSONS,
+    decide_frame,
+    read_learned,
+    read_refused,
+    read_seed,
+    read_slot,
+)
 from hiddenarm.roles.party import Send
 
 
 @dataclass(slots=True)
 class _Asked:
-    """A decision under way: which parties have reported which slot."""
+    """A decision under way: the model it wants, and which parties have reported which slot."""
 
+    version: int
     slots: dict[Identity, int] = field(default_factory=dict)
 
 
@@ -47,13 +57,16 @@ class Actor:
 
     def ask(self, key: str, after: int = 0) -> int:
         """Ask all parties to decide for a key, with a model that holds at least `after` lessons; return the number."""
-        if not isinstance(key, str) or not 0 < len(key.encode()) <= MAX_KEY_BYTES:
-            raise FeatureError(f"a key must be text of 1 to {MAX_KEY_BYTES} bytes")
+        _check_key(key)
+        if type(after) is not int or not 0 <= after < MAX_LESSONS:
+            raise InputError("`after` must be a version of the model: a whole number, not negative")
+        if not self.ready:
+            raise PeerLost("the actor has not met all parties and the dealer")
+        version = max(self._version, after)
         number, self._next_number = self._next_number, self._next_number + 1
-        self._version = max(self._version, after)
-        self._asked[number] = _Asked()
+        self._asked[number] = _Asked(version)
         for party in self._parties:
-            self._send(party, decide_frame(number, self._version, key))
+            self._send(party, decide_frame(number, version, key))
         return number
 
     def expects(self, identity: Identity) -> bool:
@@ -72,13 +85,15 @@ class Actor:
             case Role.PARTY, Kind.SLOT:
                 self._on_slot(identity, frame)
             case Role.PARTY, Kind.LEARNED:
-                self._version = max(self._version, frame.step + 1)
+                self._version = max(self._version, read_learned(frame) + 1)
             case Role.PARTY, Kind.REFUSED:
                 self._on_refused(identity, frame)
             case _:
                 raise FrameError(f"{identity} may not send {frame.kind.name}")
 
     def _on_seed(self, frame: Frame) -> None:
+        if self._permutations is not None:
+            raise FrameError("the dealer sent a second seed")
         self._epoch, seed = read_seed(frame)
         self._permutations = program_stream(seed, DECIDE, self._federation.arms, ahead=64)
 
@@ -89,6 +104,7 @@ class Actor:
         asked.slots[identity] = read_slot(frame)
         if len(asked.slots) == len(self._parties):
             del self._asked[frame.step]
+            self._version = max(self._version, asked.version)
             self.outcomes[frame.step] = self._decision(frame.step, set(asked.slots.values()))
 
     def _decision(self, number: int, slots: set[int]) -> Decision:
@@ -101,3 +117,13 @@ class Actor:
     def _on_refused(self, identity: Identity, frame: Frame) -> None:
         if self._asked.pop(frame.step, None) is not None:
             self.outcomes[frame.step] = FeatureError(f"{identity} refused the decision: {read_refused(frame)}")
+
+
+def _check_key(key: str) -> None:
+    """Refuse what is no key: it must be text that can be sent, not empty and not too long."""
+    try:
+        fits = isinstance(key, str) and 0 < len(key.encode()) <= MAX_KEY_BYTES
+    except UnicodeEncodeError:
+        fits = False
+    if not fits:
+        raise FeatureError(f"a key must be text of 1 to {MAX_KEY_BYTES} bytes")

@@ -33,6 +33,7 @@ PROGRAM_NAMES = {number: name for name, number in PROGRAM_NUMBERS.items()}
 
 MAX_KEY_BYTES = 512
 MAX_REASON_BYTES = 512
+MAX_LESSONS = 2**62
 
 _EPOCH_BYTES = 6
 _COUNT = struct.Struct("<I")
@@ -94,6 +95,13 @@ def read_reward(frame: Frame) -> tuple[int, int]:
 
 def learned_frame(lesson: int) -> Frame:
     return Frame(Kind.LEARNED, PROGRAM_NUMBERS[LEARN], 0, lesson, b"")
+
+
+def read_learned(frame: Frame) -> int:
+    _check_length(frame, 0)
+    if frame.step >= MAX_LESSONS:
+        raise FrameError("a LEARNED frame names a lesson that cannot be")
+    return frame.step
 
 
 def refused_frame(program: str, step: int, why: str) -> Frame:

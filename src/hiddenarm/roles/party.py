@@ -29,7 +29,7 @@ from hiddenarm.bandit.programs import (
     program_texts,
     reward_share,
 )
-from hiddenarm.errors import FrameError, InputError, PeerLost
+from hiddenarm.errors import FeatureError, FrameError, InputError, PeerLost
 from hiddenarm.mpc.codec import decode_openings, encode_openings
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, combine_words
@@ -46,6 +46,7 @@ from hiddenarm.roles.messages import (
     learned_frame,
     program_of,
     read_decide,
+    read_refused,
     read_reward,
     read_seed,
     refused_frame,
@@ -60,6 +61,7 @@ KEPT_VERSIONS = 64
 """How many past versions of the weights a decision may still ask for."""
 MAX_WAITING = 1024
 """Requests a client may have waiting, and runs a peer may be ahead, before it is cut off."""
+_WORD_BYTES = 8
 
 
 class FeatureSource(Protocol):
@@ -138,6 +140,7 @@ class Party:
         self._runs: dict[RunKey, _ActiveRun] = {}
         self._early: dict[RunKey, dict[tuple[int, int], bytes]] = {}
         self._refused_by_peer: set[int] = set()
+        self._refused_lessons: dict[int, str] = {}
         self._interactions: dict[int, _Interaction] = {}
 
     # What the switchboard tells us
@@ -191,10 +194,12 @@ class Party:
 
     def _on_corrections(self, _: Identity, frame: Frame) -> None:
         name = program_of(frame)
-        words = np.frombuffer(frame.payload, "<u8")
         columns = self._layouts[name].correction_words
-        if not self._corrected or len(words) % columns or frame.step + len(words) // columns > self._wanted_until[name]:
+        count, rest = divmod(len(frame.payload), columns * _WORD_BYTES)
+        due = self._materials[name].stocked_until if self._corrected and self._materials else None
+        if frame.step != due or not count or rest or frame.step + count > self._wanted_until[name]:
             raise FrameError("the dealer sent corrections that were not asked for")
+        words = np.frombuffer(frame.payload, "<u8")
         self._materials[name].add_corrections(frame.step, words.reshape(-1, columns))
         self._start_what_can_start()
 
@@ -244,7 +249,15 @@ class Party:
             self._start_decision(self._requests.popleft())
 
     def _can_decide(self, request: _DecideRequest) -> bool:
+        """Whether the request can be run now, or refused."""
+        if request.version > self._taught:
+            return True
         return request.version <= self._version and self._materials[DECIDE].ready(request.number)
+
+    @property
+    def _taught(self) -> int:
+        """The version that holds all lessons received so far."""
+        return self._next_number[LEARN] + len(self._lessons)
 
     def _can_learn(self, lesson: _Lesson) -> bool:
         return lesson.number == self._version and self._materials[LEARN].ready(lesson.number)
@@ -256,10 +269,11 @@ class Party:
         self._order_material()
         if request.number in self._refused_by_peer:
             self._refused_by_peer.discard(request.number)
+            self._early.pop((DECIDE, request.number), None)
             return
         try:
             weights = self._weights_at(request.version)
-            features = checked_features(self._features.lookup(request.key), self.federation, self.number)[None]
+            features = self._own_features(request.key)[None]
         except InputError as error:
             self._refuse_decision(request.number, str(error))
             return
@@ -272,8 +286,15 @@ class Party:
 
     def _weights_at(self, version: int) -> Shared:
         if version not in self._weights:
-            raise InputError(f"model version {version} is no longer kept; the newest is {self._version}")
+            why = "is no longer kept" if version < self._version else "was not taught"
+            raise InputError(f"model version {version} {why}; the newest is {self._version}")
         return self._weights[version]
+
+    def _own_features(self, key: str) -> Words:
+        features = checked_features(self._features.lookup(key), self.federation, self.number)
+        if features.ndim != 1:
+            raise FeatureError(f"the features of party {self.number} must be a list of numbers, got {features.shape}")
+        return features
 
     def _refuse_decision(self, number: int, why: str) -> None:
         self._early.pop((DECIDE, number), None)
@@ -287,14 +308,23 @@ class Party:
     # Learning
 
     def _start_lesson(self, lesson: _Lesson) -> None:
-        """A lesson about an unknown decision changes nothing, but has its number, so that all parties keep counting alike."""
+        """A lesson about an unknown decision changes nothing, but has its number, so that all parties keep counting alike.
+
+        A reward may overtake a decision that is still being made. Then it is unknown to some parties only: they tell the
+        others, and nobody learns it.
+        """
         self._next_number[LEARN] = lesson.number + 1
         self._order_material()
-        interaction = self._interactions.pop(lesson.decision, None)
+        if lesson.number in self._refused_lessons:
+            self._refuse_lesson(lesson.number, self._refused_lessons.pop(lesson.number))
+            return
+        interaction = self._interactions.get(lesson.decision)
         if interaction is None:
-            why = "rewarded before or refused" if lesson.decision < self._next_number[DECIDE] else "never made"
-            self._send(REWARDER, refused_frame(LEARN, lesson.number, f"decision {lesson.decision} was {why}"))
-            self._new_version(self._model)
+            known = lesson.decision < self._next_number[DECIDE] and (DECIDE, lesson.decision) not in self._runs
+            why = f"decision {lesson.decision} was {'rewarded before or refused' if known else 'never made'}"
+            for peer in self._peers:
+                self._send(peer, refused_frame(LEARN, lesson.number, why))
+            self._refuse_lesson(lesson.number, why)
             return
         run = self._materials[LEARN].run(lesson.number)
         masked = np.array([lesson.masked_reward], np.uint64)
@@ -303,13 +333,20 @@ class Party:
             run, self.federation, self._model, interaction.features, self.number, interaction.decided.arm, reward
         )
         evaluation = Evaluation(run, program)
-        self._launch((LEARN, lesson.number), evaluation, lambda: self._learned(lesson.number, evaluation.result))
+        self._launch((LEARN, lesson.number), evaluation, lambda: self._learned(lesson, evaluation.result))
 
-    def _learned(self, number: int, model: Model) -> None:
+    def _refuse_lesson(self, number: int, why: str) -> None:
+        self._early.pop((LEARN, number), None)
+        if REWARDER in self._present:
+            self._send(REWARDER, refused_frame(LEARN, number, why))
+        self._new_version(self._model)
+
+    def _learned(self, lesson: _Lesson, model: Model) -> None:
+        del self._interactions[lesson.decision]
         self._new_version(model)
         for client in (REWARDER, ACTOR):
             if client in self._present:
-                self._send(client, learned_frame(number))
+                self._send(client, learned_frame(lesson.number))
         self._start_what_can_start()
 
     def _new_version(self, model: Model) -> None:
@@ -335,10 +372,12 @@ class Party:
 
     def _on_round(self, identity: Identity, frame: Frame) -> None:
         key = (program_of(frame), frame.step)
+        if frame.round >= self._layouts[key[0]].rounds:
+            raise FrameError(f"{identity} sent round {frame.round} of {key[0]}, which has none")
         active = self._runs.get(key)
         inbox = active.inbox if active is not None else self._early_inbox(key, identity)
         slot = (frame.round, identity.number)
-        if slot in inbox:
+        if slot in inbox or (active is not None and frame.round < active.evaluation.round):
             raise FrameError(f"{identity} sent round {frame.round} of {key[0]} {key[1]} twice")
         inbox[slot] = frame.payload
         if active is not None:
@@ -379,11 +418,21 @@ class Party:
             combine_words(opening, words) for opening, words in zip(openings, zip(*by_party, strict=True), strict=True)
         ]
 
-    def _on_refused(self, _: Identity, frame: Frame) -> None:
-        """A peer cannot take part in a decision: end it here too. Its randomness is never used again."""
-        if program_of(frame) != DECIDE:
-            raise FrameError("a peer refused a lesson")
-        key = (DECIDE, frame.step)
+    def _on_refused(self, identity: Identity, frame: Frame) -> None:
+        """A peer cannot take part in a run: end it here too. Its randomness is never used again."""
+        name, step = key = program_of(frame), frame.step
         self._early.pop(key, None)
-        if self._runs.pop(key, None) is None and frame.step >= self._next_number[DECIDE]:
-            self._refused_by_peer.add(frame.step)
+        if step >= self._next_number[name]:
+            self._note_refusal(identity, name, step, read_refused(frame))
+        elif self._runs.pop(key, None) is not None and name == LEARN:
+            self._refuse_lesson(step, read_refused(frame))
+            self._start_what_can_start()
+
+    def _note_refusal(self, identity: Identity, name: str, step: int, why: str) -> None:
+        """Remember a refusal of a run that has not begun here."""
+        if len(self._refused_by_peer) + len(self._refused_lessons) >= MAX_WAITING:
+            raise FrameError(f"{identity} is more than {MAX_WAITING} refusals ahead")
+        if name == DECIDE:
+            self._refused_by_peer.add(step)
+        else:
+            self._refused_lessons[step] = why

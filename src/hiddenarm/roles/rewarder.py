@@ -6,7 +6,7 @@ from hiddenarm.bandit.decisions import decision_number
 from hiddenarm.bandit.features import checked_reward
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.programs import DECIDE
-from hiddenarm.errors import AddressError, DecisionIdError, FrameError, PeerLost
+from hiddenarm.errors import AddressError, DecisionIdError, FrameError, PeerError, PeerLost
 from hiddenarm.mpc.material import program_stream
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
@@ -29,6 +29,7 @@ class Rewarder:
         self._masks: Stream | None = None
         self._next_lesson = 0
         self._waiting: dict[int, set[Identity]] = {}
+        self._refusals: dict[int, list[DecisionIdError]] = {}
 
     @property
     def ready(self) -> bool:
@@ -37,6 +38,8 @@ class Rewarder:
 
     def teach(self, decision: str, reward: float) -> int:
         """Send the reward of a decision to all parties, masked; return the number of the lesson."""
+        if not self.ready:
+            raise PeerLost("the rewarder has not met all parties and the dealer")
         value = checked_reward(reward)
         number = decision_number(decision, self._epoch)
         masked = int(encode([value], self._federation.fraction_bits)[0]) + self._mask(decision, number)
@@ -65,8 +68,7 @@ class Rewarder:
     def on_frame(self, identity: Identity, frame: Frame) -> None:
         match identity.role, frame.kind:
             case Role.DEALER, Kind.SEED:
-                self._epoch, seed = read_seed(frame)
-                self._masks = program_stream(seed, DECIDE, 1, in_order=False)
+                self._on_seed(frame)
             case Role.PARTY, Kind.LEARNED:
                 self._settle(identity, frame, None)
             case Role.PARTY, Kind.REFUSED:
@@ -74,11 +76,22 @@ class Rewarder:
             case _:
                 raise FrameError(f"{identity} may not send {frame.kind.name}")
 
-    def _settle(self, identity: Identity, frame: Frame, outcome: DecisionIdError | None) -> None:
+    def _on_seed(self, frame: Frame) -> None:
+        if self._masks is not None:
+            raise FrameError("the dealer sent a second seed")
+        self._epoch, seed = read_seed(frame)
+        self._masks = program_stream(seed, DECIDE, 1, in_order=False)
+
+    def _settle(self, identity: Identity, frame: Frame, refusal: DecisionIdError | None) -> None:
         waiting = self._waiting.get(frame.step, set())
         if identity not in waiting:
             raise FrameError(f"{identity} reported lesson {frame.step}, which does not wait for it")
         waiting.remove(identity)
+        refusals = self._refusals.setdefault(frame.step, [])
+        if refusal is not None:
+            refusals.append(refusal)
         if not waiting:
-            del self._waiting[frame.step]
-            self.outcomes[frame.step] = outcome
+            del self._waiting[frame.step], self._refusals[frame.step]
+            if 0 < len(refusals) < len(self._parties):
+                raise PeerError(f"the parties do not agree on lesson {frame.step}: they are not in step")
+            self.outcomes[frame.step] = refusals[0] if refusals else None
