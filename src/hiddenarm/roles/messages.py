@@ -10,8 +10,8 @@
     REFUSED      party -> anyone           program, step; why (text): this run ends, the federation goes on
     ROUND        party -> party            program, step, round; words
 
-The actor numbers decisions and the rewarder numbers lessons, so all parties run the same programs in the same order without
-asking each other. Model version v holds lessons 0 to v - 1. A decision names the version it wants; it only reads.
+The actor numbers decisions and the rewarder numbers lessons, so all parties run the same programs in the same order
+without asking each other. Model version v holds lessons 0 to v - 1. A decision names the version it wants; it only reads.
 """
 
 from __future__ import annotations

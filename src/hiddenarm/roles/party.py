@@ -308,10 +308,10 @@ class Party:
     # Learning
 
     def _start_lesson(self, lesson: _Lesson) -> None:
-        """A lesson about an unknown decision changes nothing, but has its number, so that all parties keep counting alike.
+        """A lesson about an unknown decision changes nothing, but has its number, so that all parties count alike.
 
-        A reward may overtake a decision that is still being made. Then it is unknown to some parties only: they tell the
-        others, and nobody learns it.
+        A reward may overtake a decision that is still being made. Then it is unknown to some parties only: they tell
+        the others, and nobody learns it.
         """
         self._next_number[LEARN] = lesson.number + 1
         self._order_material()

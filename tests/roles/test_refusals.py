@@ -1,0 +1,255 @@
+"""What is refused changes nothing: the next decision works everywhere and agrees with the references."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from memory_network import KEYS, MemoryNetwork, small_federation
+
+from hiddenarm.errors import DecisionIdError, FeatureError, InputError, RewardError
+from hiddenarm.roles.messages import MAX_KEY_BYTES
+from hiddenarm.roles.party import KEPT_VERSIONS
+
+Spoil = Callable[[MemoryNetwork, int], None]
+
+
+def forget_key(network: MemoryNetwork, party: int) -> None:
+    del network.tables[party].rows["spoilt"]
+
+
+def put(value: Any) -> Spoil:
+    def spoil(network: MemoryNetwork, party: int) -> None:
+        network.tables[party].rows["spoilt"] = value
+
+    return spoil
+
+
+SPOILS = {
+    "missing key": forget_key,
+    "nan": put([0.1, np.nan]),
+    "infinity": put([np.inf, 0.1]),
+    "too short": put([0.1]),
+    "too long": put([0.1, 0.2, 0.3]),
+    "a matrix": put([[0.1, 0.2], [0.3, 0.4]]),
+    "text": put(["0.1", "0.2"]),
+    "a number": put(0.5),
+    "none": put(None),
+    "huge": put([1e308, 1e308]),
+}
+
+
+def spoilt_network(parties: int, seed: int, spoil: Spoil, spoilt: tuple[int, ...]) -> MemoryNetwork:
+    network = MemoryNetwork(small_federation(parties), seed=seed).start()
+    for number in range(parties):
+        network.tables[number].rows["spoilt"] = [0.1, 0.2]
+    for number in spoilt:
+        spoil(network, number)
+    return network
+
+
+def check_goes_on(network: MemoryNetwork) -> None:
+    """A decision, its reward and one more decision work, and everything agrees with the references."""
+    decision = network.decide(KEYS[20])
+    network.reward(decision.id, 1.0)
+    network.decide(KEYS[20])
+    network.check_against_references()
+
+
+@pytest.mark.parametrize("what", SPOILS)
+@pytest.mark.parametrize(("parties", "spoilt"), [(2, (0,)), (2, (1,)), (2, (0, 1)), (3, (1,)), (3, (0, 2))])
+def test_features_that_a_party_cannot_use_end_one_decision_only(
+    what: str, parties: int, spoilt: tuple[int, ...]
+) -> None:
+    network = spoilt_network(parties, len(what), SPOILS[what], spoilt)
+    earlier = network.decide(KEYS[0])
+    before = network.shared_model()
+    number = network.ask("spoilt")
+    network.settle()
+    assert isinstance(network.refused[number], FeatureError)
+    assert any(f"party {party} refused" in str(network.refused[number]) for party in spoilt)
+    assert all(np.array_equal(was, now) for was, now in zip(before, network.shared_model(), strict=True))
+    network.reward(earlier.id, 0.75)
+    check_goes_on(network)
+
+
+@pytest.mark.parametrize("parties", [2, 3, 5])
+def test_refusals_among_decisions_in_flight(parties: int) -> None:
+    """Some decisions of many are refused, each by another set of parties; frames of refused runs are not kept."""
+    for seed in range(10):
+        network = MemoryNetwork(small_federation(parties), seed=seed).start()
+        for party in range(parties):
+            del network.tables[party].rows[KEYS[party]]
+            del network.tables[party].rows[KEYS[parties]]
+        asked = [network.ask(key) for key in (*KEYS[: parties + 1], *KEYS[parties + 1 : parties + 4], KEYS[0])]
+        network.settle()
+        good = asked[parties + 1 : parties + 4]
+        assert sorted(network.decisions) == good
+        assert sorted(network.refused) == sorted(set(asked) - set(good))
+        network.teach(network.decisions[good[1]].id, 1.0)
+        network.teach(network.decisions[good[0]].id, 0.5)
+        network.settle()
+        check_goes_on(network)
+
+
+def test_more_refusals_than_may_wait() -> None:
+    """A party that hears of refusals before the request must not count them as runs ahead for ever."""
+    network = MemoryNetwork(small_federation(3), seed=3).start()
+    del network.tables[0].rows[KEYS[0]]
+    for _ in range(30):
+        for _ in range(20):
+            network.ask(KEYS[0])
+        network.settle()
+        network.check_nothing_is_left()
+    assert len(network.refused) == 600
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["", "k" * (MAX_KEY_BYTES + 1), "é" * (MAX_KEY_BYTES // 2 + 1), "\ud800", None, 17, b"user 1", ["user 1"]],
+    ids=repr,
+)
+def test_a_key_that_is_none(key: Any) -> None:
+    network = MemoryNetwork(small_federation(2)).start()
+    with pytest.raises(FeatureError):
+        network.ask(key)
+    check_goes_on(network)
+
+
+def test_the_longest_key() -> None:
+    network = MemoryNetwork(small_federation(2)).start()
+    longest = "é" * (MAX_KEY_BYTES // 2)
+    for table in network.tables:
+        table.rows[longest] = [0.1, 0.2]
+    assert network.decide(longest).arm in range(3)
+
+
+@pytest.mark.parametrize("after", [1, 2, 1000, 2**61])
+def test_a_version_that_nobody_has_taught(after: int) -> None:
+    network = MemoryNetwork(small_federation(3)).start()
+    number = network.ask(KEYS[0], after)
+    network.settle()
+    assert isinstance(network.refused[number], InputError)
+    assert str(after) in str(network.refused[number])
+    check_goes_on(network)
+
+
+@pytest.mark.parametrize("after", [-1, 2**64, 10**30, 1.5, "3", None, True])
+def test_a_version_that_is_none(after: Any) -> None:
+    network = MemoryNetwork(small_federation(2)).start()
+    with pytest.raises(InputError, match="after"):
+        network.ask(KEYS[0], after)
+    check_goes_on(network)
+
+
+def test_a_version_that_is_no_longer_kept_is_refused() -> None:
+    """Decisions queue behind one another while the model moves on: too old a version is refused, not guessed."""
+    network = MemoryNetwork(small_federation(2), stock=256).start()
+    asked = [network.ask(KEYS[0]) for _ in range(KEPT_VERSIONS + 2)]
+    network.settle()
+    late = network.ask(KEYS[1])
+    held = {link: queue.copy() for link, queue in network.links.items() if queue}
+    for link in held:
+        network.links[link].clear()
+    for number in asked:
+        network.teach(network.decisions[number].id, 1.0)
+    network.settle()
+    for link, queue in held.items():
+        network.links[link].extend(queue)
+    network.settle()
+    assert network.versions[late] == 0
+    assert "no longer kept" in str(network.refused[late])
+    check_goes_on(network)
+
+
+@pytest.mark.parametrize("reward", [-0.01, 1.01, np.nan, np.inf, -np.inf, "1", b"1", None, [], [1.0, 0.0], 10**400, 1j])
+def test_a_reward_that_is_none(reward: Any) -> None:
+    network = MemoryNetwork(small_federation(2)).start()
+    decision = network.decide(KEYS[0])
+    with pytest.raises(RewardError):
+        network.rewarder.teach(decision.id, reward)
+    network.reward(decision.id, 0.5)
+    check_goes_on(network)
+
+
+@pytest.mark.parametrize(
+    "spell",
+    [
+        lambda _: "",
+        lambda _: "17",
+        lambda _: None,
+        lambda _: 17,
+        lambda real: real.encode(),
+        lambda real: real + "0" * 18,
+        lambda real: real[:-1],
+        lambda real: real.upper().replace("-", "_"),
+        lambda real: real + "\n",
+        lambda real: f"{real[:12]}--00001",
+        lambda real: f"{real[:12]}-０００００0",
+        lambda real: ("0" if real[0] != "0" else "1") + real[1:],
+    ],
+)
+def test_an_id_that_is_none_or_of_another_epoch(spell: Callable[[str], Any]) -> None:
+    network = MemoryNetwork(small_federation(2)).start()
+    decision = network.decide(KEYS[0])
+    with pytest.raises(DecisionIdError):
+        network.rewarder.teach(spell(decision.id), 1.0)
+    network.reward(decision.id, 0.5)
+    check_goes_on(network)
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+@pytest.mark.parametrize("number", [7, 999_999, 10**17])
+def test_an_id_of_a_decision_never_made(parties: int, number: int) -> None:
+    network = MemoryNetwork(small_federation(parties)).start()
+    decision = network.decide(KEYS[0])
+    with pytest.raises(DecisionIdError, match=f"decision {number} was never made"):
+        network.reward(f"{decision.id[:12]}-{number:06d}", 1.0)
+    network.reward(decision.id, 0.5)
+    check_goes_on(network)
+
+
+def test_a_repeated_id() -> None:
+    network = MemoryNetwork(small_federation(2)).start()
+    decision = network.decide(KEYS[0])
+    network.reward(decision.id, 0.5)
+    with pytest.raises(DecisionIdError, match="rewarded before"):
+        network.reward(decision.id, 0.5)
+    check_goes_on(network)
+
+
+def test_the_id_of_a_refused_decision() -> None:
+    network = spoilt_network(2, 0, forget_key, (1,))
+    decision = network.decide(KEYS[0])
+    refused = network.ask("spoilt")
+    network.settle()
+    with pytest.raises(DecisionIdError, match="refused"):
+        network.reward(f"{decision.id[:12]}-{refused:06d}", 1.0)
+    check_goes_on(network)
+
+
+@pytest.mark.parametrize("parties", [2, 3, 5])
+def test_a_guessed_id_of_a_decision_in_flight_is_learned_by_all_or_by_none(parties: int) -> None:
+    """The reward overtakes the decision at some parties only. They must still agree, and go on."""
+    learned = refused = 0
+    for seed in range(16):
+        network = MemoryNetwork(small_federation(parties), seed=seed).start()
+        epoch = network.decide(KEYS[0]).id[:12]
+        number = network.ask(KEYS[1])
+        for _ in range(seed * parties):
+            network.deliver()
+        lesson = network.teach(f"{epoch}-{number:06d}", 1.0)
+        second = network.teach(f"{epoch}-000000", 0.25)
+        network.settle()
+        assert network.lessons[second] is None
+        learned += network.lessons[lesson] is None
+        refused += isinstance(network.lessons[lesson], DecisionIdError)
+        network.decide(KEYS[2])
+        later = network.ask(KEYS[3], after=2)
+        network.settle()
+        assert later in network.decisions
+        check_goes_on(network)
+    assert learned + refused == 16
+    assert min(learned, refused) > 2
