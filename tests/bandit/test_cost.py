@@ -1,0 +1,65 @@
+"""What a step costs: declared, sent and counted are one number."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.lockstep import Lockstep
+from hiddenarm.bandit.programs import DECIDE, LEARN
+from support import PARTIES, fixed_key, travelled
+
+
+@pytest.mark.parametrize("parties", PARTIES)
+@pytest.mark.parametrize("replicates", [1, 3])
+def test_declared_bytes_are_those_that_travel(parties: int, replicates: int) -> None:
+    federation = Federation(arms=4, features=tuple(range(1, parties + 1)), epsilon=0.1)
+    sent: list[tuple[int, ...]] = []
+    lockstep = Lockstep(
+        federation,
+        fixed_key("cost", parties),
+        replicates=replicates,
+        observer=lambda openings, words: sent.append(tuple(travelled(openings, words, replicates))),
+    )
+    for _ in range(2):
+        number, _ = lockstep.decide([np.full((replicates, size), 0.1) for size in federation.features])
+        lockstep.learn(number, np.ones(replicates))
+    decide, learn = lockstep.layouts[DECIDE], lockstep.layouts[LEARN]
+    assert tuple(sent) == 2 * (decide.round_bytes + learn.round_bytes)
+    assert lockstep.meter.runs == {DECIDE: 2, LEARN: 2}
+    assert lockstep.meter.rounds == {DECIDE: 2 * decide.rounds, LEARN: 2 * learn.rounds}
+    assert lockstep.meter.bytes_to_each_peer == {
+        DECIDE: 2 * decide.bytes_to_each_peer(0),
+        LEARN: 2 * learn.bytes_to_each_peer(0),
+    }
+
+
+@pytest.mark.parametrize("parties", PARTIES)
+def test_rounds_and_bytes_of_the_issue(parties: int) -> None:
+    features = {2: (12, 8), 3: (8, 6, 6), 5: (4, 4, 4, 4, 4)}[parties]
+    layouts = Lockstep(Federation(arms=10, features=features, epsilon=0.1), fixed_key("issue")).layouts
+    assert layouts[DECIDE].rounds == 5
+    assert layouts[LEARN].rounds == 5
+    for party in range(parties):
+        assert sum(layout.bytes_to_each_peer(party) for layout in layouts.values()) < 40_000
+
+
+def test_a_step_of_ten_arms_and_twenty_features_by_hand() -> None:
+    """What party 0 sends, counted on paper from the program text."""
+    layouts = Lockstep(Federation(arms=10, features=(12, 8), epsilon=0.1), fixed_key("hand")).layouts
+    weights, scores, pairs, triangle = 200 * 8, 10 * 8, 45, 20 * 21 // 2
+    assert [sizes[0] for sizes in layouts[DECIDE].round_bytes] == [
+        12 * 8 + weights,
+        scores,
+        pairs * 8,  # 37 bits
+        pairs * 2,  # six chunks: eleven bits
+        6,  # 45 bits
+    ]
+    assert [sizes[0] for sizes in layouts[LEARN].round_bytes] == [
+        12 * 8 + 10 * 8 + 10 * triangle * 8 + weights,
+        20 * 8 + 8,
+        8 + 200 * 8,
+        8,
+        20 * 8 + 20 * 8,
+    ]

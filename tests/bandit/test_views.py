@@ -1,0 +1,245 @@
+"""What each party sees: uniform words whatever the inputs, a uniform slot, and neither the arm nor the reward."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import reduce
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.lockstep import Lockstep
+from hiddenarm.bandit.programs import DECIDE, LEARN
+from hiddenarm.mpc.run import Openings, Sharing
+from hiddenarm.mpc.shuffle import pairs, winner
+from hiddenarm.ring.words import Words, encode, low_bits
+from support import SIGNIFICANCE, evenness, fixed_key, independence, same_distribution, uniformity
+
+ARMS = 4
+ROUNDS = {DECIDE: 5, LEARN: 5}
+ORDER = (DECIDE, 4, 0, "opened")
+"""The last opening of a decision is the order of the shuffled keys: uniform among orders, not among bits."""
+
+Place = tuple[str, int, int, int | str]
+
+
+class Views:
+    """Everything that crosses between parties, by place: (program, round, opening, sender or "opened")."""
+
+    def __init__(self) -> None:
+        self.words: dict[Place, list[Words]] = defaultdict(list)
+        self.bits: dict[Place, int] = {}
+        self._program, self._round = DECIDE, 0
+
+    def start(self, program: str) -> None:
+        self._program, self._round = program, 0
+
+    def __call__(self, openings: Openings, by_opening: list[list[Words]]) -> None:
+        for number, (opening, sent) in enumerate(zip(openings, by_opening, strict=True)):
+            here = (self._program, self._round, number)
+            for sender, words in enumerate(sent):
+                self._note((*here, sender), words, opening.bits)
+            if opening.owners is None:
+                add = np.add if opening.sharing is Sharing.ADD else np.bitwise_xor
+                self._note((*here, "opened"), low_bits(reduce(add, sent), opening.bits), opening.bits)
+        self._round += 1
+
+    def _note(self, place: Place, words: Words, bits: int) -> None:
+        self.words[place].append(words.copy())
+        self.bits[place] = bits
+
+
+def unit(values: list[float], replicates: int) -> np.ndarray:
+    return np.tile(np.array(values), (replicates, 1))
+
+
+CONTEXTS = {"zeros": ([0.0, 0.0], [0.0, 0.0], [0.0]), "extremes": ([1.0, 0.0], [0.0, -1.0], [1.0])}
+
+
+def watched(
+    inputs: str, reward: float, key: str, *, parties: int = 2, replicates: int = 1000, steps: int = 4
+) -> tuple[Views, Lockstep]:
+    """Decide and learn some steps on the same inputs; all replicates get the same ones, with masks of their own."""
+    federation = Federation(arms=ARMS, features=(2, 2, 1)[:parties], epsilon=0.2)
+    views = Views()
+    lockstep = Lockstep(federation, fixed_key("views", key), replicates=replicates, deal_ahead=1, observer=views)
+    contexts = [unit(values, replicates) for values in CONTEXTS[inputs][:parties]]
+    for _ in range(steps):
+        views.start(DECIDE)
+        number, _ = lockstep.decide(contexts)
+        views.start(LEARN)
+        lockstep.learn(number, np.full(replicates, reward))
+    return views, lockstep
+
+
+def corrected(p_values: list[float]) -> float:
+    """Bonferroni's smallest p-value of many tests."""
+    return min(p_values) * len(p_values)
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+@pytest.mark.parametrize(("inputs", "reward"), [("zeros", 0.0), ("extremes", 1.0)])
+def test_every_word_a_party_sees_is_uniform(parties: int, inputs: str, reward: float) -> None:
+    views, lockstep = watched(inputs, reward, f"{inputs} {parties}", parties=parties)
+    seen = {(program, number) for program, number, _, _ in views.words}
+    assert seen == {(program, number) for program, rounds in ROUNDS.items() for number in range(rounds)}
+    p_values = [
+        uniformity(np.concatenate(words), views.bits[place]) for place, words in views.words.items() if place != ORDER
+    ]
+    assert corrected(p_values) > SIGNIFICANCE
+    if inputs == "extremes":  # the model has moved: the words hide something
+        assert np.abs(lockstep.reveal_model()[1]).max() > 0.3
+
+
+@pytest.mark.parametrize("inputs", ["zeros", "extremes"])
+def test_words_of_different_steps_and_openings_share_no_mask(inputs: str) -> None:
+    """A mask used twice leaves each word uniform but not their difference (see tests/mpc/test_masking)."""
+    views, _ = watched(inputs, 1.0, f"pairs {inputs}")
+    p_values = []
+    for place, words in views.words.items():
+        if place == ORDER or views.bits[place] == 1:
+            continue
+        p_values += [
+            uniformity(low_bits(later - earlier, views.bits[place]), views.bits[place])
+            for earlier, later in pairwise(words)
+        ]
+    # Weights and features are masked in both programs, and in several openings of one: take any two of the same shape.
+    full = [(place, words[-1]) for place, words in views.words.items() if views.bits[place] == 64]
+    for index, (_, one) in enumerate(full):
+        p_values += [uniformity(one - other) for _, other in full[index + 1 :] if one.shape == other.shape]
+    assert len(p_values) > 100
+    assert corrected(p_values) > SIGNIFICANCE
+
+
+def test_views_of_very_different_inputs_have_one_distribution() -> None:
+    zeros, _ = watched("zeros", 0.0, "sample one")
+    extremes, _ = watched("extremes", 1.0, "sample two")
+    assert zeros.words.keys() == extremes.words.keys()
+    p_values = [
+        same_distribution(np.concatenate(words), np.concatenate(extremes.words[place]), zeros.bits[place])
+        for place, words in zeros.words.items()
+        if place != ORDER
+    ]
+    assert corrected(p_values) > SIGNIFICANCE
+    orders = [order_number(np.concatenate(views.words[ORDER])) for views in (zeros, extremes)]
+    sample = np.repeat([0, 1], [len(orders[0]), len(orders[1])])
+    assert independence(sample, np.unique(np.concatenate(orders), return_inverse=True)[1]) > SIGNIFICANCE
+
+
+@pytest.mark.parametrize("reward", [0.0, 0.731, 1.0])
+def test_views_stay_uniform_for_every_reward_under_one_key(reward: float) -> None:
+    views, _ = watched("extremes", reward, "one key")
+    learnt = {place: words for place, words in views.words.items() if place[0] == LEARN}
+    p_values = [uniformity(np.concatenate(words), views.bits[place]) for place, words in learnt.items()]
+    assert corrected(p_values) > SIGNIFICANCE
+
+
+def test_the_masked_reward_is_uniform() -> None:
+    """What the rewarder sends to all parties: the reward under a mask that no party knows."""
+    replicates = 20_000
+    _, lockstep = watched("zeros", 0.0, "rewarder", replicates=replicates, steps=0)
+    number, _ = lockstep.decide([unit(values, replicates) for values in CONTEXTS["zeros"][:2]])
+    shares = [decided.reward_mask.share for decided in lockstep._pending[number].decided]
+    assert all(share is not None for share in shares)
+    mask = lockstep._rewarder.step(number)
+    assert np.array_equal(reduce(np.add, shares), mask)
+    sent = encode(np.ones(replicates), 20) + mask
+    for seen in (sent, sent - shares[0], sent - shares[1]):  # alone, and with what either party holds of the mask
+        assert uniformity(seen) > SIGNIFICANCE
+
+
+def test_literal_rewards_arms_and_features_do_not_travel() -> None:
+    reward = 0.7316284179687500  # exact at 20 bits
+    views, _ = watched("extremes", reward, "literal")
+    bits = 20
+    literal = {int(encode(value, scale)) for value in (reward, 1.0, -1.0, 0.5) for scale in (bits, 2 * bits, 3 * bits)}
+    literal |= {0, 1, 2**64 - 1}  # one-hots, and untouched zeros
+    words = np.concatenate(
+        [np.concatenate(words).ravel() for place, words in views.words.items() if views.bits[place] == 64]
+    )
+    # A uniform word is one of these 15 with probability 15 / 2^64: a million words hit one with 1e-12.
+    assert len(words) > 500_000
+    assert not np.isin(words, np.array(sorted(literal), np.uint64)).any()
+    assert len(np.unique(words)) == len(words)
+
+
+def order_number(order: np.ndarray) -> np.ndarray:
+    return (order.astype(np.int64) << np.arange(len(pairs(ARMS)[0]))).sum(axis=-1)
+
+
+def many_decisions(weights: list[float], epsilon: float, key: str, draws: int) -> tuple[np.ndarray, ...]:
+    """Decide `draws` times with given weights of the arms for a context of one; orders, slots and arms."""
+    federation = Federation(arms=ARMS, features=(1, 1), epsilon=epsilon)
+    replicates = 20_000
+    orders: list[np.ndarray] = []
+
+    def observer(openings: Openings, by_opening: list[list[Words]]) -> None:
+        if openings[0].bits == 1:
+            orders.append(reduce(np.bitwise_xor, by_opening[0]))
+
+    lockstep = Lockstep(federation, fixed_key("many", key), replicates=replicates, deal_ahead=1, observer=observer)
+    share = lockstep.models[1].weights.share
+    assert share is not None
+    share[:, :, 0] = encode(weights, 20)
+    arms = [
+        lockstep.decide([np.ones((replicates, 1)), np.zeros((replicates, 1))])[1] for _ in range(draws // replicates)
+    ]
+    order = np.concatenate(orders)
+    return order, winner(order, ARMS), np.concatenate(arms)
+
+
+@pytest.mark.parametrize(
+    ("weights", "best"),
+    [
+        ([0.0, 0.0, 0.0, 0.0], [0, 1, 2, 3]),
+        ([0.3, 0.1, -0.2, 0.7], [3]),
+        ([0.5, -0.1, 0.5, 0.5], [0, 2, 3]),
+        ([-3.9, -3.9, 3.9, -3.9], [2]),
+    ],
+)
+def test_order_and_slot_are_uniform_and_ties_break_evenly(weights: list[float], best: list[int]) -> None:
+    order, slot, arm = many_decisions(weights, 0.0, str(weights), 40_000)
+    numbers, seen = np.unique(order_number(order), return_inverse=True)
+    assert len(numbers) == 24
+    assert evenness(seen, 24) > SIGNIFICANCE
+    assert evenness(slot, ARMS) > SIGNIFICANCE
+    assert set(arm) == set(best)
+    if len(best) > 1:
+        assert evenness(np.searchsorted(best, arm), len(best)) > SIGNIFICANCE
+        assert independence(slot, arm) > SIGNIFICANCE
+        assert independence(seen, arm) > SIGNIFICANCE
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0])
+def test_the_released_arm_has_the_papers_distribution(epsilon: float) -> None:
+    draws = 100_000
+    order, slot, arm = many_decisions([-3.9, 0.1, 3.9, 0.3], epsilon, f"epsilon {epsilon}", draws)
+    expected = np.full(ARMS, epsilon / ARMS)
+    expected[2] += 1 - epsilon
+    assert stats.chisquare(np.bincount(arm, minlength=ARMS), draws * expected).pvalue > SIGNIFICANCE
+    # Exploring shows no more than choosing the best does: order and slot are independent of the arm.
+    seen = np.unique(order_number(order), return_inverse=True)[1]
+    assert evenness(seen, 24) > SIGNIFICANCE
+    assert independence(slot, arm) > SIGNIFICANCE
+    assert independence(seen, arm) > SIGNIFICANCE
+    # The test would see an epsilon that is one part in ten too small.
+    wrong = np.full(ARMS, 0.9 * epsilon / ARMS)
+    wrong[2] += 1 - 0.9 * epsilon
+    assert stats.chisquare(np.bincount(arm, minlength=ARMS), draws * wrong).pvalue < SIGNIFICANCE
+
+
+def test_all_words_of_a_decision_are_independent_of_the_arm() -> None:
+    """With all arms tied the arm is random: no opened word's top bits go with it."""
+    views, lockstep = watched("zeros", 0.0, "arm", replicates=8000, steps=0)
+    views.start(DECIDE)
+    _, arm = lockstep.decide([unit(values, 8000) for values in CONTEXTS["zeros"][:2]])
+    p_values = []
+    for place, words in views.words.items():
+        width = min(views.bits[place], 2)
+        tops = (words[0] >> np.uint64(views.bits[place] - width)).astype(np.int64).reshape(8000, -1)
+        p_values += [independence(tops[:, column], arm) for column in range(tops.shape[1])]
+    assert len(p_values) > 80
+    assert corrected(p_values) > SIGNIFICANCE
