@@ -238,7 +238,7 @@ def test_a_guessed_id_of_a_decision_in_flight_is_learned_by_all_or_by_none(parti
         network = MemoryNetwork(small_federation(parties), seed=seed).start()
         epoch = network.decide(KEYS[0]).id[:12]
         number = network.ask(KEYS[1])
-        for _ in range(seed * parties):
+        for _ in range(seed * parties * (parties - 1)):
             network.deliver()
         lesson = network.teach(f"{epoch}-{number:06d}", 1.0)
         second = network.teach(f"{epoch}-000000", 0.25)

@@ -1,4 +1,4 @@
-"""The actor, as a state machine without I/O: it asks for decisions by key, and alone turns a public slot into an arm."""
+"""The actor, as a state machine without I/O: it asks for decisions by key; it alone turns a slot into an arm."""
 
 from __future__ import annotations
 

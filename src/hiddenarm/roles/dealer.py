@@ -15,6 +15,7 @@ from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.roles.messages import ACTOR, PROGRAM_NUMBERS, REWARDER, read_want, seed_frame
 from hiddenarm.roles.party import Send
+from hiddenarm.roles.stock import BATCHES_IN_STOCK, batch_steps
 
 MAX_BATCH = 1024
 """Most steps dealt at one request."""
@@ -32,9 +33,10 @@ class Dealer:
         self._parties = {Identity(Role.PARTY, number) for number in range(federation.parties)}
         self._last = Identity(Role.PARTY, federation.parties - 1)
         texts = program_texts(federation, exploration_thresholds(federation.epsilon))
+        layouts = {name: trace(text, federation.parties, 1) for name, text in texts.items()}
+        self._limits = {name: batch_steps(layout, MAX_BATCH * BATCHES_IN_STOCK) for name, layout in layouts.items()}
         self._dealers = {
-            name: ProgramDealer(name, text, trace(text, federation.parties, 1), self._seeds, 1)
-            for name, text in texts.items()
+            name: ProgramDealer(name, texts[name], layout, self._seeds, 1) for name, layout in layouts.items()
         }
 
     def expects(self, identity: Identity) -> bool:
@@ -57,8 +59,9 @@ class Dealer:
         if frame.kind is not Kind.WANT or identity != self._last:
             raise FrameError(f"{identity} may not send {frame.kind.name}")
         name, first, count = read_want(frame)
-        if not 1 <= count <= MAX_BATCH:
-            raise FrameError(f"{identity} asked for {count} steps at once; the limit is {MAX_BATCH}")
+        limit = self._limits[name]
+        if not 1 <= count <= limit:
+            raise FrameError(f"{identity} asked for {count} steps at once; the limit is {limit}")
         rows = self._dealers[name].deal(first, count)
         payload = np.ascontiguousarray(rows, "<u8").tobytes()
         self._send(identity, Frame(Kind.CORRECTIONS, PROGRAM_NUMBERS[name], 0, first, payload))

@@ -11,7 +11,8 @@
     ROUND        party -> party            program, step, round; words
 
 The actor numbers decisions and the rewarder numbers lessons, so all parties run the same programs in the same order
-without asking each other. Model version v holds lessons 0 to v - 1. A decision names the version it wants; it only reads.
+without asking each other. Model version v holds lessons 0 to v - 1. A decision names the version it wants and
+only reads.
 """
 
 from __future__ import annotations

@@ -22,9 +22,11 @@ from hiddenarm.bandit.programs import (
     DECIDE,
     LEARN,
     Decided,
+    Interaction,
     Model,
     decide,
     initial_model,
+    interactions,
     learn,
     program_texts,
     reward_share,
@@ -34,7 +36,7 @@ from hiddenarm.mpc.codec import decode_openings, encode_openings
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, combine_words
 from hiddenarm.mpc.material import Layout
-from hiddenarm.mpc.values import Shared
+from hiddenarm.mpc.values import Index, Shared
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.words import Words
@@ -53,6 +55,7 @@ from hiddenarm.roles.messages import (
     slot_frame,
     want_frame,
 )
+from hiddenarm.roles.stock import WORD_BYTES, batch_steps, stock_steps
 
 Send = Callable[[Identity, Frame], None]
 RunKey = tuple[str, int]
@@ -61,7 +64,6 @@ KEPT_VERSIONS = 64
 """How many past versions of the weights a decision may still ask for."""
 MAX_WAITING = 1024
 """Requests a client may have waiting, and runs a peer may be ahead, before it is cut off."""
-_WORD_BYTES = 8
 
 
 class FeatureSource(Protocol):
@@ -77,6 +79,7 @@ class _ActiveRun:
 
     evaluation: Evaluation
     finish: Callable[[], None]
+    announce: Callable[[Index], None] | None
     inbox: dict[tuple[int, int], bytes] = field(default_factory=dict)
 
 
@@ -92,14 +95,6 @@ class _Lesson:
     number: int
     decision: int
     masked_reward: int
-
-
-@dataclass(slots=True, repr=False)
-class _Interaction:
-    """A decision that waits for its reward."""
-
-    features: Words
-    decided: Decided
 
 
 class Party:
@@ -141,7 +136,7 @@ class Party:
         self._early: dict[RunKey, dict[tuple[int, int], bytes]] = {}
         self._refused_by_peer: set[int] = set()
         self._refused_lessons: dict[int, str] = {}
-        self._interactions: dict[int, _Interaction] = {}
+        self._interactions: dict[int, Interaction] = {}
 
     # What the switchboard tells us
 
@@ -195,7 +190,7 @@ class Party:
     def _on_corrections(self, _: Identity, frame: Frame) -> None:
         name = program_of(frame)
         columns = self._layouts[name].correction_words
-        count, rest = divmod(len(frame.payload), columns * _WORD_BYTES)
+        count, rest = divmod(len(frame.payload), columns * WORD_BYTES)
         due = self._materials[name].stocked_until if self._corrected and self._materials else None
         if frame.step != due or not count or rest or frame.step + count > self._wanted_until[name]:
             raise FrameError("the dealer sent corrections that were not asked for")
@@ -211,9 +206,9 @@ class Party:
         """The last party keeps a bounded stock of corrections, ordered in batches ahead of use."""
         if not self._corrected or not self._materials or DEALER not in self._present:
             return
-        batch = max(1, self._stock // 4)
         for name, used in self._next_number.items():
-            while self._wanted_until[name] + batch <= used + self._stock:
+            batch, stock = (size(self._layouts[name], self._stock) for size in (batch_steps, stock_steps))
+            while self._wanted_until[name] + batch <= used + stock:
                 self._send(DEALER, want_frame(name, self._wanted_until[name], batch))
                 self._wanted_until[name] += batch
 
@@ -260,7 +255,9 @@ class Party:
         return self._next_number[LEARN] + len(self._lessons)
 
     def _can_learn(self, lesson: _Lesson) -> bool:
-        return lesson.number == self._version and self._materials[LEARN].ready(lesson.number)
+        """A reward may come while the decision is still being finished here: the slot is announced before the end."""
+        finished = (DECIDE, lesson.decision) not in self._runs
+        return finished and lesson.number == self._version and self._materials[LEARN].ready(lesson.number)
 
     # Deciding
 
@@ -273,7 +270,7 @@ class Party:
             return
         try:
             weights = self._weights_at(request.version)
-            features = self._own_features(request.key)[None]
+            features = self._own_features(request.key)[None, None]
         except InputError as error:
             self._refuse_decision(request.number, str(error))
             return
@@ -281,7 +278,10 @@ class Party:
         program = decide(run, self.federation, self._thresholds, weights, features, self.number)
         evaluation = Evaluation(run, program)
         self._launch(
-            (DECIDE, request.number), evaluation, lambda: self._decided(request.number, features, evaluation.result)
+            (DECIDE, request.number),
+            evaluation,
+            lambda: self._decided(request.number, features, evaluation.result),
+            lambda slot: self._send(ACTOR, slot_frame(request.number, int(slot[0, 0]))),
         )
 
     def _weights_at(self, version: int) -> Shared:
@@ -302,8 +302,8 @@ class Party:
             self._send(identity, refused_frame(DECIDE, number, why))
 
     def _decided(self, number: int, features: Words, decided: Decided) -> None:
-        self._interactions[number] = _Interaction(features, decided)
-        self._send(ACTOR, slot_frame(number, int(decided.slot[0])))
+        (self._interactions[number],) = interactions(features, decided)
+        self._start_what_can_start()
 
     # Learning
 
@@ -328,10 +328,9 @@ class Party:
             return
         run = self._materials[LEARN].run(lesson.number)
         masked = np.array([lesson.masked_reward], np.uint64)
-        reward = reward_share(masked, interaction.decided.reward_mask, run.adds_constants)
-        program = learn(
-            run, self.federation, self._model, interaction.features, self.number, interaction.decided.arm, reward
-        )
+        reward = reward_share(masked, interaction.reward_mask, run.adds_constants)
+        arm = Shared((self.federation.arms,), interaction.arm)
+        program = learn(run, self.federation, self._model, interaction.features, self.number, arm, reward)
         evaluation = Evaluation(run, program)
         self._launch((LEARN, lesson.number), evaluation, lambda: self._learned(lesson, evaluation.result))
 
@@ -357,8 +356,14 @@ class Party:
 
     # Rounds
 
-    def _launch(self, key: RunKey, evaluation: Evaluation, finish: Callable[[], None]) -> None:
-        active = _ActiveRun(evaluation, finish, self._early.pop(key, {}))
+    def _launch(
+        self,
+        key: RunKey,
+        evaluation: Evaluation,
+        finish: Callable[[], None],
+        announce: Callable[[Index], None] | None = None,
+    ) -> None:
+        active = _ActiveRun(evaluation, finish, announce, self._early.pop(key, {}))
         self._runs[key] = active
         self._send_round(key, evaluation)
         self._advance(key, active)
@@ -396,6 +401,9 @@ class Party:
         evaluation = active.evaluation
         while evaluation.openings is not None and self._round_complete(active):
             evaluation.advance(self._opened_words(active))
+            if active.announce is not None and evaluation.announced is not None:
+                active.announce(evaluation.announced)
+                active.announce = None
             if evaluation.openings is not None:
                 self._send_round(key, evaluation)
         if evaluation.openings is None and self._runs.pop(key, None) is not None:

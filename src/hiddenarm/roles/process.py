@@ -22,15 +22,15 @@ from hiddenarm.net.meter import Meter
 from hiddenarm.net.switchboard import Switchboard
 from hiddenarm.ring.streams import fresh_key
 from hiddenarm.roles.actor import Actor
-from hiddenarm.roles.dealer import MAX_BATCH, Dealer
+from hiddenarm.roles.dealer import Dealer
 from hiddenarm.roles.kit import Kit
 from hiddenarm.roles.messages import DEALER, MAX_KEY_BYTES, MAX_REASON_BYTES
 from hiddenarm.roles.party import Party, Send
 from hiddenarm.roles.rewarder import Rewarder
+from hiddenarm.roles.stock import largest_batch_bytes
 
 CONNECT_SECONDS = 30.0
 ANSWER_SECONDS = 60.0
-_WORD_BYTES = 8
 
 Machine = Party | Dealer | Actor | Rewarder
 
@@ -156,7 +156,7 @@ def frame_caps(kit: Kit) -> dict[Kind, int]:
     return {
         Kind.SEED: 64,
         Kind.WANT: 16,
-        Kind.CORRECTIONS: MAX_BATCH * max(layout.correction_words for layout in layouts) * _WORD_BYTES,
+        Kind.CORRECTIONS: max(largest_batch_bytes(layout) for layout in layouts),
         Kind.DECIDE: 16 + MAX_KEY_BYTES,
         Kind.SLOT: 16,
         Kind.REWARD: 16,

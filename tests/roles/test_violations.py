@@ -1,0 +1,371 @@
+"""A peer that breaks the protocol is met with a typed error that says what it did, never with a bare exception."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from memory_network import EPOCH_KEY, KEYS, Machine, MemoryNetwork, party, small_federation
+
+from hiddenarm.bandit.programs import DECIDE, LEARN
+from hiddenarm.errors import FrameError, HiddenArmError, PeerError, PeerLost, ProtocolError
+from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.identity import Identity, Role
+from hiddenarm.roles.dealer import MAX_BATCH
+from hiddenarm.roles.messages import (
+    ACTOR,
+    DEALER,
+    PROGRAM_NUMBERS,
+    REWARDER,
+    decide_frame,
+    learned_frame,
+    refused_frame,
+    reward_frame,
+    seed_frame,
+    slot_frame,
+    want_frame,
+)
+from hiddenarm.roles.party import MAX_WAITING
+
+ALLOWED = {
+    (Role.PARTY, Role.PARTY): {Kind.ROUND, Kind.REFUSED},
+    (Role.DEALER, Role.PARTY): {Kind.SEED, Kind.CORRECTIONS},
+    (Role.ACTOR, Role.PARTY): {Kind.DECIDE},
+    (Role.REWARDER, Role.PARTY): {Kind.REWARD},
+    (Role.PARTY, Role.ACTOR): {Kind.SLOT, Kind.LEARNED, Kind.REFUSED},
+    (Role.DEALER, Role.ACTOR): {Kind.SEED},
+    (Role.PARTY, Role.REWARDER): {Kind.LEARNED, Kind.REFUSED},
+    (Role.DEALER, Role.REWARDER): {Kind.SEED},
+    (Role.PARTY, Role.DEALER): {Kind.WANT},
+    (Role.ACTOR, Role.DEALER): set(),
+    (Role.REWARDER, Role.DEALER): set(),
+}
+SEED = seed_frame("0" * 12, bytes(32))
+LAST = party(1)
+
+
+@pytest.fixture
+def network() -> MemoryNetwork:
+    return MemoryNetwork(small_federation(2)).start()
+
+
+def at_round(network: MemoryNetwork) -> Frame:
+    """Ask for a decision and hold party 0's first round for party 1, which has begun."""
+    network.ask(KEYS[0])
+    to_party_1 = network.links[party(0), party(1)]
+    held: list[Any] = []
+    while not held or not network.party(1)._runs:
+        network.deliver()
+        held.extend(to_party_1)
+        to_party_1.clear()
+    return held[0]
+
+
+@pytest.mark.parametrize("pair", ALLOWED, ids=lambda pair: f"{pair[0]} to {pair[1]}")
+def test_kinds_that_a_role_may_not_send(network: MemoryNetwork, pair: tuple[Role, Role]) -> None:
+    sender, receiver = Identity(pair[0]), Identity(pair[1])
+    if sender == receiver:
+        sender = LAST
+    for kind in set(Kind) - ALLOWED[pair]:
+        with pytest.raises(FrameError, match=f"{sender} may not send {kind.name}"):
+            network.inject(sender, receiver, Frame(kind, 1, 0, 0, bytes(16)))
+
+
+def test_only_the_last_party_may_order_material(network: MemoryNetwork) -> None:
+    with pytest.raises(FrameError, match="party 0 may not send WANT"):
+        network.inject(party(0), DEALER, want_frame(DECIDE, 1000, 1))
+
+
+@pytest.mark.parametrize("receiver", [party(0), LAST, ACTOR, REWARDER], ids=str)
+def test_a_second_seed(network: MemoryNetwork, receiver: Identity) -> None:
+    with pytest.raises(FrameError, match="second seed"):
+        network.inject(DEALER, receiver, SEED)
+
+
+@pytest.mark.parametrize("receiver", [party(0), ACTOR, REWARDER], ids=str)
+@pytest.mark.parametrize("size", [0, 6, 37, 39])
+def test_a_seed_of_the_wrong_length(receiver: Identity, size: int) -> None:
+    network = MemoryNetwork(small_federation(2))
+    with pytest.raises(FrameError, match=f"{size} bytes"):
+        network.inject(DEALER, receiver, Frame(Kind.SEED, payload=bytes(size)))
+
+
+def test_a_role_that_comes_back_gets_no_second_seed(network: MemoryNetwork) -> None:
+    with pytest.raises(PeerLost, match="party 0 came back"):
+        network.dealer.on_ready(party(0))
+
+
+class TestRounds:
+    @pytest.mark.parametrize("change", [lambda data: data[:-1], lambda data: data + b"\0", lambda _: b""])
+    def test_wrong_length(self, network: MemoryNetwork, change: Callable[[bytes], bytes]) -> None:
+        frame = at_round(network)
+        with pytest.raises(FrameError, match=r"party 0 sent \d+ bytes in a round that takes"):
+            network.inject(party(0), LAST, frame._replace(payload=change(frame.payload)))
+
+    def test_the_same_round_again_while_it_waits(self) -> None:
+        network = MemoryNetwork(small_federation(3)).start()
+        frame = at_round(network)
+        network.inject(party(0), party(1), frame)
+        with pytest.raises(FrameError, match="party 0 sent round 0 of decide 0 twice"):
+            network.inject(party(0), party(1), frame)
+
+    def test_the_same_round_again_after_it_was_used(self, network: MemoryNetwork) -> None:
+        frame = at_round(network)
+        network.inject(party(0), LAST, frame)
+        while network.party(1)._runs[DECIDE, 0].evaluation.round == 0:
+            network.deliver()
+        with pytest.raises(FrameError, match="party 0 sent round 0 of decide 0 twice"):
+            network.inject(party(0), LAST, frame)
+
+    def test_the_same_round_again_before_the_run_begins(self, network: MemoryNetwork) -> None:
+        frame = Frame(Kind.ROUND, PROGRAM_NUMBERS[LEARN], 0, 0, b"")
+        network.inject(party(0), LAST, frame)
+        with pytest.raises(FrameError, match="twice"):
+            network.inject(party(0), LAST, frame)
+
+    @pytest.mark.parametrize("program", [DECIDE, LEARN])
+    def test_a_round_that_the_program_does_not_have(self, network: MemoryNetwork, program: str) -> None:
+        with pytest.raises(FrameError, match=f"round 5 of {program}"):
+            network.inject(party(0), LAST, Frame(Kind.ROUND, PROGRAM_NUMBERS[program], 5, 0, b""))
+
+    def test_too_many_runs_ahead(self, network: MemoryNetwork) -> None:
+        for step in range(MAX_WAITING):
+            network.inject(party(0), LAST, Frame(Kind.ROUND, 1, 0, step, b""))
+        with pytest.raises(FrameError, match="party 0 is more than 1024 runs ahead"):
+            network.inject(party(0), LAST, Frame(Kind.ROUND, 1, 0, MAX_WAITING, b""))
+
+    def test_too_many_refusals_ahead(self, network: MemoryNetwork) -> None:
+        for step in range(MAX_WAITING):
+            network.inject(party(0), LAST, refused_frame((DECIDE, LEARN)[step % 2], step, "no"))
+        with pytest.raises(FrameError, match="party 0 is more than 1024 refusals ahead"):
+            network.inject(party(0), LAST, refused_frame(DECIDE, MAX_WAITING, "no"))
+
+
+@pytest.mark.parametrize(
+    ("sender", "receiver", "frame"),
+    [
+        (party(0), LAST, Frame(Kind.ROUND, 3, 0, 0, b"")),
+        (party(0), LAST, Frame(Kind.REFUSED, 0, 0, 0, b"")),
+        (LAST, DEALER, Frame(Kind.WANT, 77, 0, 0, bytes(4))),
+        (DEALER, LAST, Frame(Kind.CORRECTIONS, 9, 0, 0, bytes(8))),
+    ],
+    ids=lambda value: getattr(getattr(value, "kind", None), "name", ""),
+)
+def test_a_program_that_nobody_knows(
+    network: MemoryNetwork, sender: Identity, receiver: Identity, frame: Frame
+) -> None:
+    with pytest.raises(FrameError, match=f"no program has number {frame.program}"):
+        network.inject(sender, receiver, frame)
+
+
+class TestRequests:
+    @pytest.mark.parametrize("number", [1, 5, 2**63])
+    def test_a_decision_number_is_skipped(self, network: MemoryNetwork, number: int) -> None:
+        with pytest.raises(FrameError, match=f"decision {number} where 0 was due"):
+            network.inject(ACTOR, party(0), decide_frame(number, 0, "k"))
+
+    def test_a_decision_number_is_repeated(self, network: MemoryNetwork) -> None:
+        network.decide(KEYS[0])
+        with pytest.raises(FrameError, match="decision 0 where 1 was due"):
+            network.inject(ACTOR, party(0), decide_frame(0, 0, KEYS[0]))
+
+    def test_a_lesson_number_is_skipped(self, network: MemoryNetwork) -> None:
+        with pytest.raises(FrameError, match="lesson 1 where 0 was due"):
+            network.inject(REWARDER, party(0), reward_frame(1, 0, 0))
+
+    @pytest.mark.parametrize("payload", [b"", bytes(8), bytes(8) + b"k" * 513, bytes(8) + b"\xff\xfe"])
+    def test_a_decide_frame_that_is_none(self, network: MemoryNetwork, payload: bytes) -> None:
+        with pytest.raises(FrameError, match="DECIDE"):
+            network.inject(ACTOR, party(0), Frame(Kind.DECIDE, 1, 0, 0, payload))
+
+    @pytest.mark.parametrize("size", [0, 15, 17])
+    def test_a_reward_frame_that_is_none(self, network: MemoryNetwork, size: int) -> None:
+        with pytest.raises(FrameError, match="REWARD"):
+            network.inject(REWARDER, party(0), Frame(Kind.REWARD, 2, 0, 0, bytes(size)))
+
+    def test_too_many_decisions_at_once(self) -> None:
+        network = MemoryNetwork(small_federation(2))
+        for number in range(MAX_WAITING):
+            network.inject(ACTOR, party(0), decide_frame(number, 0, "k"))
+        with pytest.raises(FrameError, match="more than 1024 requests waiting"):
+            network.inject(ACTOR, party(0), decide_frame(MAX_WAITING, 0, "k"))
+
+    def test_too_many_lessons_at_once(self) -> None:
+        network = MemoryNetwork(small_federation(2))
+        for number in range(MAX_WAITING):
+            network.inject(REWARDER, party(0), reward_frame(number, 0, 0))
+        with pytest.raises(FrameError, match="more than 1024 lessons waiting"):
+            network.inject(REWARDER, party(0), reward_frame(MAX_WAITING, 0, 0))
+
+    def test_a_client_that_has_not_met_everybody_cannot_begin(self) -> None:
+        network = MemoryNetwork(small_federation(2))
+        with pytest.raises(PeerLost, match="has not met"):
+            network.ask(KEYS[0])
+        with pytest.raises(PeerLost, match="has not met"):
+            network.rewarder.teach("0" * 12 + "-000000", 1.0)
+
+
+class TestCorrections:
+    def columns(self, network: MemoryNetwork) -> int:
+        return network.party(1)._layouts[DECIDE].correction_words
+
+    @pytest.mark.parametrize("step", [0, 7, 8, 2**40])
+    def test_not_asked_for(self, network: MemoryNetwork, step: int) -> None:
+        rows = bytes(8 * self.columns(network))
+        with pytest.raises(FrameError, match="not asked for"):
+            network.inject(DEALER, LAST, Frame(Kind.CORRECTIONS, 1, 0, step, rows))
+
+    @pytest.mark.parametrize("size", [0, 1, 7, 8, 1001])
+    def test_of_the_wrong_length(self, network: MemoryNetwork, size: int) -> None:
+        for ordered in (network, MemoryNetwork(small_federation(2))):
+            with pytest.raises(FrameError, match="not asked for"):
+                ordered.inject(DEALER, LAST, Frame(Kind.CORRECTIONS, 1, 0, 0, bytes(size)))
+
+    def test_to_a_party_that_needs_none(self, network: MemoryNetwork) -> None:
+        rows = bytes(8 * self.columns(network))
+        with pytest.raises(FrameError, match="not asked for"):
+            network.inject(DEALER, party(0), Frame(Kind.CORRECTIONS, 1, 0, 0, rows))
+
+    @pytest.mark.parametrize("count", [0, MAX_BATCH + 1, 2**32 - 1])
+    def test_an_order_of_no_or_too_many_steps(self, network: MemoryNetwork, count: int) -> None:
+        with pytest.raises(FrameError, match=f"party 1 asked for {count} steps"):
+            network.inject(LAST, DEALER, want_frame(DECIDE, 100, count))
+
+    def test_an_order_of_steps_that_were_dealt(self, network: MemoryNetwork) -> None:
+        with pytest.raises(ProtocolError, match="handed out before"):
+            network.inject(LAST, DEALER, want_frame(DECIDE, 0, 1))
+
+    def test_an_order_of_the_wrong_length(self, network: MemoryNetwork) -> None:
+        with pytest.raises(FrameError, match="WANT"):
+            network.inject(LAST, DEALER, Frame(Kind.WANT, 1, 0, 0, bytes(3)))
+
+
+class TestAnswers:
+    def test_parties_that_disagree_on_the_slot(self, network: MemoryNetwork) -> None:
+        number = network.ask(KEYS[0])
+        network.inject(party(0), ACTOR, slot_frame(number, 0))
+        with pytest.raises(PeerError, match="do not agree on decision 0"):
+            network.inject(party(1), ACTOR, slot_frame(number, 1))
+
+    @pytest.mark.parametrize("slot", [3, 2**32 - 1])
+    def test_a_slot_beyond_the_arms(self, network: MemoryNetwork, slot: int) -> None:
+        number = network.ask(KEYS[0])
+        network.inject(party(0), ACTOR, slot_frame(number, slot))
+        with pytest.raises(PeerError, match="do not agree on decision 0"):
+            network.inject(party(1), ACTOR, slot_frame(number, slot))
+
+    def test_a_slot_that_nobody_asked_for(self, network: MemoryNetwork) -> None:
+        with pytest.raises(FrameError, match="decision 0, which does not wait"):
+            network.inject(party(0), ACTOR, slot_frame(0, 0))
+
+    def test_a_slot_reported_twice(self, network: MemoryNetwork) -> None:
+        number = network.ask(KEYS[0])
+        network.inject(party(0), ACTOR, slot_frame(number, 0))
+        with pytest.raises(FrameError, match="party 0 reported decision 0"):
+            network.inject(party(0), ACTOR, slot_frame(number, 0))
+
+    def test_a_slot_of_the_wrong_length(self, network: MemoryNetwork) -> None:
+        number = network.ask(KEYS[0])
+        with pytest.raises(FrameError, match="SLOT"):
+            network.inject(party(0), ACTOR, Frame(Kind.SLOT, 1, 0, number, b"\0"))
+
+    @pytest.mark.parametrize("frame", [learned_frame(2**63), learned_frame(0)._replace(payload=b"!")])
+    def test_a_lesson_learned_that_cannot_be(self, network: MemoryNetwork, frame: Frame) -> None:
+        with pytest.raises(FrameError, match="LEARNED"):
+            network.inject(party(0), ACTOR, frame)
+
+    @pytest.mark.parametrize("frame", [learned_frame(0), refused_frame(LEARN, 0, "no")])
+    def test_a_lesson_that_nobody_taught(self, network: MemoryNetwork, frame: Frame) -> None:
+        with pytest.raises(FrameError, match="lesson 0, which does not wait"):
+            network.inject(party(0), REWARDER, frame)
+
+    @pytest.mark.parametrize("refuser", [0, 1])
+    def test_parties_that_disagree_on_a_lesson(self, network: MemoryNetwork, refuser: int) -> None:
+        decision = network.decide(KEYS[0])
+        lesson = network.teach(decision.id, 1.0)
+        replies = [learned_frame(lesson), learned_frame(lesson)]
+        replies[refuser] = refused_frame(LEARN, lesson, "no")
+        network.inject(party(0), REWARDER, replies[0])
+        with pytest.raises(PeerError, match="do not agree on lesson 0"):
+            network.inject(party(1), REWARDER, replies[1])
+
+    def test_a_refusal_is_shown_without_what_could_harm_a_terminal(self, network: MemoryNetwork) -> None:
+        number = network.ask(KEYS[0])
+        network.inject(party(0), ACTOR, Frame(Kind.REFUSED, 1, 0, number, b"\x1b[2Jno\r\n\xff such key"))
+        shown = str(network.actor.outcomes[number])
+        assert shown.isprintable()
+        assert "such key" in shown
+
+
+@pytest.mark.parametrize("me", [party(0), LAST, DEALER, ACTOR, REWARDER], ids=str)
+@pytest.mark.parametrize("graceful", [False, True])
+def test_who_leaves_and_who_is_lost(network: MemoryNetwork, me: Identity, graceful: bool) -> None:
+    """Whoever is lost is named. A goodbye ends parties and dealer in peace; the rewarder's ends nothing."""
+    machine: Machine = network.machines[me]
+    peers = [other for other in network.machines if other != me and {other, me} != {ACTOR, REWARDER}]
+    for peer in peers:
+        if graceful and me.role in (Role.PARTY, Role.DEALER):
+            network = MemoryNetwork(small_federation(2)).start()
+            machine = network.machines[me]
+            machine.on_lost(peer, "done", True)
+            ends = peer != REWARDER if me.role is Role.PARTY else peer.role is Role.PARTY
+            assert machine.finished is ends  # type: ignore[union-attr]
+        else:
+            with pytest.raises(PeerLost, match=f"{peer} .*: why"):
+                machine.on_lost(peer, "why", graceful)
+
+
+def test_the_rewarder_may_leave_while_lessons_are_under_way(network: MemoryNetwork) -> None:
+    """Nobody is told, nothing breaks, and all parties learn the same."""
+    decision = network.decide(KEYS[0])
+    network.teach(decision.id, 1.0)
+    network.teach(f"{decision.id[:12]}-000009", 1.0)
+    while any(network.links[REWARDER, party(number)] for number in range(2)):
+        network.deliver()
+    for number in range(2):
+        network.party(number).on_lost(REWARDER, "done", True)
+        network._ready.discard((party(number), REWARDER))
+    network.settle()
+    assert [machine._version for machine in network.parties] == [2, 2]
+    network.decide(KEYS[1], after=2)
+
+
+FRAMES = st.builds(
+    Frame,
+    st.sampled_from(Kind),
+    st.integers(0, 255) | st.sampled_from([1, 2]),
+    st.integers(0, 6),
+    st.integers(0, 3) | st.sampled_from([2**62, 2**64 - 1]),
+    st.binary(max_size=64) | st.integers(0, 400).map(lambda count: struct.pack("<Q", count) * 2),
+)
+
+
+@settings(max_examples=300)
+@given(data=st.data())
+def test_random_frames_meet_typed_errors_only(data: st.DataObject) -> None:
+    network = MemoryNetwork(small_federation(2)).start()
+    network.ask(KEYS[0])
+    links = sorted(network.links)
+    for _ in range(data.draw(st.integers(0, 40))):
+        network.deliver()
+    for _ in range(4):
+        sender, receiver = data.draw(st.sampled_from(links))
+        said = offend(network, sender, receiver, data.draw(FRAMES))
+        if said is not None:
+            assert said
+            assert EPOCH_KEY.hex() not in said
+            return
+
+
+def offend(network: MemoryNetwork, sender: Identity, receiver: Identity, frame: Frame) -> str | None:
+    """Hand a machine a frame; what it complained of, if it did. Only typed errors are complaints."""
+    try:
+        network.inject(sender, receiver, frame)
+        network.settle()
+    except HiddenArmError as error:
+        return str(error)
+    return None
