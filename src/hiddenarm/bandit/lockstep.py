@@ -7,7 +7,6 @@ replicates lets many independent runs, each with its own epsilon, advance togeth
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,9 +19,10 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.programs import (
     DECIDE,
     LEARN,
-    Decided,
+    Interaction,
     decide,
     initial_model,
+    interactions,
     learn,
     program_texts,
     reward_share,
@@ -33,15 +33,8 @@ from hiddenarm.mpc.lockstep import LockstepMeter, Observer, run_lockstep
 from hiddenarm.mpc.material import Seeds, program_stream
 from hiddenarm.mpc.run import Program
 from hiddenarm.mpc.shuffle import permutation_of
+from hiddenarm.mpc.values import Shared
 from hiddenarm.ring.words import Floats, encode
-
-
-@dataclass(slots=True, repr=False)
-class _Interaction:
-    """A decision that waits for its reward: each party's features and what it kept of the decision."""
-
-    features: list[Any]
-    decided: list[Decided]
 
 
 class Lockstep:
@@ -65,7 +58,7 @@ class Lockstep:
         self._observer = observer
         self._deal_ahead = deal_ahead
         self._thresholds = exploration_thresholds(federation.epsilon if epsilons is None else epsilons)
-        self._pending: dict[int, _Interaction] = {}
+        self._pending: dict[int, list[Interaction]] = {}
         self._seeds = seeds = Seeds(epoch_key)
         texts = program_texts(federation, self._thresholds)
         self.layouts = {name: trace(text, federation.parties, replicates) for name, text in texts.items()}
@@ -94,7 +87,7 @@ class Lockstep:
     def decide(self, contexts: Sequence[ArrayLike]) -> tuple[int, NDArray[np.int64]]:
         """Decide on the parties' features, [replicates, features] each; return the decision's
         number and the actor's arms."""
-        features = [checked_features(values, self.federation, party) for party, values in enumerate(contexts)]
+        features = [checked_features(values, self.federation, party)[:, None] for party, values in enumerate(contexts)]
         step = self.decisions
         programs = [
             lambda run, party=party, own=own: decide(
@@ -103,27 +96,27 @@ class Lockstep:
             for party, own in enumerate(features)
         ]
         decided = self._run(DECIDE, step, programs)
-        self._pending[step] = _Interaction(features, decided)
+        self._pending[step] = [interactions(own, kept)[0] for own, kept in zip(features, decided, strict=True)]
         self.decisions += 1
         permutation = permutation_of(self._actor.step(step).reshape(self.replicates, self.federation.arms))
-        return step, np.take_along_axis(permutation, decided[0].slot[..., None], axis=-1)[..., 0]
+        return step, np.take_along_axis(permutation, decided[0].slot, axis=-1)[..., 0]
 
     def learn(self, step: int, rewards: ArrayLike) -> None:
         """Learn from the reward of a pending decision; one reward a replicate."""
-        interaction = self._pending.pop(step)
+        kept = self._pending.pop(step)
         mask = self._rewarder.step(step).reshape(self.replicates)
         masked = encode(rewards, self.federation.fraction_bits) + mask
         programs = [
-            lambda run, party=party, own=own, decided=decided: learn(
+            lambda run, party=party, interaction=interaction: learn(
                 run,
                 self.federation,
                 self.models[party],
-                own,
+                interaction.features,
                 party,
-                decided.arm,
-                reward_share(masked, decided.reward_mask, run.adds_constants),
+                Shared((self.federation.arms,), interaction.arm),
+                reward_share(masked, interaction.reward_mask, run.adds_constants),
             )
-            for party, (own, decided) in enumerate(zip(interaction.features, interaction.decided, strict=True))
+            for party, interaction in enumerate(kept)
         ]
         self.models = self._run(LEARN, self.interactions_learned, programs)
         self.interactions_learned += 1

@@ -9,13 +9,12 @@ secret one-hot o, so that nobody sees which arm it was.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 
 from hiddenarm.bandit.coins import Coins
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.mpc.comparison import combine, compare, reveal
 from hiddenarm.mpc.dealing import ProgramText
 from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.lookup import LineTable, lookup, reciprocal_table
@@ -25,13 +24,13 @@ from hiddenarm.mpc.masking import (
     mask,
     mask_dropping,
     mask_symmetric,
-    share_of,
     triangle_indices,
 )
 from hiddenarm.mpc.run import Program, Run
-from hiddenarm.mpc.shuffle import dealt_permutation, pair_differences, shuffle, winner
+from hiddenarm.mpc.shuffle import Shuffle, deal_shuffle
+from hiddenarm.mpc.tournament import open_winner
 from hiddenarm.mpc.truncation import truncate
-from hiddenarm.mpc.values import Index, Masked, Shared
+from hiddenarm.mpc.values import Index, Shared
 from hiddenarm.ring.words import Words, encode
 
 DECIDE = "decide"
@@ -48,11 +47,30 @@ class Model:
 
 @dataclass(slots=True, repr=False)
 class Decided:
-    """What a party keeps of a decision: the public slot, the shared one-hot of the arm, its share of the reward's mask."""
+    """What a party keeps of some decisions: public slots [count], shared one-hots of the arms [count, arms], and its
+    shares of the masks of the rewards [count]."""
 
-    slot: Index
+    slot: Index | None
     arm: Shared
     reward_mask: Shared
+
+
+@dataclass(slots=True, repr=False)
+class Interaction:
+    """What a party keeps of one decision until its reward comes: its own features, and its shares of the one-hot of the
+    arm and of the reward's mask. Leading axis: replicates."""
+
+    features: Words
+    arm: Words
+    reward_mask: Words
+
+
+def interactions(features: Words, decided: Decided) -> list[Interaction]:
+    """Take decisions made together apart."""
+    assert decided.arm.share is not None
+    assert decided.reward_mask.share is not None
+    count = features.shape[1]
+    return [Interaction(features[:, b], decided.arm.share[:, b], decided.reward_mask.share[:, b]) for b in range(count)]
 
 
 def decide(
@@ -62,32 +80,34 @@ def decide(
     weights: Shared,
     own_features: Words | None,
     party: int | None,
+    count: int = 1,
 ) -> Program:
-    """Choose an arm: five rounds. Every party learns a uniformly random slot; the actor knows which arm lies there."""
-    permutation = dealt_permutation(run, federation.arms)
-    reward_mask = dealt_share(run, (), lambda: run.rewarder_words(()))
+    """Choose an arm for each of `count` contexts: five rounds (with many arms: more, see `tournament` and `shuffle`).
+
+    Every party learns a uniformly random slot for each; the actor knows which arm lies there.
+    """
+    shuffle = deal_shuffle(run, (count,), federation.arms, federation.parties)
+    reward_mask = dealt_share(run, (count,), lambda: run.rewarder_words((count,)))
     tags = dealt_share(
-        run,
-        (federation.arms,),
-        partial(_shuffled_tags_and_exploration, run, federation, thresholds, permutation),
+        run, (count, federation.arms), lambda: _tags_and_exploration(run, federation, thresholds, count, shuffle)
     )
 
-    # Round 1: mask the context and the weights.  Scores have 2L fractional bits.
-    x, w = yield input_segments(run, own_features, federation.features, party), mask(run, weights)
-    scores = form(run, "ai,i->a", w, x)
+    # Round 1: mask the contexts and the weights.  Scores have 2L fractional bits.
+    x, w = yield (
+        input_segments(run, (count,), own_features, federation.features, party),
+        mask(run, weights),
+    )
+    scores = form(run, "ai,bi->ba", w, x)
 
     # Round 2: mask as many bits of the scores as are compared.  Shuffle; scores become keys, distinct by their tags.
     (scores,) = yield (mask_dropping(run, scores, 2 * federation.fraction_bits - federation.key_fraction_bits),)
-    keys = (shuffle(run, permutation, scores) << federation.tag_bits) + tags
+    keys = ((yield from shuffle.apply(scores)) << federation.tag_bits) + tags
 
-    # Rounds 3 to 5: compare all pairs of keys and open the order, which is uniform.
-    (borrow,) = yield (compare(run, pair_differences(keys), federation.comparison_bits),)
-    (less,) = yield (combine(run, borrow),)
-    (order,) = yield (reveal(less),)
-    if run.dealing:
-        return None
-    slot = winner(order, federation.arms)
-    return Decided(slot, _row(share_of(run, permutation), slot), reward_mask)
+    # Rounds 3 to 5: compare the keys and open the results: those of a uniformly random order.
+    slot = yield from open_winner(run, keys, federation.comparison_bits)
+    run.announce(slot)
+    arm = yield from shuffle.one_hot(slot)
+    return Decided(slot, arm, reward_mask)
 
 
 def learn(
@@ -108,7 +128,7 @@ def learn(
 
     # Round 1: mask everything; select the chosen arm's u = M x (3L bits) and score (2L bits) with the one-hot.
     x, o, inverses, weights = yield (
-        input_segments(run, own_features, federation.features, party),
+        input_segments(run, (), own_features, federation.features, party),
         mask(run, arm),
         mask_symmetric(run, model.inverses, federation.dimension),
         mask(run, model.weights),
@@ -152,7 +172,7 @@ def initial_model(federation: Federation, party: int | None, replicates: int = 1
 
 
 def program_texts(federation: Federation, thresholds: Words) -> dict[str, ProgramText]:
-    """Both programs as the dealer runs them: on shapes and masks only."""
+    """Both programs as the dealer runs them: on shapes and masks only. `thresholds` are those of the replicates."""
     model = initial_model(federation, None)
     arm, reward = Shared((federation.arms,), None), Shared((), None)
     return {
@@ -161,29 +181,24 @@ def program_texts(federation: Federation, thresholds: Words) -> dict[str, Progra
     }
 
 
-def reward_share(masked_reward: Words, reward_mask: Shared, adds_constants: bool) -> Shared:
+def reward_share(masked_reward: Words, reward_mask: Words, adds_constants: bool) -> Shared:
     """A share of the reward from its masked form, which the rewarder sent to all."""
-    assert reward_mask.share is not None
-    share = np.negative(reward_mask.share)
+    share = np.negative(reward_mask)
     return Shared((), share + masked_reward if adds_constants else share)
 
 
-def _shuffled_tags_and_exploration(run: Run, federation: Federation, thresholds: Words, permutation: Masked) -> Words:
+def _tags_and_exploration(run: Run, federation: Federation, thresholds: Words, count: int, shuffle: Shuffle) -> Words:
     """The dealer's secret addition to the shuffled keys: distinct tags, and with probability epsilon a lift of one
     uniform arm above all others."""
-    coins = Coins.from_words(run.coin_words((Coins.words(federation.arms),)), thresholds, federation.arms)
+    words = run.coin_words((count, Coins.words(federation.arms)))
+    coins = Coins.from_words(words, thresholds[..., None], federation.arms)
     lift_bits = federation.tag_bits + federation.key_fraction_bits
     lift = np.uint64(int(2 * federation.score_bound * 2.0**lift_bits))
     lifted = (np.arange(federation.arms) == coins.arm[..., None]) & coins.explore[..., None]
     additions = coins.tags.astype(np.uint64) + lift * lifted
-    matrix = np.negative(permutation.parts[0].mask)
-    shuffled: Words = (matrix @ additions[..., None])[..., 0]
+    assert shuffle.items is not None
+    shuffled: Words = np.take_along_axis(additions, shuffle.items, axis=-1)
     return shuffled
-
-
-def _row(matrix: Shared, slot: Index) -> Shared:
-    assert matrix.share is not None
-    return Shared(matrix.shape[1:], np.take_along_axis(matrix.share, slot[..., None, None], axis=-2)[..., 0, :])
 
 
 @lru_cache

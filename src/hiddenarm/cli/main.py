@@ -98,7 +98,7 @@ def serve(kit: Path, listen_fd: int | None, report: Path | None) -> None:
     """Run one role from its kit, until the federation ends."""
     from hiddenarm.cli.serve import serve_kit
 
-    serve_kit(kit, listen_fd, report, sys.stdin, sys.stdout)
+    serve_kit(kit, listen_fd, report, sys.stdin.fileno(), sys.stdout)
 
 
 def _prepare(

@@ -13,21 +13,30 @@ least so many lessons.
 from __future__ import annotations
 
 import json
+import os
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Semaphore, Thread
 from typing import Any, TextIO
 
-from hiddenarm.errors import InputError
+import structlog
+
+from hiddenarm.errors import ConfigError, InputError
 from hiddenarm.net.identity import Role
 from hiddenarm.roles.kit import Kit
 from hiddenarm.roles.process import ActorClient, Endpoint, RewarderClient, serve
 
 Request = dict[str, Any]
 
+MAX_LINE_BYTES = 64 * 1024
 
-def serve_kit(folder: Path, listen_fd: int | None, report: Path | None, requests: TextIO, answers: TextIO) -> None:
-    """Run the role of a kit to its end; `report` gets what the link's meter counted."""
+
+def serve_kit(folder: Path, listen_fd: int | None, report: Path | None, requests: int, answers: TextIO) -> None:
+    """Run the role of a kit to its end; `requests` is a descriptor, `report` gets what the link's meter counted."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     kit = Kit.read(folder)
     match kit.identity.role:
         case Role.ACTOR:
@@ -36,22 +45,36 @@ def serve_kit(folder: Path, listen_fd: int | None, report: Path | None, requests
             _serve_rewarder(kit, requests, answers)
         case _:
             endpoint = Endpoint(kit)
-            serve(endpoint, None if listen_fd is None else socket.socket(fileno=listen_fd))
+            serve(endpoint, None if listen_fd is None else _handed_over(listen_fd))
             if report is not None:
-                report.write_text(json.dumps(endpoint.meter.as_dict()))
+                _write_report(report, json.dumps(endpoint.meter.as_dict()))
 
 
-def _serve_actor(kit: Kit, requests: TextIO, answers: TextIO) -> None:
+def _handed_over(descriptor: int) -> socket.socket:
+    try:
+        return socket.socket(fileno=descriptor)
+    except OSError as error:
+        raise ConfigError(f"--listen-fd {descriptor} is not a socket: {error.strerror}") from None
+
+
+def _write_report(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _serve_actor(kit: Kit, requests: int, answers: TextIO) -> None:
     with ActorClient(kit) as actor:
 
         def answer(request: Request) -> Request:
             decision = actor.decide(_text(request, "key"), _count(request, "after"))
             return {"id": decision.id, "arm": decision.arm}
 
-        _answer_all(requests, answers, answer)
+        _answer_all(actor, requests, answers, answer)
 
 
-def _serve_rewarder(kit: Kit, requests: TextIO, answers: TextIO) -> None:
+def _serve_rewarder(kit: Kit, requests: int, answers: TextIO) -> None:
     with RewarderClient(kit) as rewarder:
 
         def answer(request: Request) -> Request:
@@ -60,11 +83,14 @@ def _serve_rewarder(kit: Kit, requests: TextIO, answers: TextIO) -> None:
                 raise InputError("a request of the rewarder needs a reward")
             return {"id": identifier, "version": rewarder.reward(identifier, request["reward"])}
 
-        _answer_all(requests, answers, answer)
+        _answer_all(rewarder, requests, answers, answer)
 
 
-def _answer_all(requests: TextIO, answers: TextIO, answer: Callable[[Request], Request]) -> None:
-    for line in requests:
+def _answer_all(
+    client: ActorClient | RewarderClient, requests: int, answers: TextIO, answer: Callable[[Request], Request]
+) -> None:
+    lines = _Lines(requests, client.wake)
+    while (line := lines.next(client.idle)) is not None:
         try:
             reply = answer(_parsed(line))
         except InputError as error:
@@ -73,10 +99,52 @@ def _answer_all(requests: TextIO, answers: TextIO, answer: Callable[[Request], R
         answers.flush()
 
 
-def _parsed(line: str) -> Request:
+class _Lines:
+    """Lines of a descriptor, read by a thread one at a time, so that the links are served while none is there."""
+
+    def __init__(self, descriptor: int, wake: Callable[[], None]) -> None:
+        self._descriptor = descriptor
+        self._wake = wake
+        self._wanted = Semaphore(0)
+        self._lines: SimpleQueue[bytes | None] = SimpleQueue()
+        Thread(target=self._read, daemon=True).start()
+
+    def next(self, idle: Callable[[], None]) -> bytes | None:
+        """The next line, None at the end; `idle` runs until `wake` is called."""
+        self._wanted.release()
+        while self._lines.empty():
+            idle()
+        return self._lines.get()
+
+    def _read(self) -> None:
+        """Not through `sys.stdin`: a thread that waits in there keeps the interpreter from ending."""
+        rest = b""
+        while True:
+            self._wanted.acquire()
+            rest = self._until_newline(rest)
+            line, newline, rest = rest.partition(b"\n")
+            self._lines.put(line if line or newline else None)
+            self._wake()
+
+    def _until_newline(self, data: bytes) -> bytes:
+        """Read until a line is complete, or the stream or what is allowed for a line is at its end."""
+        chunks = [data]
+        size = len(data)
+        while b"\n" not in chunks[-1]:
+            chunk = os.read(self._descriptor, MAX_LINE_BYTES)
+            if not chunk:
+                break
+            size += len(chunk)
+            chunks = [*chunks, chunk] if size <= 2 * MAX_LINE_BYTES else [chunks[0][:MAX_LINE_BYTES], b"!", chunk]
+        return b"".join(chunks)
+
+
+def _parsed(line: bytes) -> Request:
+    if len(line) > MAX_LINE_BYTES:
+        raise InputError(f"a request may have at most {MAX_LINE_BYTES} bytes")
     try:
         request = json.loads(line)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         raise InputError("a request must be one JSON object a line") from None
     if not isinstance(request, dict):
         raise InputError("a request must be a JSON object")

@@ -47,15 +47,30 @@ class DealerRun(Run):
         others = _total([self._read(tape, shape) for tape in self._parties[:-1]], sharing)
         value = np.ascontiguousarray(make())
         flat = value.reshape(self.batch[0], self._size(shape))
-        self._corrections.append(flat - others if sharing is Sharing.ADD else flat ^ others)
-        self.correction_words += flat.shape[1]
+        self._correct(flat - others if sharing is Sharing.ADD else flat ^ others)
         return value
 
-    def owned(self, sizes: tuple[int, ...]) -> Words:
+    def _correct(self, rows: Words) -> None:
+        self._corrections.append(rows)
+        self.correction_words += rows.shape[1]
+
+    def owned(self, lead: tuple[int, ...], sizes: tuple[int, ...]) -> Words:
+        shapes = [(*lead, size) for size in sizes]
         segments = [
-            self._shaped(self._read(tape, (size,)), (size,)) for tape, size in zip(self._parties, sizes, strict=True)
+            self._shaped(self._read(tape, shape), shape) for tape, shape in zip(self._parties, shapes, strict=True)
         ]
         return np.concatenate(segments, axis=-1)
+
+    def words_of(self, owner: int, shape: tuple[int, ...]) -> Words:
+        return self._shaped(self._read(self._parties[owner], shape), shape)
+
+    def tell_last(self, shape: tuple[int, ...], make: Callable[[], Words]) -> Words:
+        value = np.ascontiguousarray(make())
+        self._correct(value.reshape(self.batch[0], self._size(shape)))
+        return value
+
+    def announce(self, result: Any) -> None:
+        return
 
     def actor_words(self, shape: tuple[int, ...]) -> Words:
         return self._shaped(self._read(self._actor, shape), shape)

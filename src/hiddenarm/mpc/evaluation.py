@@ -27,6 +27,8 @@ class PartyRun(Run):
         self.adds_constants = party == 0
         self._own = own
         self._corrections = corrections
+        self.announced: Any = None
+        """A public result that was known before the end."""
 
     def random(self, shape: tuple[int, ...], sharing: Sharing = Sharing.ADD) -> Words:
         return self._read(self._own, shape)
@@ -34,11 +36,20 @@ class PartyRun(Run):
     def deal(self, shape: tuple[int, ...], make: Callable[[], Words], sharing: Sharing = Sharing.ADD) -> Words:
         return self._read(self._own if self._corrections is None else self._corrections, shape)
 
-    def owned(self, sizes: tuple[int, ...]) -> Words:
-        words = np.zeros((*self.batch, sum(sizes)), np.uint64)
+    def owned(self, lead: tuple[int, ...], sizes: tuple[int, ...]) -> Words:
+        words = np.zeros((*self.batch, *lead, sum(sizes)), np.uint64)
         start, size = sum(sizes[: self.party]), sizes[self.party]
-        words[..., start : start + size] = self._read(self._own, (size,))
+        words[..., start : start + size] = self._read(self._own, (*lead, size))
         return words
+
+    def words_of(self, owner: int, shape: tuple[int, ...]) -> Words | None:
+        return self._read(self._own, shape) if owner == self.party else None
+
+    def tell_last(self, shape: tuple[int, ...], make: Callable[[], Words]) -> Words | None:
+        return None if self._corrections is None else self._read(self._corrections, shape)
+
+    def announce(self, result: Any) -> None:
+        self.announced = result
 
     def actor_words(self, shape: tuple[int, ...]) -> Words:
         raise ProtocolError("a party asked for the actor's words")
@@ -74,6 +85,11 @@ class Evaluation:
         self.round = 0
         self.replicates = run.batch[0]
         self._resume(None)
+
+    @property
+    def announced(self) -> Any:
+        """The public result that the program made known before its end, if it has."""
+        return self._run.announced
 
     def advance(self, opened: Sequence[Words]) -> None:
         """Finish the current round with the opened words and compute up to the next."""

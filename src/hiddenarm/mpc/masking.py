@@ -57,10 +57,12 @@ def mask_symmetric(run: Run, triangles: Shared, size: int) -> Opening:
     return Opening(triangles.shape, outgoing, finish)
 
 
-def input_segments(run: Run, own_segment: Words | None, sizes: tuple[int, ...], party: int | None) -> Opening:
-    """Each party contributes its segment of a vector; the result is the whole vector, masked."""
-    shape = (sum(sizes),)
-    part = MaskPart(run.owned(sizes))
+def input_segments(
+    run: Run, lead: tuple[int, ...], own_segment: Words | None, sizes: tuple[int, ...], party: int | None
+) -> Opening:
+    """Each party contributes its segment of the last axis; the result [*lead, sum of sizes] is masked."""
+    shape = (*lead, sum(sizes))
+    part = MaskPart(run.owned(lead, sizes))
     outgoing = None
     if own_segment is not None and party is not None:
         start = sum(sizes[:party])

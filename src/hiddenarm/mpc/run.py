@@ -76,9 +76,21 @@ class Run(ABC):
         """A secret of the dealer's making. Party: its share. Dealer: the value, from `make`."""
 
     @abstractmethod
-    def owned(self, sizes: tuple[int, ...]) -> Words:
-        """Uniform words of which party p knows segment p and nobody else does. Party: its share, zero outside its
-        segment. Dealer: all of them."""
+    def owned(self, lead: tuple[int, ...], sizes: tuple[int, ...]) -> Words:
+        """Uniform words [*lead, sum of sizes] of which party p knows segment p of the last axis and nobody else does.
+        Party: its share, zero outside its segment. Dealer: all of them."""
+
+    @abstractmethod
+    def words_of(self, owner: int, shape: tuple[int, ...]) -> Words | None:
+        """Uniform words that only one party knows. The owner and the dealer: the words. Others: None."""
+
+    @abstractmethod
+    def tell_last(self, shape: tuple[int, ...], make: Callable[[], Words]) -> Words | None:
+        """A value of the dealer's making for the last party alone. The last party and the dealer: the value."""
+
+    @abstractmethod
+    def announce(self, result: Any) -> None:
+        """Make a public result known before the program ends. Only a party has someone to tell."""
 
     @abstractmethod
     def actor_words(self, shape: tuple[int, ...]) -> Words:

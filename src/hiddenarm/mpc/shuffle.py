@@ -1,29 +1,53 @@
-"""Shuffling with a dealt permutation, and the maximum by opened comparisons (Hamada et al. 2012).
+"""Shuffling a secret list into an order that no party knows, and finding where an item of it came from.
 
-    dealt: a uniformly random permutation matrix Pi that the actor can compute from its seed
-    1. shuffled keys: [Pi] delta - [Pi lambda], no round
-    2. all pairs of shuffled keys are compared and the results opened (3 rounds)
-    3. the slot that wins against all others is public; row `slot` of [Pi] is the shared one-hot of the winning arm
+The order is a uniformly random permutation G of the items, `items[s]` being the item in slot s, that the actor can
+compute from its seed. There are two ways, the same to the caller:
 
-Security: the keys are distinct (they carry distinct tags below their last bit), so in the shuffled list every order is
-equally likely, whatever the keys: the opened comparisons are a uniformly random permutation and the slot is uniform.
-Only who knows Pi learns the arm. The permutation is the order of A uniform 64-bit words; two of them collide with
-probability below A^2 / 2^65, and only then is it not exactly uniform.
+*By matrix* (short lists): the dealer shares the permutation matrix Pi. Masked values become [Pi] delta - [Pi lambda]: no
+round, A^2 dealt words. Row s of [Pi] is the shared one-hot of the item in slot s.
+
+*By turns* (long lists): G is a chain of permutations, each known to one party only: those of parties 0 to N-2 come from
+their seeds, and the dealer tells the last party the one that completes the chain to G.
+    in turn i: party i permutes the masked list by its own permutation, adds fresh masks of its own, sends it to all
+N rounds, of A words from one party each, and O(A) dealt words. The same backwards, starting from the public unit vector of
+a slot, gives the one-hot of its item.
+
+Security. By matrix nothing is sent. By turns every message is masked by uniform words that only its sender knows; the order
+stays uniform for any N-1 parties together, because the permutation of the remaining one is uniform and independent of the
+others (the last party's as well: it is G after a permutation independent of G). The permutation is the order of A uniform
+64-bit words; two of them collide with probability below A^2 / 2^65, and only then is it not exactly uniform.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Generator
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hiddenarm.errors import ScoreRangeError
 from hiddenarm.mpc.forms import form
-from hiddenarm.mpc.masking import dealt
-from hiddenarm.mpc.run import Run
-from hiddenarm.mpc.values import Index, Masked, Shared
+from hiddenarm.mpc.masking import dealt, share_of
+from hiddenarm.mpc.run import Opening, Openings, Run
+from hiddenarm.mpc.values import Index, Masked, MaskPart, Shared
 from hiddenarm.ring.words import Words
+
+MATRIX_LIMIT = 32
+"""Longest list that is shuffled by matrix."""
+
+SharedLater: TypeAlias = Generator[Openings, tuple[Any, ...], Shared]
+
+
+class Shuffle(Protocol):
+    """A secret order of lists of `size` items, one for each leading index."""
+
+    items: Index | None
+    """The item in each slot; only the dealer knows."""
+
+    def apply(self, values: Masked) -> SharedLater:
+        """The values in shuffled order."""
+
+    def one_hot(self, slot: Index | None) -> SharedLater:
+        """The one-hot, in the original order, of the item in a public slot. `slot` is None at the dealer."""
 
 
 def permutation_of(words: Words) -> Index:
@@ -31,50 +55,91 @@ def permutation_of(words: Words) -> Index:
     return np.argsort(words, axis=-1, kind="stable")
 
 
-def dealt_permutation(run: Run, size: int) -> Masked:
-    """A uniformly random permutation matrix known to the dealer and the actor; row s is the one-hot of slot s's item."""
-
-    def make() -> Words:
-        return np.eye(size, dtype=np.uint64)[permutation_of(run.actor_words((size,)))]
-
-    return dealt(run, (size, size), make)
-
-
-def shuffle(run: Run, permutation: Masked, keys: Masked) -> Shared:
-    """The keys in shuffled order; no round."""
-    return form(run, "sa,a->s", permutation, keys)
+def deal_shuffle(run: Run, lead: tuple[int, ...], size: int, parties: int) -> Shuffle:
+    """A fresh secret order, by the cheaper way."""
+    items = permutation_of(run.actor_words((*lead, size))) if run.dealing else None
+    return (
+        MatrixShuffle(run, lead, size, items) if size <= MATRIX_LIMIT else TurnShuffle(run, lead, size, parties, items)
+    )
 
 
-def pair_differences(keys: Shared) -> Shared:
-    """keys[i] - keys[j] for all i < j."""
-    first, second = pairs(keys.shape[-1])
-    return keys.take(first) - keys.take(second)
+class MatrixShuffle:
+    """A dealt permutation matrix; row s is the one-hot of the item in slot s."""
+
+    def __init__(self, run: Run, lead: tuple[int, ...], size: int, items: Index | None) -> None:
+        self.items = items
+        self._run = run
+        self._matrix = dealt(run, (*lead, size, size), lambda: np.eye(size, dtype=np.uint64)[self.items])
+
+    def apply(self, values: Masked) -> SharedLater:
+        lead = "bcd"[: len(values.shape) - 1]
+        return form(self._run, f"{lead}sa,{lead}a->{lead}s", self._matrix, values)
+        yield  # a shuffle may take rounds; this one takes none
+
+    def one_hot(self, slot: Index | None) -> SharedLater:
+        rows = share_of(self._run, self._matrix)
+        shape = (*rows.shape[:-2], rows.shape[-1])
+        if rows.share is None or slot is None:
+            return Shared(shape, None)
+        return Shared(shape, np.take_along_axis(rows.share, slot[..., None, None], axis=-2)[..., 0, :])
+        yield
 
 
-def winner(less: Words, size: int) -> Index:
-    """The slot of the maximum, from the opened bits "key i < key j" for all i < j."""
-    sign, head_start = _win_counts(size)
-    wins = less.astype(np.int64) @ sign + head_start
-    if not np.array_equal(np.sort(wins, axis=-1), np.broadcast_to(np.arange(size), wins.shape)):
-        raise ScoreRangeError(
-            "the opened comparisons are no order: a score left the range the comparison was dealt for; "
-            "raise score_bound or lower the norm bounds"
-        )
-    winning: Index = np.argmax(wins, axis=-1)
-    return winning
+class TurnShuffle:
+    """A chain of permutations, one known to each party."""
 
+    def __init__(self, run: Run, lead: tuple[int, ...], size: int, parties: int, items: Index | None) -> None:
+        self.items = items
+        self._run = run
+        self._shape = (*lead, size)
+        self._parties = parties
+        own = [run.words_of(party, self._shape) for party in range(parties - 1)]
+        self._orders: list[Index | None] = [None if words is None else permutation_of(words) for words in own]
+        completion = run.tell_last(self._shape, self._completion)
+        self._orders.append(None if completion is None else completion.astype(np.intp))
 
-@lru_cache
-def _win_counts(size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Wins are linear in the bits: slot j of a pair wins where the bit is set, slot i where it is not."""
-    first, second = pairs(size)
-    slots = np.arange(size)
-    sign = (second[:, None] == slots).astype(np.int64) - (first[:, None] == slots)
-    return sign, np.bincount(first, minlength=size)
+    def apply(self, values: Masked) -> SharedLater:
+        mask = values.parts[0].mask if self._run.dealing else None
+        return self._take_turns(values.delta, mask, range(self._parties), self._orders)
 
+    def one_hot(self, slot: Index | None) -> SharedLater:
+        unit = None
+        if slot is not None:
+            unit = (np.arange(self._shape[-1]) == slot[..., None]).astype(np.uint64)
+        mask = np.zeros((*self._run.batch, *self._shape), np.uint64) if self._run.dealing else None
+        backwards = [None if order is None else np.argsort(order, axis=-1) for order in self._orders]
+        return self._take_turns(unit, mask, reversed(range(self._parties)), backwards)
 
-@lru_cache
-def pairs(size: int) -> tuple[Index, Index]:
-    """All pairs of slots i < j."""
-    first, second = np.triu_indices(size, 1)
-    return first, second
+    def _take_turns(
+        self, delta: Words | None, mask: Words | None, turns: Any, orders: list[Index | None]
+    ) -> SharedLater:
+        """Pass the masked list from party to party. At a party `delta` is known, at the dealer `mask`."""
+        for owner in turns:
+            noise, order = self._run.words_of(owner, self._shape), orders[owner]
+            (delta,) = yield (self._turn(owner, delta, order, noise),)
+            if self._run.dealing:
+                assert mask is not None
+                assert order is not None
+                assert noise is not None
+                mask = np.take_along_axis(mask, order, axis=-1) + noise
+        final = MaskPart(self._run.deal(self._shape, lambda: mask if mask is not None else np.empty(0, np.uint64)))
+        return share_of(self._run, Masked(self._shape, delta, (final,)))
+
+    def _turn(self, owner: int, delta: Words | None, order: Index | None, noise: Words | None) -> Opening:
+        size = self._shape[-1]
+        owners = tuple(size if party == owner else 0 for party in range(self._parties))
+        outgoing = None
+        if delta is not None:
+            outgoing = delta[..., :0]
+            if order is not None and noise is not None:
+                outgoing = np.take_along_axis(delta, order, axis=-1) + noise
+        return Opening(self._shape, outgoing, lambda opened: opened, owners=owners)
+
+    def _completion(self) -> Words:
+        """The last party's permutation: what makes the chain come to `items`. Only the dealer computes it."""
+        assert self.items is not None
+        chain = np.broadcast_to(np.arange(self._shape[-1]), self.items.shape)
+        for order in self._orders:
+            assert order is not None
+            chain = np.take_along_axis(chain, order, axis=-1)
+        return np.take_along_axis(np.argsort(chain, axis=-1), self.items, axis=-1).astype(np.uint64)

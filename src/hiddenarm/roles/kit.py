@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from cryptography import x509
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.errors import ConfigError, FeatureError
+from hiddenarm.errors import ConfigError, FeatureError, IdentityError
 from hiddenarm.net.certificates import Authority, write_private
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.tls import TlsFiles
@@ -53,7 +54,7 @@ class FederationFile(_Strict):
 
 class Address(_Strict):
     host: str
-    port: int
+    port: int = Field(ge=1, le=65535)
 
 
 class KitFile(_Strict):
@@ -65,7 +66,7 @@ class KitFile(_Strict):
     federation: FederationFile
     addresses: dict[str, Address]
     """Where parties and dealer listen, by name: "party 0", ..., "dealer"."""
-    stock: int = 256
+    stock: int = Field(default=256, ge=1, le=4096)
     """Steps of dealt corrections that the last party keeps in stock."""
 
 
@@ -77,6 +78,7 @@ class Kit:
         self.file = file
         self.identity = Identity(file.role, file.number)
         self.federation = file.federation.federation()
+        self._check_identity()
 
     @classmethod
     def read(cls, folder: Path) -> Kit:
@@ -86,10 +88,19 @@ class Kit:
             return cls(folder, KitFile.model_validate(content))
         except OSError as error:
             raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(f"{path} is not JSON: {error}") from None
         except ValidationError as error:
             raise ConfigError(f"{path}: {_explained(error)}") from None
+
+    def _check_identity(self) -> None:
+        """The certificate must be that of the member this kit is for, and there must be such a member."""
+        count = self.federation.parties if self.identity.role is Role.PARTY else 1
+        if self.identity.number >= count:
+            raise ConfigError(f"{self.folder / 'kit.json'} is for {self.identity}, but the federation has {count}")
+        named = certified_identity(self.tls.certificate)
+        if named != self.identity:
+            raise IdentityError(f"{self.tls.certificate} is that of {named}, but kit.json is for {self.identity}")
 
     @property
     def tls(self) -> TlsFiles:
@@ -174,6 +185,19 @@ def write_features(folder: Path, keys: list[str], values: Floats) -> None:
     path = folder / FEATURES_FILE
     path.touch(mode=0o600)
     np.savez(path, keys=np.array(keys), values=values)
+
+
+def certified_identity(path: Path) -> Identity:
+    """The identity in a certificate file."""
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (OSError, ValueError, x509.ExtensionNotFound):
+        raise IdentityError(f"{path} is not a readable certificate with a name") from None
+    uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+    if len(uris) != 1:
+        raise IdentityError(f"{path} has {len(uris)} names, it must have one")
+    return Identity.parse(uris[0])
 
 
 def _refuse_constant(name: str) -> float:

@@ -14,7 +14,7 @@ from typing import Self
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.programs import program_texts
-from hiddenarm.errors import HiddenArmError, PeerLost
+from hiddenarm.errors import ConfigError, HiddenArmError, PeerLost
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
@@ -23,7 +23,7 @@ from hiddenarm.net.switchboard import Switchboard
 from hiddenarm.ring.streams import fresh_key
 from hiddenarm.roles.actor import Actor
 from hiddenarm.roles.dealer import Dealer
-from hiddenarm.roles.kit import Kit
+from hiddenarm.roles.kit import Address, Kit
 from hiddenarm.roles.messages import DEALER, MAX_KEY_BYTES, MAX_REASON_BYTES
 from hiddenarm.roles.party import Party, Send
 from hiddenarm.roles.rewarder import Rewarder
@@ -56,11 +56,16 @@ class Endpoint:
         if listener is not None:
             self.switchboard.listen_on(listener)
         elif me.role in (Role.PARTY, Role.DEALER):
-            address = self.kit.address(me)
-            self.switchboard.listen(address.host, address.port)
+            self._listen(self.kit.address(me))
         for identity in self._dialled():
             address = self.kit.address(identity)
             self.switchboard.dial(identity, address.host, address.port)
+
+    def _listen(self, address: Address) -> None:
+        try:
+            self.switchboard.listen(address.host, address.port)
+        except OSError as error:
+            raise ConfigError(f"cannot listen at {address.host}:{address.port}: {error.strerror}") from None
 
     def _dialled(self) -> list[Identity]:
         """Everybody dials the dealer, clients dial all parties, a party dials those with smaller numbers."""
@@ -94,8 +99,12 @@ class _Client:
     def __enter__(self) -> Self:
         machine = self._endpoint.machine
         assert isinstance(machine, Actor | Rewarder)
-        self._endpoint.connect()
-        self._wait(lambda: machine.ready, CONNECT_SECONDS, "not all parties and the dealer could be reached")
+        try:
+            self._endpoint.connect()
+            self._wait(lambda: machine.ready, CONNECT_SECONDS, "not all parties and the dealer could be reached")
+        except HiddenArmError as error:
+            self._endpoint.switchboard.abort(str(error))
+            raise
         return self
 
     def __exit__(
@@ -104,7 +113,16 @@ class _Client:
         if error is None:
             self._endpoint.switchboard.close("done")
         else:
-            self._endpoint.switchboard.abort(f"{self._endpoint.kit.identity} failed")
+            why = str(error) if isinstance(error, HiddenArmError) else f"{self._endpoint.kit.identity} failed"
+            self._endpoint.switchboard.abort(why)
+
+    def idle(self) -> None:
+        """Serve the links while the application has nothing to ask, until `wake`; a lost peer is raised."""
+        self._endpoint.switchboard.run()
+
+    def wake(self) -> None:
+        """End `idle`, or the next one. May be called from another thread."""
+        self._endpoint.switchboard.stop()
 
     def _wait(self, until: Callable[[], bool], seconds: float, complaint: str) -> None:
         if not self._endpoint.switchboard.run_until(until, seconds):
