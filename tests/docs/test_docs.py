@@ -1,0 +1,348 @@
+"""The documents say what is true: their examples run, their links lead somewhere, their tables are recomputed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from math import exp, log, log2
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+
+from hiddenarm.bandit import programs
+from hiddenarm.bandit.coins import exploration_thresholds
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.programs import DECIDE, LEARN, program_texts
+from hiddenarm.cli.main import commands
+from hiddenarm.mpc.dealing import trace
+from hiddenarm.mpc.lookup import reciprocal_table
+from hiddenarm.mpc.material import Layout
+
+ROOT = Path(__file__).parents[2]
+RUN = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+ALL = [*RUN, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
+README = (ROOT / "README.md").read_text()
+PROTOCOLS = (ROOT / "docs" / "protocols.md").read_text()
+THREATS = (ROOT / "docs" / "threat-model.md").read_text()
+
+EXAMPLE_PORT = 7400
+SHELLS = ("console", "bash")
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+MAKE = re.compile(r"make (\w+)")
+
+
+# Examples
+
+
+@pytest.mark.parametrize("path", RUN, ids=lambda path: path.name)
+def test_every_example_runs(path: Path, tmp_path: Path) -> None:
+    """The blocks of a document are run in order, in one folder, so that later ones may use what earlier ones made."""
+    port = str(_free_ports(3))
+    for language, block in BLOCK.findall(path.read_text()):
+        block = block.replace(str(EXAMPLE_PORT), port)
+        if language == "python":
+            _run([sys.executable, "-c", block], tmp_path)
+        elif language in SHELLS and (script := _script(block)):
+            _run(["bash", "-e", "-c", script], tmp_path)
+    if path == ROOT / "README.md":
+        _check_what_the_demo_counted(json.loads((tmp_path / "demo.json").read_text()))
+
+
+def _check_what_the_demo_counted(report: dict[str, Any]) -> None:
+    stated = re.search(r"about ([\d,]+)\s+bytes\s+a\s+step", README)
+    assert stated is not None
+    assert report["bytes_per_step_per_party"] == pytest.approx(int(stated[1].replace(",", "")), rel=0.002)
+    assert (report["rounds_per_decision"], report["rounds_per_step"]) == (5, 10)
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.name)
+def test_every_make_target_in_an_example_exists(path: Path) -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = [
+        target
+        for language, block in BLOCK.findall(path.read_text())
+        if language in SHELLS
+        for target in MAKE.findall(block)
+    ]
+    assert set(named) <= targets
+
+
+def test_the_readme_begins_with_one_paragraph_and_the_two_commands() -> None:
+    title, paragraph, *rest = README.split("\n\n")
+    assert title == "# hiddenarm"
+    assert not paragraph.startswith(("#", "```", "|", "-"))
+    assert rest[0] == "```console\n$ make demo\n$ make test\n```"
+
+
+def _script(block: str) -> str:
+    """The commands of a block, without prompts, output and calls of make."""
+    lines = block.splitlines()
+    if any(line.startswith("$ ") for line in lines):
+        lines = [line[2:] for line in lines if line.startswith("$ ")]
+    return "\n".join(line for line in lines if not MAKE.match(line))
+
+
+def _run(command: list[str], folder: Path) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=50
+    )
+    assert done.returncode == 0, f"{command[-1]}\n{done.stdout}\n{done.stderr}"
+
+
+def _free_ports(count: int) -> int:
+    """The first of some neighbouring ports that nobody listens on now."""
+    for first in range(20_000 + os.getpid() % 10_000, 60_000, count):
+        sockets = [socket.socket() for _ in range(count)]
+        try:
+            for offset, probe in enumerate(sockets):
+                probe.bind(("127.0.0.1", first + offset))
+            return first
+        except OSError:
+            continue
+        finally:
+            for probe in sockets:
+                probe.close()
+    raise AssertionError("no free ports")
+
+
+# Links
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.name)
+def test_every_link_leads_somewhere(path: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", _prose(path.read_text())):
+        assert "://" not in link, f"{link}: the documents link to each other only"
+        name, _, anchor = link.partition("#")
+        target = path.parent / name if name else path
+        assert target.is_file(), link
+        assert not anchor or anchor in _anchors(target.read_text()), link
+
+
+def test_every_source_cited_is_listed() -> None:
+    body, sources = PROTOCOLS.split("## Sources")
+    listed = set(re.findall(r"^- \[([\w-]+)\]", sources, re.MULTILINE))
+    assert set(re.findall(r"\[([A-Z][\w-]*\d\d)\]", body)) | {"HKSM", "RFC5869", "SP800-38A"} == listed
+
+
+def test_every_file_named_exists() -> None:
+    package = ROOT / "src" / "hiddenarm"
+    for path in ALL:
+        for name in re.findall(r"`(\w+/\w+\.py|errors\.py)`", path.read_text()):
+            assert (package / name).is_file(), f"{path.name}: {name}"
+
+
+def test_the_layers_are_the_folders_and_import_what_the_table_says() -> None:
+    rows = _table((ROOT / "docs" / "architecture.md").read_text(), "folder", "what it is", "imports")
+    folders = {path.parent.name for path in (ROOT / "src" / "hiddenarm").glob("*/__init__.py")}
+    assert {row[0].strip("`/") for row in rows} == folders
+    for folder, _, imports in rows:
+        name = folder.strip("`/")
+        allowed = folders if imports == "all of the above" else {name, *re.findall(r"`(\w+)`", imports)}
+        assert _imports(name) <= allowed | {"errors"}
+
+
+def _imports(folder: str) -> set[str]:
+    texts = [path.read_text() for path in (ROOT / "src" / "hiddenarm" / folder).glob("*.py")]
+    return {name for text in texts for name in re.findall(r"^\s*(?:from|import) hiddenarm\.(\w+)", text, re.MULTILINE)}
+
+
+def _prose(text: str) -> str:
+    return re.sub(r"`[^`\n]*`", "", BLOCK.sub("", text))
+
+
+def _anchors(text: str) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+# The command line
+
+
+@pytest.mark.parametrize("name", sorted(commands.commands))
+def test_documented_options_are_those_of_the_command(name: str) -> None:
+    section = re.search(rf"^### hiddenarm {name}.*?(?=^##)", README, re.MULTILINE | re.DOTALL)
+    assert section is not None
+    documented = {row[0].strip("`"): row[1] for row in _table(section[0], "option", "default", "")}
+    options = [parameter for parameter in commands.commands[name].params if isinstance(parameter, click.Option)]
+    shown = commands.commands[name].get_help(click.Context(commands.commands[name]))
+    assert {*documented, "--help"} == set(re.findall(r"^ +(?:-h, )?(--[\w-]+)", shown, re.MULTILINE))
+    assert documented == {option.opts[0]: _default(option) for option in options}
+
+
+def _default(option: click.Option) -> str:
+    return str(option.default) if option.show_default else ""
+
+
+# Costs
+
+
+@pytest.fixture(scope="module")
+def federation() -> Federation:
+    return Federation(arms=10, features=(10, 10), epsilon=0.1)
+
+
+@pytest.fixture(scope="module")
+def layouts(federation: Federation) -> dict[str, Layout]:
+    texts = program_texts(federation, exploration_thresholds(federation.epsilon))
+    return {name: trace(text, federation.parties, 1) for name, text in texts.items()}
+
+
+@pytest.mark.parametrize("name", [DECIDE, LEARN])
+def test_rounds_and_bytes_of_a_program(name: str, layouts: dict[str, Layout]) -> None:
+    section = PROTOCOLS.split(f"\n### {name}\n")[1]
+    *rounds, total = _table(section, "round", "opened", "bytes")
+    assert [(int(row[0]), int(row[2])) for row in rounds] == [
+        (number, sizes[0]) for number, sizes in enumerate(layouts[name].round_bytes, start=1)
+    ]
+    assert total[0] == "all"
+    assert int(total[2]) == layouts[name].bytes_to_each_peer(0)
+
+
+def test_the_costs_of_a_step(layouts: dict[str, Layout]) -> None:
+    rounds = sum(layout.rounds for layout in layouts.values())
+    sent = sum(layout.bytes_to_each_peer(0) for layout in layouts.values())
+    assert f"A step is one of each: {rounds} rounds and {sent} bytes." in " ".join(PROTOCOLS.split())
+    costs = dict(_table(README.split("## What it costs")[1], "", ""))
+    assert costs == {
+        "rounds a decision": str(layouts[DECIDE].rounds),
+        "rounds a step (decide and learn)": str(rounds),
+        "bytes a step sent by a party": f"{sent:,}",
+        "bytes a step from the dealer to the last party (corrections)": f"{8 * _dealt(layouts):,}",
+    }
+
+
+def test_rounds_do_not_depend_on_sizes(layouts: dict[str, Layout]) -> None:
+    other = Federation(arms=3, features=(2, 1, 4), epsilon=0.5)
+    for name, text in program_texts(other, exploration_thresholds(0.5)).items():
+        assert trace(text, 3, 1).rounds == layouts[name].rounds
+
+
+@pytest.mark.parametrize("name", [DECIDE, LEARN])
+def test_words_dealt(
+    name: str, federation: Federation, layouts: dict[str, Layout], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+    operations = ("form", "lookup", "mask_dropping", "truncate")
+    for operation in operations:
+        monkeypatch.setattr(programs, operation, _counting(getattr(programs, operation), counted))
+    trace(program_texts(federation, exploration_thresholds(federation.epsilon))[name], federation.parties, 1)
+    table = _table(PROTOCOLS, "program", "operation", "words")
+    *rows, (last, total) = [(operation, int(words)) for program, operation, words in table if program == name]
+    assert last == "all"
+    assert total == layouts[name].correction_words == sum(words for _, words in rows)
+    assert counted == [words for operation, words in rows if operation.startswith(operations)]
+
+
+def _counting(operation: Callable[..., Any], counted: list[int]) -> Callable[..., Any]:
+    """The operation, with the corrections that it asks for put on a list."""
+
+    def counting(run: Any, *arguments: Any, **options: Any) -> Any:
+        before = run.correction_words
+        result = operation(run, *arguments, **options)
+        counted.append(run.correction_words - before)
+        return result
+
+    return counting
+
+
+def _dealt(layouts: dict[str, Layout]) -> int:
+    return sum(layout.correction_words for layout in layouts.values())
+
+
+# Numbers
+
+
+def test_bit_budgets(federation: Federation) -> None:
+    rows = _table(PROTOCOLS, "value", "fractional bits", "bound on its magnitude", None)
+    documented = {row[0].removesuffix(", before truncation"): row for row in rows if row[3]}
+    truncated = federation._truncated_values()
+    assert set(documented) == {name for name, _, _ in truncated}
+    for name, factor, bound in truncated:
+        assert documented[name][1] == f"{factor}L"
+        bits = factor * federation.fraction_bits + log2(bound * (1 + 2.0**-8))
+        assert documented[name][3] == f"{bits:.2f}"
+
+
+def test_bits_of_a_key(federation: Federation) -> None:
+    rows = _table(PROTOCOLS, "comparison key, at A = 10 and `score_bound` 4", "bits")
+    assert [int(bits) for _, bits in rows] == [
+        1,
+        federation.score_range_bits,
+        federation.key_fraction_bits,
+        federation.tag_bits,
+        federation.comparison_bits,
+    ]
+
+
+def test_the_error_of_the_reciprocal() -> None:
+    spacing, bits = 2.0**-8, 20
+    table = reciprocal_table(8, 2.0, bits)
+    number = np.arange(0, 2 * 2**40, 2**26 + 12_345)
+    node, cut_off = number >> table.shift, (number % 2**table.shift) / 2.0**table.shift
+    below, above = (_on_line(table, node + up, number, bits) - 1 / (1 + number / 2.0**40) for up in (0, 1))
+    mean = np.abs(below + cut_off * (above - below)) / spacing**2
+    assert max(np.abs(below).max(), np.abs(above[cut_off > 0]).max()) < spacing**2
+    assert mean.max() < 1 / 5
+    assert mean[node > 0].max() < 1 / 6
+    assert 2 * len(table.slopes) == 2048
+
+
+def _on_line(table: Any, node: np.ndarray, number: np.ndarray, bits: int) -> np.ndarray:
+    words = table.intercepts[node] + table.slopes[node] * number.astype(np.uint64)
+    return words.view(np.int64) / 2.0 ** (3 * bits)
+
+
+def test_differential_privacy_of_one_action_and_of_many() -> None:
+    rows = _table(THREATS, "arms", "epsilon", "T", "delta", None, None)
+    for arms, epsilon, actions, delta, one, composed in rows:
+        eta = log(int(arms) / float(epsilon) - int(arms) + 1)
+        assert one == f"{eta:.2f}"
+        digits = len(composed.partition(".")[2])
+        assert composed == f"{_composed(int(arms), float(epsilon), int(actions), float(delta)):.{digits}f}"
+    limits = " ".join(README.split("## Limits")[1].split())
+    assert "eta = log(A/epsilon - A + 1): 4.51 for 10 arms" in limits
+    assert "exact composed loss is 4263" in limits
+
+
+def _composed(arms: int, epsilon: float, actions: int, delta: float) -> float:
+    """The eta of randomised response, composed: sum over the loss of P(loss) (1 - e^(eta - loss)) = delta."""
+    likely, unlikely = 1 - epsilon + epsilon / arms, epsilon / arms
+    step = log(likely / unlikely)
+    chances = np.ones(1)
+    for _ in range(actions):
+        chances = np.convolve(chances, [unlikely, 1 - likely - unlikely, likely])
+    losses = step * np.arange(-actions, actions + 1)
+    low, high = 0.0, actions * step
+    while high - low > 1e-6:
+        eta = (low + high) / 2
+        spent = sum(p * (1 - exp(eta - loss)) for p, loss in zip(chances, losses, strict=True) if loss > eta)
+        low, high = (eta, high) if spent > delta else (low, eta)
+    return high
+
+
+# Tables
+
+
+def _table(text: str, *heads: str | None) -> list[list[str]]:
+    """The cells of the first table with these column heads; None stands for any."""
+    lines = text.splitlines()
+    for at, line in enumerate(lines):
+        cells = _cells(line)
+        if len(cells) == len(heads) and all(head in (None, cell) for head, cell in zip(heads, cells, strict=True)):
+            body = lines[at + 2 :]
+            end = next((n for n, row in enumerate(body) if not row.startswith("|")), len(body))
+            return [_cells(row) for row in body[:end]]
+    raise AssertionError(f"no table with columns {heads}")
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().split("|")[1:-1]] if line.startswith("|") else []
