@@ -13,6 +13,7 @@ import click
 from hiddenarm.errors import ConfigError, HiddenArmError
 
 _WORLDS = ("digits", "mnist", "clusters")
+_STDIN = 0
 
 
 def main() -> None:
@@ -98,7 +99,7 @@ def serve(kit: Path, listen_fd: int | None, report: Path | None) -> None:
     """Run one role from its kit, until the federation ends."""
     from hiddenarm.cli.serve import serve_kit
 
-    serve_kit(kit, listen_fd, report, sys.stdin.fileno(), sys.stdout)
+    serve_kit(kit, listen_fd, report, _STDIN, sys.stdout)
 
 
 def _prepare(

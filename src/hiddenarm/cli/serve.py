@@ -118,25 +118,26 @@ class _Lines:
 
     def _read(self) -> None:
         """Not through `sys.stdin`: a thread that waits in there keeps the interpreter from ending."""
-        rest = b""
+        buffer = bytearray()
         while True:
             self._wanted.acquire()
-            rest = self._until_newline(rest)
-            line, newline, rest = rest.partition(b"\n")
+            self._fill(buffer)
+            line, newline, rest = bytes(buffer).partition(b"\n")
+            buffer[:] = rest
             self._lines.put(line if line or newline else None)
             self._wake()
 
-    def _until_newline(self, data: bytes) -> bytes:
-        """Read until a line is complete, or the stream or what is allowed for a line is at its end."""
-        chunks = [data]
-        size = len(data)
-        while b"\n" not in chunks[-1]:
-            chunk = os.read(self._descriptor, MAX_LINE_BYTES)
+    def _fill(self, buffer: bytearray) -> None:
+        """Read until a line is complete or the stream ends; of a line too long only so much is kept that it shows."""
+        while b"\n" not in buffer:
+            try:
+                chunk = os.read(self._descriptor, MAX_LINE_BYTES)
+            except OSError:
+                return
             if not chunk:
-                break
-            size += len(chunk)
-            chunks = [*chunks, chunk] if size <= 2 * MAX_LINE_BYTES else [chunks[0][:MAX_LINE_BYTES], b"!", chunk]
-        return b"".join(chunks)
+                return
+            del buffer[MAX_LINE_BYTES + 1 :]
+            buffer += chunk
 
 
 def _parsed(line: bytes) -> Request:

@@ -1,0 +1,82 @@
+"""Real processes of all roles: a federation to start, roles to kill, and what they leave behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.cli.local_roles import LocalRoles
+from hiddenarm.net.identity import Identity, Role
+from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
+
+PATIENCE = 40.0
+"""Seconds after which a process that should end is called hung, and killed."""
+EPOCH_KEY = bytes(range(100, 132))
+KEYS = [f"user {number}" for number in range(30)]
+
+
+def federation_of(parties: int) -> Federation:
+    return Federation(arms=4, features=(3,) * parties, epsilon=0.2)
+
+
+def members(federation: Federation) -> list[Identity]:
+    return [*(Identity(Role.PARTY, number) for number in range(federation.parties)), DEALER, ACTOR, REWARDER]
+
+
+def contexts_of(federation: Federation) -> np.ndarray:
+    rows = np.random.default_rng(1).standard_normal((len(KEYS), federation.dimension))
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def local_roles(folder: Path, federation: Federation, keys: list[str] = KEYS) -> LocalRoles:
+    return LocalRoles(folder / "kits", federation, keys, contexts_of(federation), EPOCH_KEY)
+
+
+def kit_of(folder: Path, identity: Identity) -> Path:
+    return folder / "kits" / str(identity).replace(" ", "-")
+
+
+def log_of(folder: Path, identity: Identity) -> str:
+    return (kit_of(folder, identity) / "log.txt").read_text()
+
+
+def ends(roles: LocalRoles, identities: Iterable[Identity]) -> dict[Identity, int]:
+    """The exit codes of roles that must end by themselves, all within the same patience."""
+    deadline = time.monotonic() + PATIENCE
+    codes = {}
+    for identity in identities:
+        try:
+            codes[identity] = roles.process(identity).wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{identity} hangs") from None
+    return codes
+
+
+@dataclass
+class Ended:
+    code: int
+    stdout: str
+    stderr: str
+
+
+def serve(kit: Path, *options: str, stdin: str = "", patience: float = PATIENCE) -> Ended:
+    """Run `hiddenarm serve` to its end."""
+    command = [sys.executable, "-m", "hiddenarm", "serve", str(kit), *options]
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=patience, check=False)
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def check_message(text: str, *parts: str) -> None:
+    """One line that says what is wrong, and no traceback."""
+    lines = [line for line in text.splitlines() if line.startswith("error:")]
+    assert "Traceback" not in text, text
+    assert len(lines) == 1, text
+    for part in parts:
+        assert part in lines[0], text

@@ -1,0 +1,169 @@
+"""All roles as processes over mutual TLS: they agree with the plain twin, and end together when one of them dies."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from role_processes import (
+    EPOCH_KEY,
+    KEYS,
+    check_message,
+    contexts_of,
+    ends,
+    federation_of,
+    kit_of,
+    local_roles,
+    log_of,
+    members,
+)
+
+from hiddenarm.bandit.audit import audit_coins
+from hiddenarm.bandit.coins import exploration_thresholds
+from hiddenarm.bandit.plain import PlainBandit, coins_at
+from hiddenarm.bandit.programs import DECIDE, LEARN, program_texts
+from hiddenarm.errors import FeatureError, PeerLost
+from hiddenarm.mpc.dealing import trace
+from hiddenarm.mpc.material import Seeds
+from hiddenarm.net.frames import HEADER
+from hiddenarm.net.hello import hello_payload
+from hiddenarm.net.identity import Identity, Role
+from hiddenarm.roles.kit import Kit
+from hiddenarm.roles.messages import ACTOR, DEALER, PROGRAM_NUMBERS, REWARDER
+
+STEPS = 20
+VICTIMS = [Identity(Role.PARTY, 0), Identity(Role.PARTY, 1), DEALER, ACTOR, REWARDER]
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+def test_twenty_steps_agree_with_the_plain_twin_and_the_meters_with_the_declaration(
+    tmp_path: Path, parties: int
+) -> None:
+    federation, contexts = federation_of(parties), contexts_of(federation_of(parties))
+    thresholds = exploration_thresholds(federation.epsilon)
+    coins = audit_coins(Seeds(EPOCH_KEY), federation, thresholds, 0, STEPS)
+    twin = PlainBandit(federation.arms, federation.dimension, federation.ridge)
+    version = 0
+    with local_roles(tmp_path, federation) as roles:
+        for step in range(STEPS):
+            identifier, arm = roles.decide(KEYS[step], version)
+            assert arm == twin.decide(contexts[step], *coins_at(coins, step))
+            reward = float(arm == step % 4)
+            version = roles.reward(identifier, reward)
+            assert version == step + 1
+            twin.learn(contexts[step], arm, reward)
+        meters = roles.stop()
+    assert all(roles.process(member).returncode == 0 for member in members(federation))
+    assert all("Traceback" not in log_of(tmp_path, member) for member in members(federation))
+    for number, meter in enumerate(meters):
+        check_meter(Kit.read(kit_of(tmp_path, Identity(Role.PARTY, number))), meter["sent"], STEPS)
+
+
+def check_meter(kit: Kit, rows: list[dict[str, int | str]], steps: int) -> None:
+    """Every frame a party sent, by kind: exactly what the layouts declare, and the small talk around it."""
+    federation, number = kit.federation, kit.identity.number
+    header = HEADER.size
+    expected: dict[tuple[str, str, int], tuple[int, int]] = {}
+    for name, text in program_texts(federation, exploration_thresholds(federation.epsilon)).items():
+        layout = trace(text, federation.parties, 1)
+        size = layout.bytes_to_each_peer(number) + layout.rounds * header
+        for peer in range(federation.parties):
+            if peer != number:
+                row = (f"party {peer}", "ROUND", PROGRAM_NUMBERS[name])
+                expected[row] = (steps * layout.rounds, steps * size)
+        if number == federation.parties - 1:
+            orders = 4 + steps // (kit.file.stock // 4)
+            expected["dealer", "WANT", PROGRAM_NUMBERS[name]] = (orders, orders * (header + 4))
+    expected["actor", "SLOT", PROGRAM_NUMBERS[DECIDE]] = (steps, steps * (header + 4))
+    for client in ("actor", "rewarder"):
+        expected[client, "LEARNED", PROGRAM_NUMBERS[LEARN]] = (steps, steps * header)
+    for peer in members(federation):
+        if peer != kit.identity:
+            expected[str(peer), "HELLO", 0] = (1, header + len(hello_payload(kit.hello)))
+    counted = {(row["peer"], row["kind"], row["program"]): (row["frames"], row["bytes"]) for row in rows}
+    goodbyes = {row: counted.pop(row) for row in list(counted) if row[1] == "BYE"}
+    assert counted == expected
+    assert all(frames == 1 and size <= header + 100 for frames, size in goodbyes.values())
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
+@pytest.mark.parametrize("victim", VICTIMS, ids=str)
+def test_when_a_role_is_killed_the_others_end_and_say_who_is_gone(tmp_path: Path, victim: Identity, busy: bool) -> None:
+    """Idle: nobody asks anything after the kill, so everybody must notice by itself. Busy: requests are under way."""
+    federation = federation_of(2)
+    others = [member for member in members(federation) if member != victim]
+    with local_roles(tmp_path, federation) as roles:
+        for step in range(3):
+            identifier, _ = roles.decide(KEYS[step], 0)
+            roles.reward(identifier, 1.0)
+        if busy:
+            flood(roles.process(ACTOR).stdin)
+        roles.process(victim).send_signal(signal.SIGKILL)
+        codes = ends(roles, others)
+        assert codes == dict.fromkeys(others, 4)
+        with pytest.raises(PeerLost, match=f"{victim} is gone"):
+            roles.reward(identifier, 1.0)
+    for member in others:
+        check_message(log_of(tmp_path, member), str(victim))
+
+
+def flood(stdin) -> None:  # type: ignore[no-untyped-def]
+    """More requests than can be answered before the kill; they fit into the pipe."""
+    stdin.write("".join(json.dumps({"key": KEYS[number % 30]}) + "\n" for number in range(2000)))
+    stdin.flush()
+
+
+def test_a_party_killed_before_the_first_request(tmp_path: Path) -> None:
+    federation = federation_of(3)
+    victim = Identity(Role.PARTY, 2)
+    others = [member for member in members(federation) if member != victim]
+    with local_roles(tmp_path, federation) as roles:
+        with pytest.raises(FeatureError):
+            roles.decide("nobody", 0)
+        roles.process(victim).kill()
+        assert ends(roles, others) == dict.fromkeys(others, 4)
+    for member in others:
+        check_message(log_of(tmp_path, member), "party 2")
+
+
+def test_refused_requests_do_not_end_the_federation(tmp_path: Path) -> None:
+    """A key nobody has, a reward twice, a version nobody taught: an error each, and the next step works."""
+    federation, contexts = federation_of(2), contexts_of(federation_of(2))
+    with local_roles(tmp_path, federation) as roles:
+        identifier, arm = roles.decide(KEYS[0], 0)
+        with pytest.raises(FeatureError, match="refused the decision"):
+            roles.decide("nobody", 0)
+        with pytest.raises(FeatureError, match="version 7 was not taught"):
+            roles.decide(KEYS[1], 7)
+        assert roles.reward(identifier, 0.5) == 1
+        with pytest.raises(FeatureError, match="rewarded before"):
+            roles.reward(identifier, 0.5)
+        with pytest.raises(FeatureError, match="was never made"):
+            roles.reward(f"{identifier[:12]}-000099", 0.5)
+        with pytest.raises(FeatureError, match="must lie in"):
+            roles.reward(identifier, 1.5)
+        coins = audit_coins(Seeds(EPOCH_KEY), federation, exploration_thresholds(federation.epsilon), 0, 10)
+        twin = PlainBandit(federation.arms, federation.dimension, federation.ridge)
+        twin.learn(contexts[0], arm, 0.5)
+        for number in range(3, 8):
+            identifier, arm = roles.decide(KEYS[number], 1)
+            assert identifier.endswith(f"-{number:06d}")
+            assert arm == twin.decide(contexts[number], *coins_at(coins, number))
+        assert np.isfinite(twin.weights).all()
+        roles.stop()
+
+
+def test_when_whoever_started_the_roles_is_gone_they_end_in_good_order(tmp_path: Path) -> None:
+    federation = federation_of(2)
+    with local_roles(tmp_path, federation) as roles:
+        roles.decide(KEYS[0], 0)
+        for client in (REWARDER, ACTOR):
+            stdin = roles.process(client).stdin
+            assert stdin is not None
+            stdin.close()
+            assert ends(roles, [client]) == {client: 0}
+        assert set(ends(roles, members(federation)).values()) == {0}
+    assert all(log_of(tmp_path, member) == "" for member in members(federation))
