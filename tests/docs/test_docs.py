@@ -220,10 +220,14 @@ def test_the_costs_of_a_step(layouts: dict[str, Layout]) -> None:
     }
 
 
-def test_rounds_do_not_depend_on_sizes(layouts: dict[str, Layout]) -> None:
-    other = Federation(arms=3, features=(2, 1, 4), epsilon=0.5)
-    for name, text in program_texts(other, exploration_thresholds(0.5)).items():
-        assert trace(text, 3, 1).rounds == layouts[name].rounds
+def test_rounds_depend_on_sizes_beyond_32_arms_only(layouts: dict[str, Layout]) -> None:
+    for arms, decide_rounds in ((3, 5), (32, 5), (33, 12), (100, 12)):
+        other = Federation(arms=arms, features=(2, 1), epsilon=0.5)
+        texts = program_texts(other, exploration_thresholds(0.5))
+        assert trace(texts[DECIDE], 2, 1).rounds == decide_rounds
+        assert trace(texts[LEARN], 2, 1).rounds == layouts[LEARN].rounds
+    assert "12 for 100 arms and two parties" in " ".join(README.split())
+    assert "12 rounds for 100 arms and two parties" in " ".join(PROTOCOLS.split())
 
 
 @pytest.mark.parametrize("name", [DECIDE, LEARN])
