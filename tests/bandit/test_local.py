@@ -171,8 +171,8 @@ def test_errors_show_no_feature_and_no_reward(federation: LocalFederation) -> No
 
 def test_nothing_in_a_federation_shows_a_share_or_a_key(federation: LocalFederation) -> None:
     lockstep = federation._lockstep
-    interaction = next(iter(lockstep._pending.values()))
-    things = [federation, lockstep, *lockstep.models, interaction, *interaction.decided, lockstep._seeds]
+    interactions = next(iter(lockstep._pending.values()))
+    things = [federation, lockstep, *lockstep.models, *interactions, lockstep._seeds]
     things += [lockstep.meter, lockstep._actor, lockstep._rewarder, *lockstep._dealers.values()]
     things += [material for materials in lockstep._materials.values() for material in materials]
     secret = {lockstep._seeds.epoch_key.hex(), repr(lockstep._seeds.epoch_key)[2:-1]}

@@ -14,7 +14,7 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.programs import DECIDE, LEARN
 from hiddenarm.mpc.run import Openings, Sharing
-from hiddenarm.mpc.shuffle import pairs, winner
+from hiddenarm.mpc.tournament import pairs, winning_slots
 from hiddenarm.ring.words import Words, encode, low_bits
 from support import SIGNIFICANCE, evenness, fixed_key, independence, same_distribution, uniformity
 
@@ -142,8 +142,7 @@ def test_the_masked_reward_is_uniform() -> None:
     replicates = 20_000
     _, lockstep = watched("zeros", 0.0, "rewarder", replicates=replicates, steps=0)
     number, _ = lockstep.decide([unit(values, replicates) for values in CONTEXTS["zeros"][:2]])
-    shares = [decided.reward_mask.share for decided in lockstep._pending[number].decided]
-    assert all(share is not None for share in shares)
+    shares = [interaction.reward_mask for interaction in lockstep._pending[number]]
     mask = lockstep._rewarder.step(number)
     assert np.array_equal(reduce(np.add, shares), mask)
     sent = encode(np.ones(replicates), 20) + mask
@@ -167,7 +166,7 @@ def test_literal_rewards_arms_and_features_do_not_travel() -> None:
 
 
 def order_number(order: np.ndarray) -> np.ndarray:
-    return (order.astype(np.int64) << np.arange(len(pairs(ARMS)[0]))).sum(axis=-1)
+    return (order.astype(np.int64) << np.arange(len(pairs((ARMS,))[0]))).sum(axis=-1).ravel()
 
 
 def many_decisions(weights: list[float], epsilon: float, key: str, draws: int) -> tuple[np.ndarray, ...]:
@@ -188,7 +187,7 @@ def many_decisions(weights: list[float], epsilon: float, key: str, draws: int) -
         lockstep.decide([np.ones((replicates, 1)), np.zeros((replicates, 1))])[1] for _ in range(draws // replicates)
     ]
     order = np.concatenate(orders)
-    return order, winner(order, ARMS), np.concatenate(arms)
+    return order, winning_slots(order, (ARMS,)).ravel(), np.concatenate(arms)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.masking import mask
 from hiddenarm.mpc.material import Layout, Seeds, Tape, program_stream
 from hiddenarm.mpc.run import Program, Run
-from hiddenarm.mpc.shuffle import dealt_permutation
+from hiddenarm.mpc.shuffle import deal_shuffle
 from hiddenarm.mpc.values import Shared
 from support import fixed_key, run_program, words_from
 
@@ -22,7 +22,7 @@ PARTIES = 3
 
 def square(run: Run) -> Program:
     """A program with words of every holder: parties, corrections, actor, rewarder and coins."""
-    dealt_permutation(run, 2)
+    deal_shuffle(run, (), 2, PARTIES)
     run.deal((), lambda: run.rewarder_words(()) + run.coin_words(()))
     share = None if run.dealing else np.zeros((run.batch[0], 4), np.uint64)
     (x,) = yield (mask(run, Shared((4,), share)),)
@@ -139,7 +139,7 @@ def test_only_the_owner_holds_an_input_mask() -> None:
 
     def text(run: Run, _: Shared) -> Program:
         yield ()
-        return run.owned(sizes)
+        return run.owned((), sizes)
 
     ran = run_program(text, [words_from(1, "nothing")], 3, "owned")
     start = 0
@@ -164,3 +164,17 @@ def test_any_parties_but_one_hold_uniform_words(parties: int) -> None:
         others = np.delete(shares, left_out, axis=0).sum(axis=0, dtype=np.uint64)
         assert len(np.unique(others)) == 100
         assert 42 not in others
+
+
+@pytest.mark.parametrize("owner", range(PARTIES))
+def test_words_of_one_party_are_known_to_it_alone(owner: int) -> None:
+    def text(run: Run, _: Shared) -> Program:
+        own = run.words_of(owner, (3,))
+        told = run.tell_last((2,), lambda: np.full((*run.batch, 2), 7, np.uint64))
+        yield ()
+        return own, told
+
+    ran = run_program(text, [words_from(1, "nothing")], PARTIES, "words of", owner)
+    assert [own is not None for own, _ in ran.results] == [party == owner for party in range(PARTIES)]
+    assert [told is not None for _, told in ran.results] == [False, False, True]
+    assert ran.results[-1][1].tolist() == [[7, 7]]

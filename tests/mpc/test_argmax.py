@@ -1,104 +1,197 @@
-"""The maximum by shuffling and opened comparisons: exact, ties included, and its order says nothing."""
+"""The maximum by shuffling and opened comparisons: exact, ties included, and what is opened says nothing."""
 
 from __future__ import annotations
 
-from itertools import permutations
+from functools import reduce
+from math import comb, factorial
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from hiddenarm.errors import ScoreRangeError
-from hiddenarm.mpc.comparison import combine, compare, reveal
-from hiddenarm.mpc.masking import mask, share_of
+from hiddenarm.mpc.masking import mask
 from hiddenarm.mpc.run import Program, Run
-from hiddenarm.mpc.shuffle import dealt_permutation, pair_differences, pairs, permutation_of, shuffle, winner
+from hiddenarm.mpc.shuffle import MATRIX_LIMIT, deal_shuffle, permutation_of
+from hiddenarm.mpc.tournament import LARGEST_GROUP, ONE_GROUP, levels, open_winner, pairs, winning_slots
 from hiddenarm.mpc.values import Shared
-from support import PARTIES, SIGNIFICANCE, Ran, evenness, independence, run_program, signed, unsigned, words_from
+from support import (
+    PARTIES,
+    SIGNIFICANCE,
+    Ran,
+    evenness,
+    independence,
+    run_program,
+    signed,
+    uniformity,
+    unsigned,
+    words_from,
+)
 
-BITS = 30
-TAG_BITS = 4
+BITS = 34
+TAG_BITS = 9
 
 
-def ordered(run: Run, scores: Shared, tags: Shared) -> Program:
-    """Shuffle tagged keys, open their order; the permutation's share comes back too."""
-    permutation = dealt_permutation(run, scores.shape[-1])
-    (keys,) = yield (mask(run, (scores << TAG_BITS) + tags),)
-    shuffled = shuffle(run, permutation, keys)
-    (borrow,) = yield (compare(run, pair_differences(shuffled), BITS),)
-    (less,) = yield (combine(run, borrow),)
-    (order,) = yield (reveal(less),)
-    return order, share_of(run, permutation)
+def best(parties: int):
+    """Shuffle tagged keys, open the winning slot, find its item."""
+
+    def text(run: Run, scores: Shared, tags: Shared) -> Program:
+        shuffle = deal_shuffle(run, (), scores.shape[-1], parties)
+        (keys,) = yield (mask(run, (scores << TAG_BITS) + tags),)
+        shuffled = yield from shuffle.apply(keys)
+        slot = yield from open_winner(run, shuffled, BITS)
+        one_hot = yield from shuffle.one_hot(slot)
+        return slot, one_hot, shuffled
+
+    return text
 
 
 def random_tags(count: int, size: int, *labels: str | int) -> np.ndarray:
     return np.argsort(words_from((count, size), "tags", *labels), axis=-1)
 
 
-def run_ordered(scores: np.ndarray, tags: np.ndarray, parties: int, *labels: str | int) -> Ran:
-    return run_program(ordered, [unsigned(scores), unsigned(tags)], parties, "order", *labels)
+def run_best(scores: np.ndarray, tags: np.ndarray, parties: int, *labels: str | int) -> Ran:
+    return run_program(best(parties), [unsigned(scores), unsigned(tags)], parties, "best", *labels, keep=True)
 
 
-def order_number(order: np.ndarray, size: int) -> np.ndarray:
-    """Number the opened orders: the pattern of comparison bits."""
-    return (order.astype(np.int64) << np.arange(len(pairs(size)[0]))).sum(axis=-1)
+def opened_bits(ran: Ran) -> list[np.ndarray]:
+    """What the parties learn of the order, level by level."""
+    return [reduce(np.bitwise_xor, words[0]) for openings, words in ran.observed if openings[0].bits == 1]
+
+
+def order_number(bits: np.ndarray) -> np.ndarray:
+    """Number the opened orders of a short list: the pattern of comparison bits."""
+    return (bits.astype(np.int64) << np.arange(bits.shape[-1])).sum(axis=-1)
 
 
 @pytest.mark.parametrize("parties", PARTIES)
 @pytest.mark.parametrize("spread", [0, 1, 3, 1000, 2**20])
-def test_argmax_is_exact_with_and_without_ties(parties: int, spread: int) -> None:
-    # 15 combinations of 1600 lists of 10 keys: 45 pairs each, 1.08 million compared pairs.
-    count, size = 1600, 10
+@pytest.mark.parametrize(("size", "count"), [(2, 500), (10, 1600), (32, 100), (33, 50), (100, 20), (450, 4)])
+def test_argmax_is_exact_with_and_without_ties(parties: int, spread: int, size: int, count: int) -> None:
+    # 15 combinations of 1600 lists of 10 keys alone are 1.08 million compared pairs, those of 32 keys 0.7 million.
     scores = signed(words_from((count, size), "scores", spread) % np.uint64(2 * spread + 1)) - spread
     tags = random_tags(count, size, spread)
-    ran = run_ordered(scores, tags, parties, parties, spread)
-    order = ran.results[0][0]
+    keys = (scores << TAG_BITS) + tags
+    ran = run_best(scores, tags, parties, parties, spread)
     permutation = permutation_of(ran.actor_words())
-    keys = np.take_along_axis((scores << TAG_BITS) + tags, permutation, axis=-1)
-    first, second = pairs(size)
-    assert np.array_equal(order, (keys[:, first] < keys[:, second]).astype(np.uint64))
-    arm = np.take_along_axis(permutation, winner(order, size)[:, None], axis=-1)[:, 0]
-    assert np.array_equal(arm, np.argmax((scores << TAG_BITS) + tags, axis=-1))
-    one_hots = ran.opened(lambda result: result[1])[np.arange(count), winner(order, size)]
-    assert np.array_equal(one_hots, np.eye(size, dtype=np.uint64)[arm])
+    shuffled = np.take_along_axis(keys, permutation, axis=-1)
+    assert np.array_equal(signed(ran.opened(lambda result: result[2])), shuffled)
+    first, second = pairs(levels(size)[0])
+    assert np.array_equal(opened_bits(ran)[0], (shuffled[:, first] < shuffled[:, second]).astype(np.uint64))
+    for slot, *_ in ran.results:
+        assert np.array_equal(slot, np.argmax(shuffled, axis=-1))
+    arm = np.take_along_axis(permutation, ran.results[0][0][:, None], axis=-1)[:, 0]
+    assert np.array_equal(arm, np.argmax(keys, axis=-1))
+    assert np.array_equal(ran.opened(lambda result: result[1]), np.eye(size, dtype=np.uint64)[arm])
 
 
 @pytest.mark.parametrize("scores", [[0, 0, 0, 0], [3, 1, 2, 0], [5, 5, -1, -1]], ids=["equal", "different", "pairs"])
 def test_order_and_slot_are_uniform_whatever_the_scores(scores: list[int]) -> None:
     count, size = 24_000, 4
     tags = random_tags(count, size, "uniform")
-    ran = run_ordered(np.tile(scores, (count, 1)), tags, 2, "uniform", str(scores))
-    order = ran.results[0][0]
-    numbers, seen = np.unique(order_number(order, size), return_inverse=True)
-    assert len(numbers) == len(list(permutations(range(size))))
+    ran = run_best(np.tile(scores, (count, 1)), tags, 2, "uniform", str(scores))
+    (order,) = opened_bits(ran)
+    numbers, seen = np.unique(order_number(order), return_inverse=True)
+    assert len(numbers) == factorial(size)
     assert evenness(seen, 24) > SIGNIFICANCE
-    slot = winner(order, size)
+    slot = ran.results[0][0]
     assert evenness(slot, size) > SIGNIFICANCE
     arm = np.take_along_axis(permutation_of(ran.actor_words()), slot[:, None], axis=-1)[:, 0]
-    best = np.flatnonzero(np.array(scores) == max(scores))
-    assert set(arm) == set(best)
-    if len(best) > 1:
-        assert evenness(np.searchsorted(best, arm), len(best)) > SIGNIFICANCE
+    tied = np.flatnonzero(np.array(scores) == max(scores))
+    assert set(arm) == set(tied)
+    if len(tied) > 1:
+        assert evenness(np.searchsorted(tied, arm), len(tied)) > SIGNIFICANCE
         assert independence(slot, arm) > SIGNIFICANCE
         assert independence(seen, arm) > SIGNIFICANCE
 
 
 def test_without_tags_a_tie_shows_in_the_order() -> None:
     # The trap: equal keys come out in slot order. One order of 24 instead of all.
-    count, size = 24_000, 4
-    ran = run_ordered(np.zeros((count, size), np.int64), np.zeros((count, size), np.int64), 2, "untagged")
-    assert len(np.unique(order_number(ran.results[0][0], size))) == 1
+    zeros = np.zeros((24_000, 4), np.int64)
+    ran = run_best(zeros, zeros, 2, "untagged")
+    assert len(np.unique(order_number(opened_bits(ran)[0]))) == 1
+
+
+@pytest.mark.parametrize("scores", ["equal", "different"])
+def test_long_lists_show_as_little(scores: str) -> None:
+    """By turns and in groups: the slot and each group's winner are uniform, and every message is."""
+    count, size, parties = 4000, 40, 3
+    values = np.zeros(size, np.int64) if scores == "equal" else np.arange(size)
+    ran = run_best(np.tile(values, (count, 1)), random_tags(count, size, "long"), parties, "long", scores)
+    assert evenness(ran.results[0][0], size) > SIGNIFICANCE
+    # Winners of larger groups win more often, for a public reason; within the first level all is even.
+    bits, sizes = opened_bits(ran)[0], levels(size)[0]
+    starts = np.cumsum((0, *sizes[:-1]))
+    for group, winners in enumerate(winning_slots(bits, sizes).T):
+        assert evenness(winners - starts[group], sizes[group]) > SIGNIFICANCE
+    trio = order_number(bits[:, [0, 1, sizes[0] - 1]])  # the order of the first three keys
+    assert evenness(np.unique(trio, return_inverse=True)[1], 6) > SIGNIFICANCE
+    last = winning_slots(opened_bits(ran)[-1], levels(size)[-1])[:, 0]
+    assert stats.chisquare(np.bincount(last), count * np.array(sizes) / size).pvalue > SIGNIFICANCE
+    p_values = [
+        uniformity(words, opening.bits)
+        for openings, by_opening in ran.observed
+        for opening, sent in zip(openings, by_opening, strict=True)
+        for words in sent
+        if words.size
+    ]
+    # The masked keys and three messages of three parties a level, and one message a party and turn, forth and back.
+    assert len(p_values) == parties * (1 + 3 * len(levels(size)) + 2)
+    assert min(p_values) * len(p_values) > SIGNIFICANCE
+
+
+def test_turns_hide_the_order_from_each_party() -> None:
+    """No party's own permutation goes with the item that wins: each alone knows nothing of the chain."""
+    count, size, parties = 4000, MATRIX_LIMIT + 1, 3
+    own: dict[int, np.ndarray] = {}
+
+    def text(run: Run, scores: Shared, tags: Shared) -> Program:
+        shuffle = deal_shuffle(run, (), size, parties)
+        if not run.dealing:
+            own[run.party] = shuffle._orders[run.party]  # type: ignore[attr-defined]
+        (keys,) = yield (mask(run, (scores << TAG_BITS) + tags),)
+        shuffled = yield from shuffle.apply(keys)
+        slot = yield from open_winner(run, shuffled, BITS)
+        return slot, (yield from shuffle.one_hot(slot))
+
+    scores, tags = np.zeros((count, size), np.int64), random_tags(count, size, "turns")
+    ran = run_program(text, [unsigned(scores), unsigned(tags)], parties, "turns")
+    slot = ran.results[0][0]
+    arm = np.argmax(ran.opened(lambda result: result[1]), axis=-1)
+    chain = np.broadcast_to(np.arange(size), (count, size))
+    for party in range(parties):
+        chain = np.take_along_axis(chain, own[party], axis=-1)
+        at_slot = np.take_along_axis(own[party], slot[:, None], axis=-1)[:, 0]
+        # A coarse grid, so that cells expect 4000 / 16 = 250.
+        assert independence(at_slot * 4 // size, arm * 4 // size) > SIGNIFICANCE
+    assert np.array_equal(chain, permutation_of(ran.actor_words()))
+    at_slot = np.take_along_axis(chain, slot[:, None], axis=-1)[:, 0]
+    assert independence(at_slot * 4 // size, arm * 4 // size) < 1e-12  # all together know it
 
 
 def test_bits_that_are_no_order_are_refused() -> None:
     # A rock-paper-scissors of three keys: 0 < 1, 1 < 2, 2 < 0.
     with pytest.raises(ScoreRangeError, match="score_bound"):
-        winner(np.array([[1, 0, 1]], np.uint64), 3)
+        winning_slots(np.array([[1, 0, 1]], np.uint64), (3,))
 
 
 def test_scores_out_of_range_are_refused() -> None:
-    scores = np.array([[0, 1 << 24, -(1 << 24), 1 << 25]])  # differences beyond 2^29 with their tags
+    scores = np.array([[0, 1 << 23, -(1 << 23), 1 << 24]])  # with their tags, differences beyond 2^33
     with pytest.raises(ScoreRangeError):
-        winner(run_ordered(scores, random_tags(1, 4, "range"), 2, "range").results[0][0], 4)
+        run_best(scores, random_tags(1, 4, "range"), 2, "range")
+
+
+@pytest.mark.parametrize("size", [2, 3, 10, 32, 33, 40, 100, 400, 401, 1000, 8000, 8001])
+def test_tournaments_have_few_levels_of_small_groups(size: int) -> None:
+    left = size
+    for sizes in levels(size):
+        assert sum(sizes) == left
+        assert max(sizes) <= (ONE_GROUP if size <= ONE_GROUP else LARGEST_GROUP)
+        left = len(sizes)
+    assert left == 1
+    assert len(levels(size)) == (1 if size <= ONE_GROUP else next(d for d in range(9) if LARGEST_GROUP**d >= size))
+    first, second = pairs(levels(size)[0])
+    assert len(first) == len(second) == sum(comb(group, 2) for group in levels(size)[0])
 
 
 def test_permutations_are_uniform() -> None:

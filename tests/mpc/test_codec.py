@@ -31,7 +31,7 @@ def width_in_bytes(bits: int) -> int:
 
 
 @pytest.mark.parametrize("copies", [1, 3])
-@pytest.mark.parametrize("shape", [(), (1,), (7,), (9,), (3, 5)])
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (8,), (9,), (3, 5)])
 @pytest.mark.parametrize("bits", range(1, 65))
 def test_every_width_there_and_back(bits: int, shape: tuple[int, ...], copies: int) -> None:
     sent = (opening(shape, copies, bits),)
@@ -84,7 +84,7 @@ def everything(parties: int):
     def text(run: Run, value: Shared) -> Program:
         party = None if run.dealing else run.party
         own = None if party is None else np.ones((*run.batch, sizes[party]), np.uint64)
-        yield input_segments(run, own, sizes, party), mask(run, value), mask_symmetric(run, value, 2)
+        yield input_segments(run, (), own, sizes, party), mask(run, value), mask_symmetric(run, value, 2)
         yield truncate(run, value, 20), mask_dropping(run, value, 10)
         (borrow,) = yield (compare(run, value, 25),)
         (bit,) = yield (combine(run, borrow),)

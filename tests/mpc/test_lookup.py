@@ -36,7 +36,22 @@ def numbers(largest: float, count: int, node_bits: int) -> np.ndarray:
     top = int(largest * 2.0 ** (2 * BITS))
     spacing = 1 << (2 * BITS - node_bits)
     grid = np.arange(0, top + 1, spacing)
-    special = [0, 0, 1, -1, -2, top, top - 1, *(grid - 1)[1:], *grid, *(grid[:-1] + 1), *(grid[:-1] + spacing // 2)]
+    special = [
+        0,
+        0,
+        1,
+        -1,
+        -2,
+        -spacing,
+        1 - spacing,
+        -spacing // 2,
+        top,
+        top - 1,
+        *(grid - 1)[1:],
+        *grid,
+        *(grid[:-1] + 1),
+        *(grid[:-1] + spacing // 2),
+    ]
     rest = signed(words_from(max(0, count - len(special)), "q", node_bits) % np.uint64(top))
     return np.concatenate([np.array(special, np.int64), rest])
 
