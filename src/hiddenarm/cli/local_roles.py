@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -25,20 +26,34 @@ _STOP_SECONDS = 15.0
 
 
 class LocalRoles:
-    """Kits and processes of all roles, in a folder. A context manager: on exit nothing keeps running."""
+    """Kits and processes of all roles, in a folder. A context manager: on exit nothing keeps running.
+
+    Without `clients`, actor and rewarder get kits but no processes: the caller runs them, from `kit`. `route` gives the
+    address at which the others dial a role that listens at a given one.
+    """
 
     def __init__(
-        self, folder: Path, federation: Federation, keys: list[str], contexts: Floats, epoch_key: bytes
+        self,
+        folder: Path,
+        federation: Federation,
+        keys: list[str],
+        contexts: Floats,
+        epoch_key: bytes,
+        *,
+        clients: bool = True,
+        route: Callable[[Address], Address] = lambda address: address,
     ) -> None:
         self._folder = folder
         self._federation = federation
+        self._clients = (ACTOR, REWARDER) if clients else ()
+        self._route = route
         self._parties = [Identity(Role.PARTY, number) for number in range(federation.parties)]
         self._listeners = {identity: socket.create_server((_HOST, 0)) for identity in (*self._parties, DEALER)}
         self._processes: dict[Identity, subprocess.Popen[str]] = {}
         self._write_kits(keys, contexts, epoch_key)
 
     def __enter__(self) -> Self:
-        for identity in (DEALER, *self._parties, ACTOR, REWARDER):
+        for identity in (DEALER, *self._parties, *self._clients):
             self._processes[identity] = self._start(identity)
         for listener in self._listeners.values():
             listener.close()
@@ -63,8 +78,8 @@ class LocalRoles:
         return version
 
     def stop(self) -> list[dict[str, Any]]:
-        """End the federation in good order; return each party's meter."""
-        for identity in (REWARDER, ACTOR):
+        """End the federation in good order, or await the end if the clients are not ours; return each party's meter."""
+        for identity in reversed(self._clients):
             stdin = self._processes[identity].stdin
             assert stdin is not None
             stdin.close()
@@ -72,6 +87,10 @@ class LocalRoles:
         for identity in (*self._parties, DEALER):
             self._finish(identity)
         return [json.loads(self._report(identity).read_text()) for identity in self._parties]
+
+    def kit(self, identity: Identity) -> Path:
+        """The folder from which a role runs."""
+        return self._folder / str(identity).replace(" ", "-")
 
     def process(self, identity: Identity) -> subprocess.Popen[str]:
         """The process of a role."""
@@ -117,7 +136,7 @@ class LocalRoles:
 
     def _start(self, identity: Identity) -> subprocess.Popen[str]:
         listener = self._listeners.get(identity)
-        command = [sys.executable, "-m", "hiddenarm", "serve", str(self._kit(identity))]
+        command = [sys.executable, "-m", "hiddenarm", "serve", str(self.kit(identity))]
         descriptors: tuple[int, ...] = ()
         if listener is not None:
             descriptors = (listener.fileno(),)
@@ -137,7 +156,7 @@ class LocalRoles:
     def _write_kits(self, keys: list[str], contexts: Floats, epoch_key: bytes) -> None:
         authority = Authority.create("demo")
         addresses = {
-            str(identity): Address(host=_HOST, port=listener.getsockname()[1])
+            str(identity): self._route(Address(host=_HOST, port=listener.getsockname()[1]))
             for identity, listener in self._listeners.items()
         }
         public = FederationFile(**asdict(self._federation))
@@ -145,21 +164,18 @@ class LocalRoles:
             file = KitFile(
                 name="demo", role=identity.role, number=identity.number, federation=public, addresses=addresses
             )
-            write_kit(self._kit(identity), file, authority)
+            write_kit(self.kit(identity), file, authority)
         start = 0
         for identity, count in zip(self._parties, self._federation.features, strict=True):
-            write_features(self._kit(identity), keys, contexts[:, start : start + count])
+            write_features(self.kit(identity), keys, contexts[:, start : start + count])
             start += count
-        write_private(self._kit(DEALER) / EPOCH_KEY_FILE, epoch_key)
-
-    def _kit(self, identity: Identity) -> Path:
-        return self._folder / str(identity).replace(" ", "-")
+        write_private(self.kit(DEALER) / EPOCH_KEY_FILE, epoch_key)
 
     def _report(self, identity: Identity) -> Path:
-        return self._kit(identity) / "report.json"
+        return self.kit(identity) / "report.json"
 
     def _log(self, identity: Identity) -> Path:
-        return self._kit(identity) / "log.txt"
+        return self.kit(identity) / "log.txt"
 
 
 def _single_threaded() -> dict[str, str]:
