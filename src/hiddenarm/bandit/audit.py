@@ -24,7 +24,7 @@ def audit_coins(
     words = Coins.words(federation.arms)
     stream = program_stream(seeds.coins(), DECIDE, replicates * words)
     rows = stream.steps(first, count).reshape(count, replicates, words)
-    return Coins.from_words(rows, thresholds, federation.arms)
+    return Coins.from_words(rows, thresholds)
 
 
 def reveal_model(federation: Federation, models: Sequence[Model]) -> tuple[Floats, Floats]:

@@ -68,8 +68,10 @@ class Federation:
 
     @cached_property
     def joint_norm(self) -> float:
-        """R: the largest norm a whole context can have."""
-        return sqrt(sum(norm**2 for norm in self.norms))
+        """R: the largest norm a whole context can have, after each party has clipped and rounded its features."""
+        rounding = 2.0 ** -(self.fraction_bits + 1)
+        bounds = (norm + sqrt(count) * rounding for norm, count in zip(self.norms, self.features, strict=True))
+        return sqrt(sum(bound**2 for bound in bounds))
 
     @property
     def largest_quadratic_form(self) -> float:
@@ -83,7 +85,7 @@ class Federation:
 
     @property
     def score_range_bits(self) -> int:
-        """Integer bits of a difference of keys: scores within the bound, and an explored arm above all of them."""
+        """Integer bits of a difference of keys: that of two scores within the bound, and a factor of two to spare."""
         return ceil(log2(4 * self.score_bound))
 
     @property
@@ -117,8 +119,8 @@ class Federation:
             raise ConfigError(f"a bandit needs at least two arms, got {self.arms!r}")
         if len(self.norms) != len(self.features):
             raise ConfigError(f"{len(self.features)} parties but {len(self.norms)} norm bounds")
-        if not 8 <= self.fraction_bits <= 30:
-            raise ConfigError(f"fraction_bits must lie in 8..30, got {self.fraction_bits}")
+        if not 12 <= self.fraction_bits <= 30:
+            raise ConfigError(f"fraction_bits must lie in 12..30, got {self.fraction_bits}")
         if not 4 <= self.reciprocal_bits <= 12:
             raise ConfigError(f"reciprocal_bits must lie in 4..12, got {self.reciprocal_bits}")
 
@@ -144,6 +146,12 @@ class Federation:
                     f"{bits:.2f} bits; the limit is {MAGNITUDE_BITS}. At most {fitting} fraction_bits fit; "
                     "or lower the norm bounds or raise the ridge"
                 )
+        rounding = self.joint_norm * sqrt(self.dimension) * 2.0**-self.fraction_bits
+        if rounding > 2.0**-self.reciprocal_bits:
+            raise ConfigError(
+                f"rounding may move x'Mx by {rounding:.2g}, more than the distance of two nodes of the table of its "
+                "reciprocal; raise fraction_bits or lower reciprocal_bits"
+            )
         nodes = self.largest_quadratic_form * 2**self.reciprocal_bits
         if nodes > MAX_RECIPROCAL_NODES:
             raise ConfigError(
@@ -158,7 +166,7 @@ class Federation:
             )
 
     def _truncated_values(self) -> list[tuple[str, int, float]]:
-        """Everything that is truncated: name, how many times L its fractional bits are, largest magnitude."""
+        """Everything that is truncated, and M: name, how many times L its fractional bits are, largest magnitude."""
         step = 1 / (2 * sqrt(self.ridge))
         error = 1 + self.score_bound
         return [
@@ -166,5 +174,7 @@ class Federation:
             ("reward - score", 2, error),
             ("1 / (1 + x'Mx)", 3, 1.0),
             ("g u", 2, step),
-            ("g u (reward - score)", 3, step * error),
+            ("u (reward - score)", 2, self.joint_norm / self.ridge * error),
+            ("g u (reward - score)", 2, step * error),
+            ("M", 2, 1 / self.ridge),
         ]

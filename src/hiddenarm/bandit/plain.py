@@ -16,10 +16,10 @@ class PlainBandit:
         self.inverses = np.repeat(np.eye(dimension)[None] / ridge, arms, axis=0)
         self.weights = np.zeros((arms, dimension))
 
-    def decide(self, context: Floats, explore: bool, explored_arm: int, tags: NDArray[np.int64]) -> int:
-        """The explored arm, or the best one; among equally good ones that with the highest tag."""
+    def decide(self, context: Floats, explore: bool, tags: NDArray[np.int64]) -> int:
+        """The best arm; among equally good ones that with the highest tag. When exploring, all are equally good."""
         if explore:
-            return explored_arm
+            return int(np.argmax(tags))
         scores = self.weights @ context
         best = np.flatnonzero(scores == scores.max())
         return int(best[0] if len(best) == 1 else best[np.argmax(tags[best])])
@@ -33,7 +33,7 @@ class PlainBandit:
         weights += v * (reward - weights @ context)
 
 
-def coins_at(coins: Coins, step: int, replicate: int = 0) -> tuple[bool, int, NDArray[np.int64]]:
+def coins_at(coins: Coins, step: int, replicate: int = 0) -> tuple[bool, NDArray[np.int64]]:
     """The coins of one decision as the plain twin takes them."""
     at = step, replicate
-    return bool(coins.explore[at]), int(coins.arm[at]), coins.tags[at]
+    return bool(coins.explore[at]), coins.tags[at]

@@ -66,11 +66,14 @@ class Interaction:
 
 
 def interactions(features: Words, decided: Decided) -> list[Interaction]:
-    """Take decisions made together apart."""
+    """Take decisions made together apart. Copies, so that no spent randomness is kept alive beside them."""
     assert decided.arm.share is not None
     assert decided.reward_mask.share is not None
     count = features.shape[1]
-    return [Interaction(features[:, b], decided.arm.share[:, b], decided.reward_mask.share[:, b]) for b in range(count)]
+    return [
+        Interaction(features[:, b], decided.arm.share[:, b].copy(), decided.reward_mask.share[:, b].copy())
+        for b in range(count)
+    ]
 
 
 def decide(
@@ -84,13 +87,15 @@ def decide(
 ) -> Program:
     """Choose an arm for each of `count` contexts: five rounds (with many arms: more, see `tournament` and `shuffle`).
 
-    Every party learns a uniformly random slot for each; the actor knows which arm lies there.
+    Every party learns a uniformly random slot for each; the actor knows which arm lies there. To explore, the dealer has
+    all scores erased in the shuffle: then only the tags differ, and they are a uniformly random permutation.
     """
-    shuffle = deal_shuffle(run, (count,), federation.arms, federation.parties)
+    coin_shape = (count, Coins.words(federation.arms))
+    coins = Coins.from_words(run.coin_words(coin_shape), thresholds[..., None]) if run.dealing else None
+    kept = None if coins is None else coins.kept
+    shuffle = deal_shuffle(run, (count,), federation.arms, federation.parties, kept)
+    tags = dealt_share(run, (count, federation.arms), lambda: _shuffled_tags(coins, shuffle))
     reward_mask = dealt_share(run, (count,), lambda: run.rewarder_words((count,)))
-    tags = dealt_share(
-        run, (count, federation.arms), lambda: _tags_and_exploration(run, federation, thresholds, count, shuffle)
-    )
 
     # Round 1: mask the contexts and the weights.  Scores have 2L fractional bits.
     x, w = yield (
@@ -136,20 +141,25 @@ def learn(
     u = form(run, "a,aij,j->i", o, inverses, x)
     error = (reward << bits) - form(run, "a,ai,i->", o, weights, x)
 
-    # Round 2: bring both to L bits; they come back masked.
-    u, error = yield truncate(run, u, 2 * bits), truncate(run, error, bits)
+    # Round 2: bring both to L bits; they come back masked.  u is rounded twice, independently: in the product v u' a
+    # rounding error times itself would not average out, and would drive M to be indefinite.
+    u, other_u, error = yield truncate(run, u, 2 * bits), truncate(run, u, 2 * bits), truncate(run, error, bits)
 
-    # Round 3: mask q = x'u and o u'; look up g = 1 / (1 + q) at 3L bits.
-    q, chosen_u = yield mask(run, form(run, "i,i->", u, x)), mask(run, form(run, "a,i->ai", o, u))
+    # Round 3: mask q = x'u and o u', bring u (r - score) to L bits; look up g = 1 / (1 + q) at 3L bits.
+    q, chosen_u, correction = yield (
+        mask(run, form(run, "i,i->", u, x)),
+        mask(run, form(run, "a,i->ai", o, other_u)),
+        truncate(run, form(run, "i,->i", u, error), bits),
+    )
     g = lookup(run, _reciprocals(federation), q)
 
     # Round 4: g to L bits.
     (g,) = yield (truncate(run, g, 2 * bits),)
 
-    # Round 5: v = g u, and v (r - score) from three factors.
+    # Round 5: v = g u and v (r - score).
     v, correction = yield (
         truncate(run, form(run, ",i->i", g, u), bits),
-        truncate(run, form(run, ",,i->i", g, error, u), 2 * bits),
+        truncate(run, form(run, ",i->i", g, correction), bits),
     )
     update = form(run, "at,t->at", chosen_u.take(columns), v.take(rows))
     return Model(
@@ -187,18 +197,12 @@ def reward_share(masked_reward: Words, reward_mask: Words, adds_constants: bool)
     return Shared((), share + masked_reward if adds_constants else share)
 
 
-def _tags_and_exploration(run: Run, federation: Federation, thresholds: Words, count: int, shuffle: Shuffle) -> Words:
-    """The dealer's secret addition to the shuffled keys: distinct tags, and with probability epsilon a lift of one
-    uniform arm above all others."""
-    words = run.coin_words((count, Coins.words(federation.arms)))
-    coins = Coins.from_words(words, thresholds[..., None], federation.arms)
-    lift_bits = federation.tag_bits + federation.key_fraction_bits
-    lift = np.uint64(int(2 * federation.score_bound * 2.0**lift_bits))
-    lifted = (np.arange(federation.arms) == coins.arm[..., None]) & coins.explore[..., None]
-    additions = coins.tags.astype(np.uint64) + lift * lifted
+def _shuffled_tags(coins: Coins | None, shuffle: Shuffle) -> Words:
+    """The dealer's distinct tags in shuffled order: they break ties, and choose the arm when scores are erased."""
+    assert coins is not None
     assert shuffle.items is not None
-    shuffled: Words = np.take_along_axis(additions, shuffle.items, axis=-1)
-    return shuffled
+    tags: Words = np.take_along_axis(coins.tags.astype(np.uint64), shuffle.items, axis=-1)
+    return tags
 
 
 @lru_cache

@@ -43,7 +43,7 @@ def reciprocal_table(node_bits: int, largest: float, fraction_bits: int) -> Line
     h^2 / 6.
     """
     spacing = 2.0**-node_bits
-    size = 1 << (int(np.ceil(largest / spacing)) + 3 - 1).bit_length()
+    size = 1 << (int(np.ceil(largest / spacing)) + 4 - 1).bit_length()
     nodes = np.arange(size, dtype=np.int64)
     nodes[-1] = -1
     at = 1.0 + nodes * spacing

@@ -3,30 +3,31 @@
 The order is a uniformly random permutation G of the items, `items[s]` being the item in slot s, that the actor can
 compute from its seed. There are two ways, the same to the caller:
 
-*By matrix* (short lists): the dealer shares the permutation matrix Pi. Masked values become [Pi] delta - [Pi lambda]: no
-round, A^2 dealt words. Row s of [Pi] is the shared one-hot of the item in slot s.
+*By matrix* (short lists): the dealer shares the permutation matrix Pi and k Pi, with k = 0 for a list to be erased and 1
+otherwise. Masked values become [k Pi] delta - [k Pi lambda]: no round, 2 A^2 dealt words. Row s of [Pi] is the shared
+one-hot of the item in slot s.
 
 *By turns* (long lists): G is a chain of permutations, each known to one party only: those of parties 0 to N-2 come from
 their seeds, and the dealer tells the last party the one that completes the chain to G.
     in turn i: party i permutes the masked list by its own permutation, adds fresh masks of its own, sends it to all
-N rounds, of A words from one party each, and O(A) dealt words. The same backwards, starting from the public unit vector of
-a slot, gives the one-hot of its item.
+N rounds, of A words from one party each, and O(A) dealt words; then a product with the dealt k. The same backwards,
+starting from the public unit vector of a slot, gives the one-hot of its item.
 
-Security. By matrix nothing is sent. By turns every message is masked by uniform words that only its sender knows; the order
-stays uniform for any N-1 parties together, because the permutation of the remaining one is uniform and independent of the
-others (the last party's as well: it is G after a permutation independent of G). The permutation is the order of A uniform
-64-bit words; two of them collide with probability below A^2 / 2^65, and only then is it not exactly uniform.
+Security. By matrix nothing is sent. By turns every message is masked by uniform words that only its sender knows; the
+order stays uniform for any N-1 parties together, because the permutation of the remaining one is uniform and independent
+of the others (the last party's as well: it is G after a permutation independent of G). The permutation is the order of A
+uniform 64-bit words; two of them collide with probability below A^2 / 2^65, and only then is it not exactly uniform.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from hiddenarm.mpc.forms import form
-from hiddenarm.mpc.masking import dealt, share_of
+from hiddenarm.mpc.masking import dealt, dealt_share, share_of
 from hiddenarm.mpc.run import Opening, Openings, Run
 from hiddenarm.mpc.values import Index, Masked, MaskPart, Shared
 from hiddenarm.ring.words import Words
@@ -35,16 +36,22 @@ MATRIX_LIMIT = 32
 """Longest list that is shuffled by matrix."""
 
 SharedLater: TypeAlias = Generator[Openings, tuple[Any, ...], Shared]
+MaskedLater: TypeAlias = Generator[Openings, tuple[Any, ...], Masked]
+
+_NOTHING = np.empty(0, np.uint64)
 
 
 class Shuffle(Protocol):
-    """A secret order of lists of `size` items, one for each leading index."""
+    """A secret order of lists of `size` items, one for each leading index.
+
+    The dealer may secretly have a list erased: then its values come out as zeros.
+    """
 
     items: Index | None
     """The item in each slot; only the dealer knows."""
 
     def apply(self, values: Masked) -> SharedLater:
-        """The values in shuffled order."""
+        """The values in shuffled order, or zeros where the list is erased."""
 
     def one_hot(self, slot: Index | None) -> SharedLater:
         """The one-hot, in the original order, of the item in a public slot. `slot` is None at the dealer."""
@@ -55,42 +62,54 @@ def permutation_of(words: Words) -> Index:
     return np.argsort(words, axis=-1, kind="stable")
 
 
-def deal_shuffle(run: Run, lead: tuple[int, ...], size: int, parties: int) -> Shuffle:
-    """A fresh secret order, by the cheaper way."""
+def deal_shuffle(run: Run, lead: tuple[int, ...], size: int, parties: int, kept: Words | None) -> Shuffle:
+    """A fresh secret order, by the cheaper way. `kept` [*lead] is 1, or 0 to erase a list; only the dealer knows it."""
     items = permutation_of(run.actor_words((*lead, size))) if run.dealing else None
-    return (
-        MatrixShuffle(run, lead, size, items) if size <= MATRIX_LIMIT else TurnShuffle(run, lead, size, parties, items)
-    )
+    if size <= MATRIX_LIMIT:
+        return MatrixShuffle(run, lead, size, items, kept)
+    return TurnShuffle(run, lead, size, parties, items, kept)
 
 
 class MatrixShuffle:
-    """A dealt permutation matrix; row s is the one-hot of the item in slot s."""
+    """A dealt permutation matrix; row s is the one-hot of the item in slot s. A second one is zero for erased lists."""
 
-    def __init__(self, run: Run, lead: tuple[int, ...], size: int, items: Index | None) -> None:
+    def __init__(self, run: Run, lead: tuple[int, ...], size: int, items: Index | None, kept: Words | None) -> None:
         self.items = items
         self._run = run
-        self._matrix = dealt(run, (*lead, size, size), lambda: np.eye(size, dtype=np.uint64)[self.items])
+
+        def matrix() -> Words:
+            rows: Words = np.eye(size, dtype=np.uint64)[items]
+            return rows
+
+        def erasing_matrix() -> Words:
+            assert kept is not None
+            return matrix() * kept[..., None, None]
+
+        self._matrix = dealt_share(run, (*lead, size, size), matrix)
+        self._erasing_matrix = dealt(run, (*lead, size, size), erasing_matrix)
 
     def apply(self, values: Masked) -> SharedLater:
         lead = "bcd"[: len(values.shape) - 1]
-        return form(self._run, f"{lead}sa,{lead}a->{lead}s", self._matrix, values)
+        return form(self._run, f"{lead}sa,{lead}a->{lead}s", self._erasing_matrix, values)
         yield  # a shuffle may take rounds; this one takes none
 
     def one_hot(self, slot: Index | None) -> SharedLater:
-        rows = share_of(self._run, self._matrix)
-        shape = (*rows.shape[:-2], rows.shape[-1])
-        if rows.share is None or slot is None:
+        shape = self._matrix.shape[:-1]
+        if self._matrix.share is None or slot is None:
             return Shared(shape, None)
-        return Shared(shape, np.take_along_axis(rows.share, slot[..., None, None], axis=-2)[..., 0, :])
+        return Shared(shape, np.take_along_axis(self._matrix.share, slot[..., None, None], axis=-2)[..., 0, :])
         yield
 
 
 class TurnShuffle:
     """A chain of permutations, one known to each party."""
 
-    def __init__(self, run: Run, lead: tuple[int, ...], size: int, parties: int, items: Index | None) -> None:
+    def __init__(
+        self, run: Run, lead: tuple[int, ...], size: int, parties: int, items: Index | None, kept: Words | None
+    ) -> None:
         self.items = items
         self._run = run
+        self._kept = kept
         self._shape = (*lead, size)
         self._parties = parties
         own = [run.words_of(party, self._shape) for party in range(parties - 1)]
@@ -100,7 +119,10 @@ class TurnShuffle:
 
     def apply(self, values: Masked) -> SharedLater:
         mask = values.parts[0].mask if self._run.dealing else None
-        return self._take_turns(values.delta, mask, range(self._parties), self._orders)
+        shuffled = yield from self._take_turns(values.delta, mask, range(self._parties), self._orders)
+        kept = dealt(self._run, self._shape[:-1], lambda: self._kept if self._kept is not None else _NOTHING)
+        lead = "bcd"[: len(self._shape) - 1]
+        return form(self._run, f"{lead},{lead}s->{lead}s", kept, shuffled)
 
     def one_hot(self, slot: Index | None) -> SharedLater:
         unit = None
@@ -108,11 +130,12 @@ class TurnShuffle:
             unit = (np.arange(self._shape[-1]) == slot[..., None]).astype(np.uint64)
         mask = np.zeros((*self._run.batch, *self._shape), np.uint64) if self._run.dealing else None
         backwards = [None if order is None else np.argsort(order, axis=-1) for order in self._orders]
-        return self._take_turns(unit, mask, reversed(range(self._parties)), backwards)
+        found = yield from self._take_turns(unit, mask, reversed(range(self._parties)), backwards)
+        return share_of(self._run, found)
 
     def _take_turns(
-        self, delta: Words | None, mask: Words | None, turns: Any, orders: list[Index | None]
-    ) -> SharedLater:
+        self, delta: Words | None, mask: Words | None, turns: Iterable[int], orders: list[Index | None]
+    ) -> MaskedLater:
         """Pass the masked list from party to party. At a party `delta` is known, at the dealer `mask`."""
         for owner in turns:
             noise, order = self._run.words_of(owner, self._shape), orders[owner]
@@ -122,8 +145,8 @@ class TurnShuffle:
                 assert order is not None
                 assert noise is not None
                 mask = np.take_along_axis(mask, order, axis=-1) + noise
-        final = MaskPart(self._run.deal(self._shape, lambda: mask if mask is not None else np.empty(0, np.uint64)))
-        return share_of(self._run, Masked(self._shape, delta, (final,)))
+        final = MaskPart(self._run.deal(self._shape, lambda: mask if mask is not None else _NOTHING))
+        return Masked(self._shape, delta, (final,))
 
     def _turn(self, owner: int, delta: Words | None, order: Index | None, noise: Words | None) -> Opening:
         size = self._shape[-1]
