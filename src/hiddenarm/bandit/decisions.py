@@ -1,18 +1,24 @@
-"""Ids of decisions: an epoch's public name and a number, such as `3f9c02d17ab4-000017`.
+"""Ids of decisions: an epoch's public name, a number and a tag, such as `3f9c02d17ab4-000017-5d0e9a71c2b84f36`.
 
 The id travels through the outside world, from the actor by way of whoever pulls the arm to the rewarder. Its number is
-the step at which the decision's randomness lies; its epoch keeps numbers of different epochs apart.
+the step at which the decision's randomness lies; its epoch keeps numbers of different epochs apart. The tag is a MAC
+under a key that only actor and rewarder share: nobody else can make up the id of a decision and so have the reward of
+that decision refused, or a mask spent on it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import re
 import secrets
+from dataclasses import dataclass
 
 from hiddenarm.errors import DecisionIdError
 
 _EPOCH_BYTES = 6
-_ID = re.compile(r"([0-9a-f]{12})-([0-9]{6}|[1-9][0-9]{6,17})")
+_TAG_DIGITS = 16
+_PATTERN = re.compile(r"([0-9a-f]{12})-([0-9]{6,15})-([0-9a-f]{16})", re.ASCII)
 
 
 def new_epoch() -> str:
@@ -20,15 +26,29 @@ def new_epoch() -> str:
     return secrets.token_hex(_EPOCH_BYTES)
 
 
-def decision_id(epoch: str, number: int) -> str:
-    return f"{epoch}-{number:06d}"
+@dataclass(frozen=True, slots=True, repr=False)
+class DecisionIds:
+    """Makes and reads the ids of one epoch."""
 
+    epoch: str
+    key: bytes
 
-def decision_number(identifier: str, epoch: str) -> int:
-    """The number in an id of this epoch."""
-    match = _ID.fullmatch(identifier) if isinstance(identifier, str) else None
-    if match is None:
-        raise DecisionIdError("not a decision id: expected the `id` of a decision, such as 3f9c02d17ab4-000017")
-    if match[1] != epoch:
-        raise DecisionIdError(f"decision {identifier} belongs to epoch {match[1]}, this is epoch {epoch}")
-    return int(match[2])
+    def id_of(self, number: int) -> str:
+        """The id of a decision."""
+        return f"{self.epoch}-{number:06d}-{self._tag(number)}"
+
+    def number_of(self, identifier: str) -> int:
+        """The number in an id, if it is one of ours."""
+        match = _PATTERN.fullmatch(identifier) if isinstance(identifier, str) else None
+        if match is None:
+            raise DecisionIdError("this is not the id of a decision: give back the `id` that came with it")
+        epoch, number, tag = match.groups()
+        if epoch != self.epoch:
+            raise DecisionIdError(f"decision {identifier} belongs to epoch {epoch}, this is epoch {self.epoch}")
+        if not hmac.compare_digest(tag, self._tag(int(number))):
+            raise DecisionIdError(f"decision {identifier} was never made")
+        return int(number)
+
+    def _tag(self, number: int) -> str:
+        message = f"{self.epoch}-{number}".encode()
+        return hmac.new(self.key, message, hashlib.sha256).hexdigest()[:_TAG_DIGITS]

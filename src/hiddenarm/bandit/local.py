@@ -13,7 +13,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from hiddenarm.bandit.decisions import decision_id, decision_number, new_epoch
+from hiddenarm.bandit.decisions import DecisionIds, new_epoch
 from hiddenarm.bandit.features import as_floats, checked_reward
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
@@ -39,19 +39,19 @@ class LocalFederation:
     def __init__(self, arms: int, features: Sequence[int], epsilon: float, **options: Any) -> None:
         self.federation = Federation(arms=arms, features=tuple(features), epsilon=epsilon, **options)
         self._lockstep = Lockstep(self.federation, fresh_key())
-        self._epoch = new_epoch()
+        self._ids = DecisionIds(new_epoch(), fresh_key())
 
     def decide(self, contexts: Sequence[ArrayLike]) -> Decision:
         """Choose an arm for a context of which each party holds its own features."""
         if len(contexts) != self.federation.parties:
             raise FeatureError(f"{self.federation.parties} parties but features of {len(contexts)} were given")
         step, arms = self._lockstep.decide([_one_replicate(values, p) for p, values in enumerate(contexts)])
-        return Decision(decision_id(self._epoch, step), int(arms[0]))
+        return Decision(self._ids.id_of(step), int(arms[0]))
 
     def reward(self, id: str, reward: float) -> None:
         """Learn from the reward of an earlier decision."""
         value = checked_reward(reward)
-        step = decision_number(id, self._epoch)
+        step = self._ids.number_of(id)
         if step not in self._lockstep.pending:
             known = step < self._lockstep.decisions
             raise DecisionIdError(f"decision {id} was {'rewarded before' if known else 'never made'}")

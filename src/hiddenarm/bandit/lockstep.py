@@ -88,7 +88,7 @@ class Lockstep:
         """Decide on the parties' features, [replicates, features] each; return the decision's
         number and the actor's arms."""
         features = [checked_features(values, self.federation, party)[:, None] for party, values in enumerate(contexts)]
-        step = self.decisions
+        step, self.decisions = self.decisions, self.decisions + 1
         programs = [
             lambda run, party=party, own=own: decide(
                 run, self.federation, self._thresholds, self.models[party].weights, own, party
@@ -97,7 +97,6 @@ class Lockstep:
         ]
         decided = self._run(DECIDE, step, programs)
         self._pending[step] = [interactions(own, kept)[0] for own, kept in zip(features, decided, strict=True)]
-        self.decisions += 1
         permutation = permutation_of(self._actor.step(step).reshape(self.replicates, self.federation.arms))
         return step, np.take_along_axis(permutation, decided[0].slot, axis=-1)[..., 0]
 

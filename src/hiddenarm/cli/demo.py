@@ -24,7 +24,7 @@ from hiddenarm.mpc.material import Seeds
 from hiddenarm.roles.messages import PROGRAM_NUMBERS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Demo:
     """A demo to run. It holds the dealer's key, so that the plain twin can have the same coins."""
 

@@ -18,7 +18,7 @@ from hiddenarm.cli.twins import PlainTwins
 from hiddenarm.data.worlds import World
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Simulation:
     """A simulation to run: replicate r lives in worlds[r]."""
 

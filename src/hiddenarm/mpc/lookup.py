@@ -40,7 +40,7 @@ def reciprocal_table(node_bits: int, largest: float, fraction_bits: int) -> Line
 
     The line at node n is the tangent, raised by h^2 / (6 (1 + n)^3), h the distance of nodes: that is its mean distance
     from the function when the node is chosen at random as above. The error of one look-up is below h^2, its mean below
-    h^2 / 6.
+    h^2 / 5 (below h^2 / 6 from the second node on: the first is not raised, so that it is exact at 0).
     """
     spacing = 2.0**-node_bits
     size = 1 << (int(np.ceil(largest / spacing)) + 4 - 1).bit_length()

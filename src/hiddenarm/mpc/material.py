@@ -90,6 +90,10 @@ class Seeds:
     def rewarder(self) -> bytes:
         return derive(self.epoch_key, "rewarder")
 
+    def decision_ids(self) -> bytes:
+        """Shared by actor and rewarder, to recognise ids of decisions."""
+        return derive(self.epoch_key, "decision ids")
+
     def coins(self) -> bytes:
         return derive(self.epoch_key, "coins")
 

@@ -1,4 +1,4 @@
-"""Truncation by m bits without failures, for any number of parties (Escudero et al., CRYPTO 2020, section 3).
+"""Truncation by m bits without failures, for any number of parties (Escudero et al., CRYPTO 2020).
 
     dealt: a uniform word r, r' = (r mod 2^63) >> m, beta = msb(r)
     1. open c = z + 2^62 + r                                  (1 round, one word per entry)
@@ -12,8 +12,8 @@ b is linear in beta once gamma is public, so step 3 reads: a public word, minus 
 sign s = -1 if gamma = 0, +1 if gamma = 1. That is a *masked* value with a mask of two parts. The result can be
 multiplied at once, without a round to mask it.
 
-Security: r is uniform and new, so c is uniform whatever z is. The rounding coin is public: it depends on c and on the low
-bits of r only. Nothing is claimed about keeping it private.
+Security: r is uniform and new, so c is uniform whatever z is. The low m bits of c, with which rounding is decided, are
+public: whoever knows the part of z that is cut off knows which way it was rounded. No secret rounding is claimed.
 """
 
 from __future__ import annotations

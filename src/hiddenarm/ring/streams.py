@@ -40,32 +40,37 @@ def _framed(label: str) -> bytes:
 
 
 class SpentSteps:
-    """Which steps have been used: all below `floor`, and those above it that came out of order.
+    """Which steps have been used.
 
-    With `in_order`, spending a step gives up all unused steps before it, and the memory is one number.
+    With `in_order`, spending a step gives up all unused steps before it, and the memory is one number. Otherwise it is a
+    bit for every step up to the highest used.
     """
 
     def __init__(self, *, in_order: bool) -> None:
         self._in_order = in_order
         self._floor = 0
-        self._above: set[int] = set()
+        self._bits = bytearray()
 
     def __contains__(self, step: int) -> bool:
-        return step < self._floor or step in self._above
+        if self._in_order:
+            return step < self._floor
+        byte = step >> 3
+        return byte < len(self._bits) and bool(self._bits[byte] >> (step & 7) & 1)
 
     def spend(self, first: int, count: int = 1) -> None:
         """Mark steps as used; raise `AddressError` and mark none if any of them was."""
-        steps = range(first, first + count)
-        for step in (first,) if self._in_order else steps:
-            if step in self:
+        for step in (first,) if self._in_order else range(first, first + count):
+            if step < 0 or step in self:
                 raise AddressError(f"randomness of step {step} was handed out before; an address is used once, ever")
-        if self._in_order:
-            self._floor = first + count
-            return
-        self._above.update(steps)
-        while self._floor in self._above:
-            self._above.remove(self._floor)
-            self._floor += 1
+        self._floor = first + count
+        if not self._in_order:
+            self._mark(first, count)
+
+    def _mark(self, first: int, count: int) -> None:
+        missing = (first + count + 7 >> 3) - len(self._bits)
+        self._bits.extend(bytes(max(0, missing)))
+        for step in range(first, first + count):
+            self._bits[step >> 3] |= 1 << (step & 7)
 
 
 class Stream:

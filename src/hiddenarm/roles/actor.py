@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hiddenarm.bandit.decisions import decision_id
+from hiddenarm.bandit.decisions import DecisionIds
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.programs import DECIDE
@@ -19,9 +19,9 @@ from hiddenarm.roles.messages import (
     MAX_KEY_BYTES,
     MAX_LESSONS,
     decide_frame,
+    read_client_seed,
     read_learned,
     read_refused,
-    read_seed,
     read_slot,
 )
 from hiddenarm.roles.party import Send
@@ -44,7 +44,7 @@ class Actor:
         self._send = send
         self._parties = [Identity(Role.PARTY, number) for number in range(federation.parties)]
         self._present: set[Identity] = set()
-        self._epoch = ""
+        self._ids: DecisionIds | None = None
         self._permutations: Stream | None = None
         self._next_number = 0
         self._version = 0
@@ -94,7 +94,7 @@ class Actor:
     def _on_seed(self, frame: Frame) -> None:
         if self._permutations is not None:
             raise FrameError("the dealer sent a second seed")
-        self._epoch, seed = read_seed(frame)
+        self._ids, seed = read_client_seed(frame)
         self._permutations = program_stream(seed, DECIDE, self._federation.arms, ahead=64)
 
     def _on_slot(self, identity: Identity, frame: Frame) -> None:
@@ -111,8 +111,9 @@ class Actor:
         if len(slots) != 1 or not max(slots) < self._federation.arms:
             raise PeerError(f"the parties do not agree on decision {number}: they are not in step")
         assert self._permutations is not None
+        assert self._ids is not None
         permutation = permutation_of(self._permutations.step(number))
-        return Decision(decision_id(self._epoch, number), int(permutation[slots.pop()]))
+        return Decision(self._ids.id_of(number), int(permutation[slots.pop()]))
 
     def _on_refused(self, identity: Identity, frame: Frame) -> None:
         if self._asked.pop(frame.step, None) is not None:

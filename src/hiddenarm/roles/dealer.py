@@ -47,7 +47,7 @@ class Dealer:
         if identity in self._seeded:
             raise PeerLost(f"{identity} came back and would need a second seed: start a new epoch")
         self._seeded.add(identity)
-        self._send(identity, seed_frame(self._epoch, self._seed_of(identity)))
+        self._send(identity, seed_frame(self._epoch, *self._keys_of(identity)))
 
     def on_lost(self, identity: Identity, reason: str, graceful: bool) -> None:
         if not graceful:
@@ -66,11 +66,11 @@ class Dealer:
         payload = np.ascontiguousarray(rows, "<u8").tobytes()
         self._send(identity, Frame(Kind.CORRECTIONS, PROGRAM_NUMBERS[name], 0, first, payload))
 
-    def _seed_of(self, identity: Identity) -> bytes:
+    def _keys_of(self, identity: Identity) -> tuple[bytes, ...]:
         match identity.role:
             case Role.ACTOR:
-                return self._seeds.actor()
+                return self._seeds.actor(), self._seeds.decision_ids()
             case Role.REWARDER:
-                return self._seeds.rewarder()
+                return self._seeds.rewarder(), self._seeds.decision_ids()
             case _:
-                return self._seeds.party(identity.number)
+                return (self._seeds.party(identity.number),)

@@ -5,15 +5,18 @@ ca.pem            the federation's authority
 certificate.pem   this role's certificate; its URI names role and number
 key.pem           its private key (0600)
 features.npz      a party's features by key (arrays `keys` and `values`)
-epoch.key         only with a dealer whose coins are to be audited on one's own machine (0600)
+epoch.key         only with a dealer whose coins are to be audited on one's own machine (0600);
+                      removed when the dealer takes it
 """
 
 from __future__ import annotations
 
 import difflib
 import json
+import os
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from cryptography import x509
@@ -66,7 +69,7 @@ class KitFile(_Strict):
     federation: FederationFile
     addresses: dict[str, Address]
     """Where parties and dealer listen, by name: "party 0", ..., "dealer"."""
-    stock: int = Field(default=256, ge=1, le=4096)
+    stock: int = Field(default=256, ge=4, le=4096)
     """Steps of dealt corrections that the last party keeps in stock."""
 
 
@@ -132,14 +135,16 @@ class Kit:
     def features(self) -> StoredFeatures:
         return StoredFeatures.read(self.folder / FEATURES_FILE, self.federation.features[self.identity.number])
 
-    def epoch_key(self) -> bytes | None:
-        """The dealer's key, if the kit fixes one for an audit."""
+    def take_epoch_key(self) -> bytes | None:
+        """The dealer's key, if the kit fixes one for an audit. It is removed: a second epoch must not use it again."""
         path = self.folder / EPOCH_KEY_FILE
         if not path.exists():
             return None
         key = path.read_bytes()
         if len(key) != KEY_BYTES:
             raise ConfigError(f"{path} must hold {KEY_BYTES} bytes")
+        path.unlink()
+        _sync_folder(self.folder)
         return key
 
 
@@ -155,11 +160,16 @@ class StoredFeatures:
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 keys, values = arrays["keys"], np.asarray(arrays["values"], np.float64)
-        except (OSError, KeyError, ValueError):
+        except (OSError, KeyError, ValueError, EOFError, BadZipFile):
             raise ConfigError(f"{path} is not an .npz file with arrays `keys` and `values`") from None
         if keys.ndim != 1 or values.shape != (len(keys), count):
-            raise ConfigError(f"{path}: {len(keys)} keys and {count} declared features, but values of {values.shape}")
-        return cls({str(key): row for row, key in enumerate(keys)}, values)
+            raise ConfigError(
+                f"{path}: {keys.shape} keys and {count} declared features do not go with values of {values.shape}"
+            )
+        rows = {str(key): row for row, key in enumerate(keys)}
+        if len(rows) != len(keys):
+            raise ConfigError(f"{path}: a key stands there twice")
+        return cls(rows, values)
 
     def lookup(self, key: str) -> Floats:
         row = self._rows.get(key)
@@ -198,6 +208,15 @@ def certified_identity(path: Path) -> Identity:
     if len(uris) != 1:
         raise IdentityError(f"{path} has {len(uris)} names, it must have one")
     return Identity.parse(uris[0])
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a change of a folder's entries last through a loss of power."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _refuse_constant(name: str) -> float:

@@ -1,6 +1,6 @@
 """What the roles say to each other, beside the rounds of a program.
 
-    SEED         dealer -> anyone          epoch (6 bytes), seed (32 bytes)
+    SEED         dealer -> anyone          epoch (6 bytes), seed (32 bytes); to actor and rewarder also the key of decision ids
     WANT         last party -> dealer      program, first step; count (u32)
     CORRECTIONS  dealer -> last party      program, first step; rows of words
     DECIDE       actor -> parties          step = number of the decision; model version (u64), key (text)
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import struct
 
+from hiddenarm.bandit.decisions import DecisionIds
 from hiddenarm.bandit.programs import DECIDE, LEARN
 from hiddenarm.errors import FrameError
 from hiddenarm.net.frames import Frame, Kind
@@ -42,13 +43,21 @@ _VERSION = struct.Struct("<Q")
 _REWARD = struct.Struct("<QQ")
 
 
-def seed_frame(epoch: str, seed: bytes) -> Frame:
-    return Frame(Kind.SEED, 0, 0, 0, bytes.fromhex(epoch) + seed)
+def seed_frame(epoch: str, *keys: bytes) -> Frame:
+    return Frame(Kind.SEED, 0, 0, 0, bytes.fromhex(epoch) + b"".join(keys))
 
 
 def read_seed(frame: Frame) -> tuple[str, bytes]:
+    """A party's epoch and seed."""
     _check_length(frame, _EPOCH_BYTES + KEY_BYTES)
     return frame.payload[:_EPOCH_BYTES].hex(), frame.payload[_EPOCH_BYTES:]
+
+
+def read_client_seed(frame: Frame) -> tuple[DecisionIds, bytes]:
+    """The epoch's decision ids and the seed of an actor or a rewarder."""
+    _check_length(frame, _EPOCH_BYTES + 2 * KEY_BYTES)
+    seed, id_key = frame.payload[_EPOCH_BYTES:-KEY_BYTES], frame.payload[-KEY_BYTES:]
+    return DecisionIds(frame.payload[:_EPOCH_BYTES].hex(), id_key), seed
 
 
 def want_frame(program: str, first: int, count: int) -> Frame:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+import structlog
 from numpy.typing import ArrayLike
 
 from hiddenarm.bandit.coins import exploration_thresholds
@@ -31,7 +32,7 @@ from hiddenarm.bandit.programs import (
     program_texts,
     reward_share,
 )
-from hiddenarm.errors import FeatureError, FrameError, InputError, PeerLost
+from hiddenarm.errors import FeatureError, FrameError, InputError, PeerLost, ScoreRangeError
 from hiddenarm.mpc.codec import decode_openings, encode_openings
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, combine_words
@@ -62,6 +63,10 @@ RunKey = tuple[str, int]
 
 KEPT_VERSIONS = 64
 """How many past versions of the weights a decision may still ask for."""
+MAX_PENDING = 100_000
+"""Decisions back for which a reward is still taken; all parties forget older ones alike."""
+NO_FEATURES = "it has no usable features under this key"
+"""All that others are told about a party's data; the reason is in its own log."""
 MAX_WAITING = 1024
 """Requests a client may have waiting, and runs a peer may be ahead, before it is cut off."""
 
@@ -73,7 +78,7 @@ class FeatureSource(Protocol):
         """The features under a key; raises `FeatureError` if there are none."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class _ActiveRun:
     """A program under way: where it stands, and what each peer has sent for rounds to come."""
 
@@ -83,14 +88,14 @@ class _ActiveRun:
     inbox: dict[tuple[int, int], bytes] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class _DecideRequest:
     number: int
     version: int
     key: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class _Lesson:
     number: int
     decision: int
@@ -114,6 +119,7 @@ class Party:
         self.number = number
         self.finished = False
         self._features = features
+        self._log = structlog.get_logger("hiddenarm.party")
         self._send = send
         self._stock = stock
         self._expand_ahead = expand_ahead
@@ -203,12 +209,13 @@ class Party:
         return self.number == self.federation.parties - 1
 
     def _order_material(self) -> None:
-        """The last party keeps a bounded stock of corrections, ordered in batches ahead of use."""
+        """The last party keeps a bounded stock of corrections, ordered ahead of use, one batch at a time."""
         if not self._corrected or not self._materials or DEALER not in self._present:
             return
         for name, used in self._next_number.items():
             batch, stock = (size(self._layouts[name], self._stock) for size in (batch_steps, stock_steps))
-            while self._wanted_until[name] + batch <= used + stock:
+            arrived = self._wanted_until[name] == self._materials[name].stocked_until
+            if arrived and self._wanted_until[name] + batch <= used + stock:
                 self._send(DEALER, want_frame(name, self._wanted_until[name], batch))
                 self._wanted_until[name] += batch
 
@@ -271,6 +278,10 @@ class Party:
         try:
             weights = self._weights_at(request.version)
             features = self._own_features(request.key)[None, None]
+        except FeatureError as error:
+            self._log.warning("refused a decision", number=request.number, reason=str(error))
+            self._refuse_decision(request.number, NO_FEATURES)
+            return
         except InputError as error:
             self._refuse_decision(request.number, str(error))
             return
@@ -303,6 +314,7 @@ class Party:
 
     def _decided(self, number: int, features: Words, decided: Decided) -> None:
         (self._interactions[number],) = interactions(features, decided)
+        self._interactions.pop(number - MAX_PENDING, None)
         self._start_what_can_start()
 
     # Learning
@@ -321,7 +333,7 @@ class Party:
         interaction = self._interactions.get(lesson.decision)
         if interaction is None:
             known = lesson.decision < self._next_number[DECIDE] and (DECIDE, lesson.decision) not in self._runs
-            why = f"decision {lesson.decision} was {'rewarded before or refused' if known else 'never made'}"
+            why = f"decision {lesson.decision} was {'rewarded before, refused or forgotten' if known else 'never made'}"
             for peer in self._peers:
                 self._send(peer, refused_frame(LEARN, lesson.number, why))
             self._refuse_lesson(lesson.number, why)
@@ -400,7 +412,12 @@ class Party:
         """Finish every round for which all peers' words are here."""
         evaluation = active.evaluation
         while evaluation.openings is not None and self._round_complete(active):
-            evaluation.advance(self._opened_words(active))
+            try:
+                evaluation.advance(self._opened_words(active))
+            except ScoreRangeError as error:  # seen by all parties alike: the decision ends, the federation goes on
+                del self._runs[key]
+                self._send(ACTOR, refused_frame(key[0], key[1], str(error)))
+                return
             if active.announce is not None and evaluation.announced is not None:
                 active.announce(evaluation.announced)
                 active.announce = None

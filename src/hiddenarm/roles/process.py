@@ -172,7 +172,7 @@ def frame_caps(kit: Kit) -> dict[Kind, int]:
     texts = program_texts(federation, exploration_thresholds(federation.epsilon))
     layouts = [trace(text, federation.parties, 1) for text in texts.values()]
     return {
-        Kind.SEED: 64,
+        Kind.SEED: 128,
         Kind.WANT: 16,
         Kind.CORRECTIONS: max(largest_batch_bytes(layout) for layout in layouts),
         Kind.DECIDE: 16 + MAX_KEY_BYTES,
@@ -189,7 +189,7 @@ def _machine(kit: Kit, send: Send) -> Machine:
         case Role.PARTY:
             return Party(kit.federation, kit.identity.number, kit.features(), send, stock=kit.file.stock)
         case Role.DEALER:
-            return Dealer(kit.federation, kit.epoch_key() or fresh_key(), send)
+            return Dealer(kit.federation, kit.take_epoch_key() or fresh_key(), send)
         case Role.ACTOR:
             return Actor(kit.federation, send)
         case Role.REWARDER:

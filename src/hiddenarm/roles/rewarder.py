@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hiddenarm.bandit.decisions import decision_number
+from hiddenarm.bandit.decisions import DecisionIds
 from hiddenarm.bandit.features import checked_reward
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.programs import DECIDE
@@ -12,7 +12,7 @@ from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import Stream
 from hiddenarm.ring.words import encode
-from hiddenarm.roles.messages import DEALER, read_refused, read_seed, reward_frame
+from hiddenarm.roles.messages import DEALER, read_client_seed, read_refused, reward_frame
 from hiddenarm.roles.party import Send
 
 
@@ -25,7 +25,7 @@ class Rewarder:
         self._send = send
         self._parties = [Identity(Role.PARTY, number) for number in range(federation.parties)]
         self._present: set[Identity] = set()
-        self._epoch = ""
+        self._ids: DecisionIds | None = None
         self._masks: Stream | None = None
         self._next_lesson = 0
         self._waiting: dict[int, set[Identity]] = {}
@@ -41,7 +41,8 @@ class Rewarder:
         if not self.ready:
             raise PeerLost("the rewarder has not met all parties and the dealer")
         value = checked_reward(reward)
-        number = decision_number(decision, self._epoch)
+        assert self._ids is not None
+        number = self._ids.number_of(decision)
         masked = int(encode([value], self._federation.fraction_bits)[0]) + self._mask(decision, number)
         lesson, self._next_lesson = self._next_lesson, self._next_lesson + 1
         self._waiting[lesson] = set(self._parties)
@@ -79,7 +80,7 @@ class Rewarder:
     def _on_seed(self, frame: Frame) -> None:
         if self._masks is not None:
             raise FrameError("the dealer sent a second seed")
-        self._epoch, seed = read_seed(frame)
+        self._ids, seed = read_client_seed(frame)
         self._masks = program_stream(seed, DECIDE, 1, in_order=False)
 
     def _settle(self, identity: Identity, frame: Frame, refusal: DecisionIdError | None) -> None:
