@@ -1,0 +1,179 @@
+"""A federation of real processes on this machine, with TLS, whose actor and rewarder live inside this process.
+
+A step is strictly online: the actor asks for a decision and gets the arm, the rewarder gives the reward, and the step
+is over when every party has said that its model holds the lesson.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from hiddenarm.bandit.audit import audit_coins
+from hiddenarm.bandit.coins import exploration_thresholds
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.plain import PlainBandit, coins_at
+from hiddenarm.bandit.programs import DECIDE
+from hiddenarm.cli.bench.relay import Relay
+from hiddenarm.cli.local_roles import LocalRoles
+from hiddenarm.cli.results import Traffic
+from hiddenarm.data.load import cluster_world
+from hiddenarm.data.split import split_features
+from hiddenarm.data.worlds import LabelWorld
+from hiddenarm.errors import PeerError
+from hiddenarm.mpc.material import Seeds
+from hiddenarm.net.identity import Identity, Role
+from hiddenarm.ring.streams import fresh_key
+from hiddenarm.roles.kit import Kit
+from hiddenarm.roles.messages import ACTOR, PROGRAM_NUMBERS, REWARDER
+from hiddenarm.roles.process import ActorClient, RewarderClient
+
+Client = TypeVar("Client", ActorClient, RewarderClient)
+
+_ROWS = 512
+"""Contexts of the world; a longer run meets them again."""
+_STEP_KINDS = ("ROUND", "SLOT", "LEARNED")
+"""What a party sends because of a step; greetings and orders of material are left out."""
+_PLAIN_STEPS = 200
+"""Least steps in a block of the plain twin: a few would be timed with cold caches and make it look slow."""
+_COIN_WORDS = 1 << 22
+"""Most words of coins that are kept for the plain twin."""
+
+
+def make_federation(parties: int, arms: int, features: int, epsilon: float = 0.1) -> Federation:
+    """A federation whose features are split evenly."""
+    return Federation(arms=arms, features=tuple(split_features(features, parties)), epsilon=epsilon)
+
+
+class PlainTwin:
+    """The same learner in the clear, on the same contexts, with its coins at hand before the clock starts."""
+
+    def __init__(self, federation: Federation, world: LabelWorld, epoch_key: bytes) -> None:
+        rows = len(world.contexts)
+        count = max(1, min(rows, _COIN_WORDS // federation.arms))
+        thresholds = exploration_thresholds(federation.epsilon)
+        coins = audit_coins(Seeds(epoch_key), federation, thresholds, 0, count)
+        self._bandit = PlainBandit(federation.arms, federation.dimension, federation.ridge)
+        self._steps = [
+            (world.contexts[row], coins_at(coins, row % count), int(world.labels[row])) for row in range(rows)
+        ]
+        self._next = 0
+
+    def work(self, steps: int) -> float:
+        """Seconds for so many steps: decide, reward, learn."""
+        made = max(steps, _PLAIN_STEPS)
+        todo = [self._steps[(self._next + step) % len(self._steps)] for step in range(made)]
+        self._next += made
+        bandit = self._bandit
+        start = perf_counter()
+        for context, coins, label in todo:
+            arm = bandit.decide(context, *coins)
+            bandit.learn(context, arm, 1.0 if arm == label else 0.0)
+        return (perf_counter() - start) * steps / made
+
+
+class Session:
+    """A running federation. With `delay_seconds` every link between any two roles is delayed so long, each way."""
+
+    def __init__(self, federation: Federation, delay_seconds: float | None = None) -> None:
+        self.federation = federation
+        self.steps = 0
+        self.version = 0
+        self.epoch_key = fresh_key()
+        self.world = cluster_world(arms=federation.arms, features=federation.dimension, seed=1, rows=_ROWS)
+        self._delay = delay_seconds
+        self._stack = ExitStack()
+        self._clients = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hiddenarm-bench-")))
+            self._roles = self._start_roles(stack, folder / "kits")
+            stack.push(self._clients)
+            self.actor = self._enter(ActorClient(Kit.read(self._roles.kit(ACTOR))))
+            self.rewarder = self._enter(RewarderClient(Kit.read(self._roles.kit(REWARDER))))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, PeerError):
+            error.add_note(self._roles.explain_failure())
+        self._stack.__exit__(kind, error, trace)
+
+    def work(self, steps: int) -> float:
+        """Seconds for so many strictly online steps."""
+        start = perf_counter()
+        for _ in range(steps):
+            self.step()
+        return perf_counter() - start
+
+    def step(self) -> None:
+        """Decide, reward, learn."""
+        key, label = self.next_context()
+        decision = self.actor.decide(key, self.version)
+        self.version = self.rewarder.reward(decision.id, 1.0 if decision.arm == label else 0.0)
+
+    def next_context(self) -> tuple[str, int]:
+        """The key of the next context, and the arm that earns there."""
+        row = self.steps % len(self.world.contexts)
+        self.steps += 1
+        return _key(row), int(self.world.labels[row])
+
+    def plain_twin(self) -> PlainTwin:
+        """A learner in the clear that meets the same contexts."""
+        return PlainTwin(self.federation, self.world, self.epoch_key)
+
+    def party_kits(self) -> list[Kit]:
+        """The kits of all parties."""
+        return [Kit.read(self._roles.kit(Identity(Role.PARTY, p))) for p in range(self.federation.parties)]
+
+    def finish(self) -> Traffic:
+        """End the federation in good order; what a party sent in a step."""
+        self._clients.close()
+        return count_traffic(self._roles.stop(), self.steps)
+
+    def _start_roles(self, stack: ExitStack, folder: Path) -> LocalRoles:
+        keys = [_key(row) for row in range(_ROWS)]
+        start = partial(LocalRoles, folder, self.federation, keys, self.world.contexts, self.epoch_key, clients=False)
+        if self._delay is None:
+            return stack.enter_context(start())
+        relay = Relay(self._delay)
+        roles = start(route=relay.route)
+        stack.enter_context(relay)
+        return stack.enter_context(roles)
+
+    def _enter(self, client: Client) -> Client:
+        return self._clients.enter_context(client)
+
+
+def count_traffic(meters: list[dict[str, Any]], steps: int) -> Traffic:
+    """Rounds and bytes a step from the parties' own meters: the most that any party counted."""
+    return Traffic(
+        rounds_per_decision=max(_rounds(meter, PROGRAM_NUMBERS[DECIDE]) for meter in meters) / steps,
+        rounds_per_step=max(_rounds(meter, None) for meter in meters) / steps,
+        bytes_per_step_per_party=max(_bytes(meter) for meter in meters) / steps,
+    )
+
+
+def _bytes(meter: dict[str, Any]) -> int:
+    return sum(row["bytes"] for row in meter["sent"] if row["kind"] in _STEP_KINDS)
+
+
+def _rounds(meter: dict[str, Any], program: int | None) -> int:
+    """ROUND frames sent to the peer that got most of them."""
+    by_peer: dict[str, int] = {}
+    for row in meter["sent"]:
+        if row["kind"] == "ROUND" and program in (None, row["program"]):
+            by_peer[row["peer"]] = by_peer.get(row["peer"], 0) + row["frames"]
+    return max(by_peer.values())
+
+
+def _key(row: int) -> str:
+    return f"user {row}"
