@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike
 
 from hiddenarm.bandit.audit import audit_coins, reveal_model
 from hiddenarm.bandit.coins import exploration_thresholds
-from hiddenarm.bandit.decisions import decision_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.lockstep import Lockstep
@@ -204,8 +203,13 @@ class MemoryNetwork:
 
     def teach(self, identifier: str, reward: float) -> int:
         lesson = self.rewarder.teach(identifier, reward)
-        self.taught.append(Taught(lesson, decision_number(identifier, identifier[:12]), reward))
+        self.taught.append(Taught(lesson, int(identifier.split("-")[1]), reward))
         return lesson
+
+    def id_of(self, number: int) -> str:
+        """The id that a decision has or would have."""
+        assert self.rewarder._ids is not None
+        return self.rewarder._ids.id_of(number)
 
     def decide(self, key: str, after: int = 0) -> Decision:
         """One decision, by itself."""

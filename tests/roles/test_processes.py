@@ -89,8 +89,11 @@ def check_meter(kit: Kit, rows: list[dict[str, int | str]], steps: int) -> None:
     assert all(frames == 1 and size <= header + 100 for frames, size in goodbyes.values())
 
 
-@pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
-@pytest.mark.parametrize("victim", VICTIMS, ids=str)
+@pytest.mark.parametrize(
+    ("victim", "busy"),
+    [*((victim, False) for victim in VICTIMS), (VICTIMS[1], True), (DEALER, True)],
+    ids=lambda value: {True: "busy", False: "idle"}.get(value) or str(value),
+)
 def test_when_a_role_is_killed_the_others_end_and_say_who_is_gone(tmp_path: Path, victim: Identity, busy: bool) -> None:
     """Idle: nobody asks anything after the kill, so everybody must notice by itself. Busy: requests are under way."""
     federation = federation_of(2)
@@ -142,7 +145,7 @@ def test_refused_requests_do_not_end_the_federation(tmp_path: Path) -> None:
         with pytest.raises(FeatureError, match="rewarded before"):
             roles.reward(identifier, 0.5)
         with pytest.raises(FeatureError, match="was never made"):
-            roles.reward(f"{identifier[:12]}-000099", 0.5)
+            roles.reward(identifier.replace("-000000-", "-000099-"), 0.5)
         with pytest.raises(FeatureError, match="must lie in"):
             roles.reward(identifier, 1.5)
         coins = audit_coins(Seeds(EPOCH_KEY), federation, exploration_thresholds(federation.epsilon), 0, 10)
@@ -150,7 +153,7 @@ def test_refused_requests_do_not_end_the_federation(tmp_path: Path) -> None:
         twin.learn(contexts[0], arm, 0.5)
         for number in range(3, 8):
             identifier, arm = roles.decide(KEYS[number], 1)
-            assert identifier.endswith(f"-{number:06d}")
+            assert identifier.split("-")[1] == f"{number:06d}"
             assert arm == twin.decide(contexts[number], *coins_at(coins, number))
         assert np.isfinite(twin.weights).all()
         roles.stop()

@@ -323,7 +323,7 @@ def test_the_rewarder_may_leave_while_lessons_are_under_way(network: MemoryNetwo
     """Nobody is told, nothing breaks, and all parties learn the same."""
     decision = network.decide(KEYS[0])
     network.teach(decision.id, 1.0)
-    network.teach(f"{decision.id[:12]}-000009", 1.0)
+    network.teach(network.id_of(9), 1.0)
     while any(network.links[REWARDER, party(number)] for number in range(2)):
         network.deliver()
     for number in range(2):

@@ -353,7 +353,7 @@ class Party:
         self._new_version(self._model)
 
     def _learned(self, lesson: _Lesson, model: Model) -> None:
-        del self._interactions[lesson.decision]
+        self._interactions.pop(lesson.decision, None)
         self._new_version(model)
         for client in (REWARDER, ACTOR):
             if client in self._present:
@@ -449,8 +449,9 @@ class Party:
         self._early.pop(key, None)
         if step >= self._next_number[name]:
             self._note_refusal(identity, name, step, read_refused(frame))
-        elif self._runs.pop(key, None) is not None and name == LEARN:
-            self._refuse_lesson(step, read_refused(frame))
+        elif self._runs.pop(key, None) is not None:
+            if name == LEARN:
+                self._refuse_lesson(step, read_refused(frame))
             self._start_what_can_start()
 
     def _note_refusal(self, identity: Identity, name: str, step: int, why: str) -> None:

@@ -1,0 +1,231 @@
+"""A kit that is damaged, foreign or open to others is refused with one clear line, before anything is sent."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from role_processes import check_message, ends, federation_of, kit_of, local_roles, log_of, members, serve
+
+from hiddenarm.errors import ConfigError, FeatureError, HiddenArmError, IdentityError
+from hiddenarm.net.certificates import Authority
+from hiddenarm.net.identity import Identity, Role
+from hiddenarm.roles.kit import Kit, StoredFeatures, write_features
+from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
+from hiddenarm.roles.process import Endpoint
+
+PARTY0, PARTY1 = Identity(Role.PARTY, 0), Identity(Role.PARTY, 1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Kits of all roles of a federation of two; nothing runs."""
+    for listener in local_roles(tmp_path, federation_of(2))._listeners.values():
+        listener.close()
+    return tmp_path
+
+
+def edit(kit: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    content = json.loads((kit / "kit.json").read_text())
+    change(content)
+    (kit / "kit.json").write_text(json.dumps(content))
+
+
+def test_kits_of_all_roles_are_read_back(folder: Path) -> None:
+    for member in members(federation_of(2)):
+        kit = Kit.read(kit_of(folder, member))
+        assert kit.identity == member
+        assert kit.federation == federation_of(2)
+    assert len(Kit.read(kit_of(folder, PARTY0)).features().lookup("user 3")) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda c: c.update(stok=3), ["stok", "did you mean stock?"]),
+        (lambda c: c["federation"].update(epsilonn=0.2), ["federation.epsilonn", "did you mean epsilon?"]),
+        (lambda c: c["addresses"]["dealer"].update(prt=1), ["addresses.dealer.prt", "did you mean port?"]),
+        (lambda c: c.update(xyzzy=1), ["xyzzy is not a known key"]),
+        (lambda c: c.pop("role"), ["role", "required"]),
+        (lambda c: c["federation"].pop("epsilon"), ["federation.epsilon", "required"]),
+        (lambda c: c.update(role="auditor"), ["role", "party"]),
+        (lambda c: c.update(number=2), ["party 2", "federation has 2"]),
+        (lambda c: c.update(number=-1), ["-1"]),
+        (lambda c: c.update(stock=0), ["stock"]),
+        (lambda c: c.update(stock=10**6), ["stock"]),
+        (lambda c: c["addresses"]["dealer"].update(port=70000), ["port"]),
+        (lambda c: c["addresses"]["dealer"].update(port=0), ["port"]),
+        (lambda c: c["federation"].update(epsilon=1.5), ["epsilon"]),
+        (lambda c: c["federation"].update(epsilon=float("nan")), ["NaN"]),
+        (lambda c: c["federation"].update(fraction_bits=25), ["fraction_bits"]),
+        (lambda c: c["federation"].update(arms=1), ["arms"]),
+    ],
+)
+def test_a_configuration_that_does_not_hold(
+    folder: Path, change: Callable[[dict[str, Any]], object], words: list[str]
+) -> None:
+    kit = kit_of(folder, PARTY0)
+    edit(kit, change)
+    with pytest.raises(HiddenArmError) as caught:
+        Kit.read(kit)
+    for word in words:
+        assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"name": NaN}', b"[" * 100_000, b'"kit"'], ids=repr
+)
+def test_a_kit_that_is_not_json(folder: Path, content: bytes) -> None:
+    path = kit_of(folder, PARTY0) / "kit.json"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"kit\.json|NaN"):
+        Kit.read(path.parent)
+
+
+def test_a_kit_without_its_file(folder: Path) -> None:
+    kit = kit_of(folder, PARTY0)
+    (kit / "kit.json").unlink()
+    ended = serve(kit)
+    assert ended.code == 2
+    check_message(ended.stderr, "kit.json cannot be read: No such file")
+
+
+def test_an_unknown_key_names_the_nearest_one_on_the_command_line(folder: Path) -> None:
+    kit = kit_of(folder, PARTY0)
+    edit(kit, lambda c: c["federation"].update(epsilonn=0.2))
+    ended = serve(kit)
+    assert ended.code == 2
+    check_message(ended.stderr, "did you mean epsilon?")
+
+
+def test_a_key_file_that_others_may_read(folder: Path) -> None:
+    kit = kit_of(folder, ACTOR)
+    (kit / "key.pem").chmod(0o644)
+    ended = serve(kit)
+    assert ended.code == 4
+    check_message(ended.stderr, "key.pem is open to group or others")
+
+
+def test_the_certificate_of_another_party(folder: Path) -> None:
+    kit = kit_of(folder, PARTY1)
+    for name in ("certificate.pem", "key.pem"):
+        shutil.copy(kit_of(folder, PARTY0) / name, kit / name)
+    ended = serve(kit)
+    assert ended.code == 4
+    check_message(ended.stderr, "certificate.pem is that of party 0, but kit.json is for party 1")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a certificate", None], ids=["empty", "text", "missing"])
+def test_a_certificate_that_is_none(folder: Path, content: bytes | None) -> None:
+    path = kit_of(folder, PARTY1) / "certificate.pem"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(IdentityError, match=r"certificate\.pem"):
+        Kit.read(path.parent)
+
+
+def test_a_key_that_does_not_fit_the_certificate(folder: Path) -> None:
+    kit = kit_of(folder, PARTY1)
+    shutil.copy(kit_of(folder, PARTY0) / "key.pem", kit / "key.pem")
+    with pytest.raises(IdentityError, match=r"key\.pem"):
+        Endpoint(Kit.read(kit))
+
+
+def test_a_certificate_of_another_authority_is_refused_at_the_door(tmp_path: Path) -> None:
+    """The actor shows a certificate that the federation's authority never signed."""
+    roles = local_roles(tmp_path, federation_of(2))
+    kit = kit_of(tmp_path, ACTOR)
+    certificate, key = Authority.create("somebody else").issue(ACTOR)
+    (kit / "certificate.pem").write_bytes(certificate)
+    (kit / "key.pem").write_bytes(key)
+    with roles:
+        assert ends(roles, [ACTOR]) == {ACTOR: 4}
+        assert roles.process(DEALER).poll() is None
+    check_message(log_of(tmp_path, ACTOR))
+
+
+@pytest.mark.parametrize("odd", [PARTY1, REWARDER], ids=str)
+def test_another_configuration_is_refused_at_the_hello_naming_the_field(tmp_path: Path, odd: Identity) -> None:
+    roles = local_roles(tmp_path, federation_of(2))
+    edit(kit_of(tmp_path, odd), lambda content: content["federation"].update(epsilon=0.3))
+    with roles:
+        assert ends(roles, [odd]) == {odd: 4}
+        assert roles.process(DEALER).poll() is None
+    check_message(log_of(tmp_path, odd), "field 'epsilon' differs", "0.2", "0.3")
+
+
+def test_an_address_in_use(folder: Path) -> None:
+    kit = kit_of(folder, DEALER)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        edit(kit, lambda content: content["addresses"]["dealer"].update(port=taken.getsockname()[1]))
+        ended = serve(kit)
+    assert ended.code == 2
+    check_message(ended.stderr, "cannot listen at 127.0.0.1", "in use")
+
+
+def test_a_descriptor_that_is_no_socket(folder: Path) -> None:
+    ended = serve(kit_of(folder, DEALER), "--listen-fd", "77")
+    assert ended.code == 2
+    check_message(ended.stderr, "--listen-fd 77")
+
+
+def test_a_member_without_an_address(folder: Path) -> None:
+    kit = kit_of(folder, PARTY1)
+    edit(kit, lambda content: content["addresses"].pop("dealer"))
+    ended = serve(kit)
+    assert ended.code == 2
+    check_message(ended.stderr, "no address for dealer")
+
+
+@pytest.mark.parametrize("content", [b"", bytes(31), bytes(33)])
+def test_an_epoch_key_of_the_wrong_length(folder: Path, content: bytes) -> None:
+    path = kit_of(folder, DEALER) / "epoch.key"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match="32 bytes"):
+        Kit.read(path.parent).take_epoch_key()
+
+
+class TestFeatures:
+    def test_come_back_by_key(self, tmp_path: Path) -> None:
+        write_features(tmp_path, ["a", "é"], np.array([[1.0, 2.0], [3.0, 4.0]]))
+        features = StoredFeatures.read(tmp_path / "features.npz", 2)
+        assert features.lookup("é").tolist() == [3.0, 4.0]
+        with pytest.raises(FeatureError, match="no features"):
+            features.lookup("b")
+
+    @pytest.mark.parametrize(
+        "arrays",
+        [
+            {"keys": np.array(["a"])},
+            {"values": np.zeros((1, 2))},
+            {"keys": np.array(["a"]), "values": np.zeros((1, 3))},
+            {"keys": np.array(["a"]), "values": np.zeros((2, 2))},
+            {"keys": np.array(["a"]), "values": np.zeros(2)},
+            {"keys": np.array(["a", "b"]), "values": np.array([["x", "y"], ["z", "w"]])},
+            {"keys": np.array([["a"]]), "values": np.zeros((1, 2))},
+            {"keys": np.array("a"), "values": np.zeros((1, 2))},
+            {"keys": np.array(["a", "a"]), "values": np.zeros((2, 2))},
+            {"keys": np.array(["a"], dtype=object), "values": np.zeros((1, 2))},
+        ],
+        ids=lambda arrays: "-".join(f"{name}{array.shape}" for name, array in arrays.items()),
+    )
+    def test_that_are_none(self, tmp_path: Path, arrays: dict[str, Any]) -> None:
+        np.savez(tmp_path / "features.npz", **arrays)
+        with pytest.raises(ConfigError, match=r"features\.npz"):
+            StoredFeatures.read(tmp_path / "features.npz", 2)
+
+    @pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04 not a zip", b"text"])
+    def test_that_are_no_file_of_arrays(self, tmp_path: Path, content: bytes | None) -> None:
+        path = tmp_path / "features.npz"
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(ConfigError, match=r"features\.npz"):
+            StoredFeatures.read(path, 2)
