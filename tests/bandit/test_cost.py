@@ -58,8 +58,8 @@ def test_a_step_of_ten_arms_and_twenty_features_by_hand() -> None:
     ]
     assert [sizes[0] for sizes in layouts[LEARN].round_bytes] == [
         12 * 8 + 10 * 8 + 10 * triangle * 8 + weights,
-        20 * 8 + 8,
-        8 + 200 * 8,
+        20 * 8 + 20 * 8 + 8,
+        8 + 200 * 8 + 20 * 8,
         8,
         20 * 8 + 20 * 8,
     ]

@@ -18,7 +18,8 @@ GOOD: dict[str, Any] = {"arms": 10, "features": (12, 8), "epsilon": 0.1}
 def test_defaults_fit() -> None:
     federation = Federation(**GOOD)
     assert federation.norms == (1.0, 1.0)
-    assert federation.joint_norm == pytest.approx(2**0.5)
+    # Rounding adds half a unit to each of 12 and 8 features.
+    assert 0 < federation.joint_norm - 2**0.5 < 2.0**-21 * (12**0.5 + 8**0.5)
     assert (federation.parties, federation.dimension) == (2, 20)
     assert federation.comparison_bits == MAX_BITS
 
@@ -37,7 +38,7 @@ def test_21_bits_are_refused_and_the_limit_named() -> None:
         *(("epsilon", value) for value in (-0.1, 1.1, nan, inf, "0.1", None, True)),
         *(("ridge", value) for value in (0, -1.0, nan, inf, -inf, "1", None, 1e-320, 1e300)),
         *(("score_bound", value) for value in (0, -1.0, 0.5, nan, inf, "4", None, 1e30, 1e-30, 1e12)),
-        *(("fraction_bits", value) for value in (7, 31, 0, -20, 21, 20.0, 20.5, "20", None, nan)),
+        *(("fraction_bits", value) for value in (7, 11, 31, 0, -20, 21, 20.0, 20.5, "20", None, nan)),
         *(("reciprocal_bits", value) for value in (3, 13, 8.5, "8", None, nan)),
         *(("norms", value) for value in ((1.0,), (1.0, 1.0, 1.0), (1.0, 0.0), (1.0, -1.0), (nan, 1.0), (inf, 1.0))),
         *(("norms", value) for value in ((None, 1.0), ("1", 1.0), (1e200, 1.0), (1e-200, 1e-200), 1.0, "ab")),
@@ -62,14 +63,22 @@ def test_norms_and_ridge_count_in_the_budget() -> None:
     with pytest.raises(ConfigError, match="M x"):
         Federation(**GOOD, ridge=0.3)
     Federation(**GOOD, norms=(3.0, 3.0), ridge=2.0)
+    # u (reward - score) has 2 x 20 fractional bits: 22 are left for sqrt(2) (1 + score_bound).
+    Federation(**{**GOOD, "arms": 2}, score_bound=2.0**20)
     with pytest.raises(ConfigError, match="score"):
-        Federation(**GOOD, score_bound=8.0)
-    Federation(**GOOD, score_bound=8.0, fraction_bits=19)
+        Federation(**{**GOOD, "arms": 2}, score_bound=2.0**22)
+
+
+def test_tables_finer_than_the_rounding_are_refused() -> None:
+    # Rounding u moves x'u by up to R sqrt(D) 2^-L = 6.3 units of 2^-L; nodes are 2^-reciprocal_bits apart.
+    Federation(**GOOD, fraction_bits=15, reciprocal_bits=12)
+    with pytest.raises(ConfigError, match="rounding may move"):
+        Federation(**GOOD, fraction_bits=14, reciprocal_bits=12)
 
 
 def test_endless_tables_are_refused() -> None:
     with pytest.raises(ConfigError, match=f"more than {MAX_RECIPROCAL_NODES} nodes"):
-        Federation(**GOOD, fraction_bits=10, ridge=1e-6)
+        Federation(**GOOD, fraction_bits=14, ridge=1e-4)
 
 
 def test_too_many_arms_leave_no_bits_to_compare() -> None:
@@ -78,13 +87,13 @@ def test_too_many_arms_leave_no_bits_to_compare() -> None:
 
 
 @pytest.mark.parametrize("arms", [2, 3, 4, 5, 10, 100, 1000])
-@pytest.mark.parametrize("bits", [8, 16, 20])
+@pytest.mark.parametrize("bits", [12, 16, 20])
 def test_keys_fit_the_comparison(arms: int, bits: int) -> None:
     federation = Federation(arms=arms, features=(2, 2), epsilon=0.1, fraction_bits=bits)
     assert 2**federation.tag_bits >= arms
     assert federation.comparison_bits <= MAX_BITS
     assert federation.key_fraction_bits <= 2 * bits
-    # Keys differ by up to 2 bounds of scores and 2 of the lift.
+    # Keys differ by up to 2 bounds of scores, and their tags and rounding need room beside them.
     assert 2**federation.score_range_bits >= 4 * federation.score_bound
     # What `mask_dropping` leaves must reach up to the comparison's width.
     kept = 64 - (2 * bits - federation.key_fraction_bits)

@@ -11,7 +11,9 @@ from hiddenarm.bandit.features import clipped_features
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.plain import PlainBandit, coins_at
+from hiddenarm.errors import ScoreRangeError
 from hiddenarm.mpc.masking import triangle_to_square
+from hiddenarm.ring.words import encode
 from support import PARTIES, fixed_key
 
 ARMS = 5
@@ -55,7 +57,7 @@ class ErrorBound:
 
     A step commits local errors and passes on the old ones. With e the unit 2^-L and D features, in Euclidean norms:
       x: half a unit an entry, sqrt(D) e / 2.   u = M x and v = g u: below one unit an entry, sqrt(D) e.
-      g: h^2 of the look-up and one unit.       r - score: one unit.   v (r - score): one unit an entry.
+      g: h^2 of the look-up and one unit.       r - score: one unit.   u (r - score), v (r - score): one unit an entry.
     The derivative of Sherman-Morrison takes an error E of M to P E P' with P = I - v x', and an error of w to P times
     it plus (r - score) g P E x. The product of all P from step s to step t is M_t W_s: an error grows by its norm at
     most. Errors of second order are covered by a tenth.
@@ -81,7 +83,7 @@ class ErrorBound:
         dg = g**2 * (size(x) * du + size(u) * dx) + self.look_up + self.unit
         dv = g * du + dg * size(u)
         in_inverse = (dv + self.entries * self.unit) * size(u) + size(v) * du
-        in_weights = missed * dv + size(v) * (size(weights) * dx + self.unit) + self.entries * self.unit
+        in_weights = missed * dv + size(v) * (size(weights) * dx + self.unit) + (1 + g) * self.entries * self.unit
         self._steps[arm].append((x, 1.1 * in_inverse, 1.1 * in_weights, missed * g * size(x)))
 
     def of_arm(self, arm: int) -> tuple[float, float]:
@@ -270,6 +272,20 @@ def test_the_plain_twin_is_ridge_regression() -> None:
     assert np.allclose(twin.inverses[1], np.linalg.inv(gram), atol=1e-12)
     assert np.allclose(twin.weights[1], np.linalg.solve(gram, contexts.T @ rewards), atol=1e-12)
     assert np.array_equal(twin.inverses[0], np.eye(4) / 2.0)
-    assert twin.decide(np.zeros(4), False, 0, np.array([1, 0])) == 0
-    assert twin.decide(np.zeros(4), False, 0, np.array([0, 1])) == 1
-    assert twin.decide(contexts[0], True, 0, np.array([0, 1])) == 0
+    assert twin.decide(np.zeros(4), False, np.array([1, 0])) == 0
+    assert twin.decide(np.zeros(4), False, np.array([0, 1])) == 1
+    assert twin.decide(contexts[0], True, np.array([1, 0])) == 0
+    assert twin.decide(contexts[0], True, np.array([0, 1])) == 1
+
+
+def test_a_decision_whose_scores_are_out_of_range_does_not_stop_the_next() -> None:
+    federation = Federation(arms=3, features=(1, 1), epsilon=0.0)
+    lockstep = Lockstep(federation, fixed_key("learner", "range"))
+    share = lockstep.models[0].weights.share
+    assert share is not None
+    share[0, :, 0] = encode([9.0, 0.0, -9.0], 20)  # differences of 18 in a range of 16
+    with pytest.raises(ScoreRangeError):
+        lockstep.decide([[[1.0]], [[0.0]]])
+    number, arms = lockstep.decide([[[0.1]], [[0.0]]])
+    assert (number, int(arms[0])) == (1, 0)
+    assert lockstep.pending == {1}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hiddenarm import Decision, HiddenArmError, LocalFederation
-from hiddenarm.bandit.decisions import decision_id, decision_number, new_epoch
+from hiddenarm.bandit.decisions import DecisionIds, new_epoch
 from hiddenarm.errors import DecisionIdError, FeatureError, RewardError
 from hiddenarm.ring.words import Words
 
@@ -41,14 +41,14 @@ def state(federation: LocalFederation) -> list[Any]:
 
 
 def waiting(federation: LocalFederation) -> str:
-    return decision_id(federation._epoch, 1)
+    return federation._ids.id_of(1)
 
 
 def assert_unmoved(federation: LocalFederation, before: list[Any]) -> None:
     """The state is the same, and the next decision and reward still work with the next numbers."""
     assert state(federation) == before
     decision = federation.decide(GOOD)
-    assert decision.id == decision_id(federation._epoch, 2)
+    assert decision.id == federation._ids.id_of(2)
     federation.reward(waiting(federation), 0.5)
     assert federation._lockstep.interactions_learned == 2
 
@@ -96,30 +96,36 @@ def test_bad_rewards_are_refused_and_consume_nothing(federation: LocalFederation
     assert_unmoved(federation, before)
 
 
+ZEROS = "0" * 16
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda epoch: f"{epoch}-000000", "rewarded before"),
-        (lambda epoch: f"{epoch}-000002", "never made"),
-        (lambda epoch: f"{epoch}-999999999999999999", "never made"),
-        (lambda _: "0123456789ab-000001", "belongs to epoch 0123456789ab"),
-        (lambda epoch: f"{epoch}-1", "not a decision id"),
-        (lambda epoch: f"{epoch}-0000001", "not a decision id"),  # another spelling of decision 1
-        (lambda epoch: f"{epoch}-00000a", "not a decision id"),
-        (lambda epoch: f"{epoch}--00001", "not a decision id"),
-        (lambda epoch: f"{epoch}-000001\n", "not a decision id"),
-        (lambda epoch: f"{epoch}-00000\u0661", "not a decision id"),
-        (lambda epoch: epoch, "not a decision id"),
-        (lambda _: "", "not a decision id"),
-        (lambda _: None, "not a decision id"),
-        (lambda _: 1, "not a decision id"),
-        (lambda epoch: f"{epoch}-000001".encode(), "not a decision id"),
+        (lambda ids: ids.id_of(0), "rewarded before"),
+        (lambda ids: ids.id_of(2), "never made"),
+        (lambda ids: ids.id_of(10**14), "never made"),
+        (lambda ids: f"{ids.epoch}-000001-{ZEROS}", "never made"),
+        (lambda ids: ids.id_of(2).replace("000002", "000001"), "never made"),
+        (lambda _: f"0123456789ab-000001-{ZEROS}", "belongs to epoch 0123456789ab"),
+        (lambda ids: ids.id_of(1).replace("-000001-", "-1-"), "not the id"),
+        (lambda ids: ids.id_of(1).replace("-000001-", "-0000001-"), "not the id"),  # another spelling of decision 1
+        (lambda ids: ids.id_of(1).replace("-000001-", "-00000a-"), "not the id"),
+        (lambda ids: ids.id_of(1).replace("-000001-", "--00001-"), "not the id"),
+        (lambda ids: ids.id_of(1) + "\n", "not the id"),
+        (lambda ids: ids.id_of(1).replace("000001", "00000\u0661"), "not the id"),
+        (lambda ids: ids.id_of(1)[:-1], "not the id"),
+        (lambda ids: ids.epoch, "not the id"),
+        (lambda _: "", "not the id"),
+        (lambda _: None, "not the id"),
+        (lambda _: 1, "not the id"),
+        (lambda ids: ids.id_of(1).encode(), "not the id"),
     ],
 )
 def test_bad_ids_are_refused_and_consume_nothing(federation: LocalFederation, make: Any, message: str) -> None:
     before = state(federation)
     with pytest.raises(DecisionIdError, match=message):
-        federation.reward(make(federation._epoch), 0.5)
+        federation.reward(make(federation._ids), 0.5)
     assert_unmoved(federation, before)
 
 
@@ -140,8 +146,10 @@ def test_ids_of_one_federation_mean_nothing_to_another(federation: LocalFederati
 
 @pytest.mark.parametrize("number", [0, 1, 17, 999_999, 1_000_000, 123_456_789_012])
 def test_ids_there_and_back(number: int) -> None:
-    epoch = new_epoch()
-    assert decision_number(decision_id(epoch, number), epoch) == number
+    ids = DecisionIds(new_epoch(), b"key")
+    assert ids.number_of(ids.id_of(number)) == number
+    with pytest.raises(DecisionIdError, match="never made"):
+        DecisionIds(ids.epoch, b"another key").number_of(ids.id_of(number))
 
 
 def test_the_readme_example() -> None:
@@ -172,10 +180,11 @@ def test_errors_show_no_feature_and_no_reward(federation: LocalFederation) -> No
 def test_nothing_in_a_federation_shows_a_share_or_a_key(federation: LocalFederation) -> None:
     lockstep = federation._lockstep
     interactions = next(iter(lockstep._pending.values()))
-    things = [federation, lockstep, *lockstep.models, *interactions, lockstep._seeds]
+    things = [federation, lockstep, *lockstep.models, *interactions, lockstep._seeds, federation._ids]
     things += [lockstep.meter, lockstep._actor, lockstep._rewarder, *lockstep._dealers.values()]
     things += [material for materials in lockstep._materials.values() for material in materials]
-    secret = {lockstep._seeds.epoch_key.hex(), repr(lockstep._seeds.epoch_key)[2:-1]}
+    keys = (lockstep._seeds.epoch_key, federation._ids.key)
+    secret = {shown for key in keys for shown in (key.hex(), repr(key)[2:-1])}
     for model in lockstep.models:
         assert model.inverses.share is not None
         assert model.weights.share is not None

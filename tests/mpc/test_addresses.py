@@ -22,7 +22,7 @@ PARTIES = 3
 
 def square(run: Run) -> Program:
     """A program with words of every holder: parties, corrections, actor, rewarder and coins."""
-    deal_shuffle(run, (), 2, PARTIES)
+    deal_shuffle(run, (), 2, PARTIES, np.ones(run.batch, np.uint64) if run.dealing else None)
     run.deal((), lambda: run.rewarder_words(()) + run.coin_words(()))
     share = None if run.dealing else np.zeros((run.batch[0], 4), np.uint64)
     (x,) = yield (mask(run, Shared((4,), share)),)
@@ -41,8 +41,8 @@ def material(party: int, ahead: int = 4) -> ProgramMaterial:
 
 
 def test_the_layout_counts_every_holder() -> None:
-    # The mask 4 words, the permutation 4, the dealt word 1, the masks' square 1. The last party expands only the mask.
-    assert Layout((10, 10, 4), 6, actor_words=2, rewarder_words=1, coin_words=1, round_bytes=((32, 32, 32),)) == LAYOUT
+    # The mask 4 words, two matrices 4 each, the dealt word 1, the masks' square 1. The last party expands the mask.
+    assert Layout((14, 14, 4), 10, actor_words=2, rewarder_words=1, coin_words=1, round_bytes=((32, 32, 32),)) == LAYOUT
 
 
 def test_the_dealer_deals_each_step_once() -> None:

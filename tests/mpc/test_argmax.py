@@ -36,7 +36,7 @@ def best(parties: int):
     """Shuffle tagged keys, open the winning slot, find its item."""
 
     def text(run: Run, scores: Shared, tags: Shared) -> Program:
-        shuffle = deal_shuffle(run, (), scores.shape[-1], parties)
+        shuffle = deal_shuffle(run, (), scores.shape[-1], parties, kept_by(run))
         (keys,) = yield (mask(run, (scores << TAG_BITS) + tags),)
         shuffled = yield from shuffle.apply(keys)
         slot = yield from open_winner(run, shuffled, BITS)
@@ -44,6 +44,11 @@ def best(parties: int):
         return slot, one_hot, shuffled
 
     return text
+
+
+def kept_by(run: Run, kept: np.ndarray | None = None) -> np.ndarray | None:
+    """What only the dealer knows."""
+    return np.broadcast_to(np.uint64(1) if kept is None else kept, run.batch) if run.dealing else None
 
 
 def random_tags(count: int, size: int, *labels: str | int) -> np.ndarray:
@@ -105,6 +110,29 @@ def test_order_and_slot_are_uniform_whatever_the_scores(scores: list[int]) -> No
         assert independence(seen, arm) > SIGNIFICANCE
 
 
+@pytest.mark.parametrize("parties", PARTIES)
+@pytest.mark.parametrize("size", [10, 40])
+def test_erased_lists_come_out_as_zeros(parties: int, size: int) -> None:
+    """The dealer erases every third list; what is opened before the order is uniform for both kinds."""
+    count = 600
+    kept = (np.arange(count) % 3 > 0).astype(np.uint64)
+
+    def text(run: Run, values: Shared) -> Program:
+        shuffle = deal_shuffle(run, (), size, parties, kept_by(run, kept))
+        (masked,) = yield (mask(run, values),)
+        shuffled = yield from shuffle.apply(masked)
+        slot = None if run.dealing else np.arange(count) % size
+        return shuffled, (yield from shuffle.one_hot(slot))
+
+    values = words_from((count, size), "erased")
+    ran = run_program(text, [values], parties, "erased", parties)
+    permutation = permutation_of(ran.actor_words())
+    expected = np.take_along_axis(values, permutation, axis=-1) * kept[:, None]
+    assert np.array_equal(ran.opened(lambda result: result[0]), expected)
+    items = permutation[np.arange(count), np.arange(count) % size]
+    assert np.array_equal(ran.opened(lambda result: result[1]), np.eye(size, dtype=np.uint64)[items])
+
+
 def test_without_tags_a_tie_shows_in_the_order() -> None:
     # The trap: equal keys come out in slot order. One order of 24 instead of all.
     zeros = np.zeros((24_000, 4), np.int64)
@@ -146,7 +174,7 @@ def test_turns_hide_the_order_from_each_party() -> None:
     own: dict[int, np.ndarray] = {}
 
     def text(run: Run, scores: Shared, tags: Shared) -> Program:
-        shuffle = deal_shuffle(run, (), size, parties)
+        shuffle = deal_shuffle(run, (), size, parties, kept_by(run))
         if not run.dealing:
             own[run.party] = shuffle._orders[run.party]  # type: ignore[attr-defined]
         (keys,) = yield (mask(run, (scores << TAG_BITS) + tags),)

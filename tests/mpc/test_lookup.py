@@ -87,23 +87,26 @@ def test_a_look_up_is_the_line_of_the_node_below_or_above(
 @pytest.mark.parametrize("node_bits", [4, 8, 12])
 @pytest.mark.parametrize("largest", [0.5, 1.0, 2.0, 5.0])
 def test_mean_error_of_the_reciprocal(node_bits: int, largest: float) -> None:
-    """The node is chosen at random; the mean over that choice, at every number, is within h^2 / 6 of the truth."""
+    """The node is chosen at random; the mean over that choice, at every number, is within h^2 / 6 of the truth, or
+    h^2 / 5 below the first node, which is not raised: there it is h^2 (f / 6 - f (1 - f)), least at f = 5 / 12."""
     table = reciprocal_table(node_bits, largest, BITS)
     h = Fraction(1, 1 << node_bits)
     # As above; the mean of the two lines has half of the slope's rounding at most, but keep the whole.
     rounding = h / 2 ** (BITS + 1) + Fraction(1, 2**53) + Fraction(1, 2 ** (3 * BITS))
     top = int(largest * 2 ** (2 * BITS))
-    steps = [0, 1, 2, 5, (1 << table.shift) // 3, 1 << (table.shift - 1), (1 << table.shift) - 1]
-    worst = Fraction(0)
+    steps = [*range(0, 1 << table.shift, (1 << table.shift) // 24), 1, (1 << table.shift) - 1]
+    worst = {True: Fraction(0), False: Fraction(0)}
     for node in range(top >> table.shift):
-        for step in steps if node < 40 or node % 37 == 0 else steps[:1]:
+        for step in steps if node < 20 or node % 97 == 0 else steps[:1]:
             x = (node << table.shift) + step
             up = Fraction(step, 1 << table.shift)
             lines = [int(line(table, np.array([n]), np.array([x]))[0]) for n in (node, node + 1)]
             mean = ((1 - up) * lines[0] + up * lines[1]) / 2 ** (3 * BITS)
-            worst = max(worst, abs(mean - 1 / (1 + Fraction(x, 2 ** (2 * BITS)))))
-    assert worst <= h**2 / 6 + rounding
-    assert worst > h**2 / 12  # the bound is near: at a node the line is raised by h^2 / (6 (1 + q)^3)
+            off = abs(mean - 1 / (1 + Fraction(x, 2 ** (2 * BITS))))
+            worst[node == 0] = max(worst[node == 0], off)
+    assert worst[False] <= h**2 / 6 + rounding
+    assert worst[True] <= h**2 / 5 + rounding
+    assert min(worst.values()) > h**2 / 8  # the bound is near: at a node the line is raised by h^2 / (6 (1 + q)^3)
 
 
 def test_the_reciprocal_of_one_is_exact() -> None:

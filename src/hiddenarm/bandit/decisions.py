@@ -18,7 +18,7 @@ from hiddenarm.errors import DecisionIdError
 
 _EPOCH_BYTES = 6
 _TAG_DIGITS = 16
-_PATTERN = re.compile(r"([0-9a-f]{12})-([0-9]{6,15})-([0-9a-f]{16})", re.ASCII)
+_PATTERN = re.compile(r"([0-9a-f]{12})-([0-9]{6}|[1-9][0-9]{6,14})-([0-9a-f]{16})", re.ASCII)
 
 
 def new_epoch() -> str:
