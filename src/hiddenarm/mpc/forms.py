@@ -24,7 +24,7 @@ import numpy as np
 
 from hiddenarm.mpc.masking import triangle_indices, triangle_to_square
 from hiddenarm.mpc.run import Run
-from hiddenarm.mpc.values import Masked, MaskedKind, Shared
+from hiddenarm.mpc.values import Masked, MaskedKind, MaskPart, Shared
 from hiddenarm.ring.contraction import ContractionPlan, Factor, Term
 from hiddenarm.ring.words import Words
 
@@ -37,9 +37,11 @@ def form(run: Run, spec: str, *factors: Masked) -> Shared:
     products = _deal_products(run, plan, factors)
     if run.dealing:
         return Shared(plan.shape, None)
+    if run.adds_constants and plan.has_constant:
+        factors = (*factors[:-1], _with_delta_in_mask(factors[-1]))
     known = [words for factor in factors for words in _known_words(factor)]
     operands = tuple([np.ascontiguousarray(words) for words in (*known, *products)])
-    total = plan.evaluation(run.adds_constants).run(prod(run.batch), operands)
+    total = plan.evaluation.run(prod(run.batch), operands)
     return Shared(plan.shape, total.reshape((*run.batch, *plan.shape)))
 
 
@@ -75,11 +77,8 @@ class _Plan:
     shape: tuple[int, ...]
     block: ContractionPlan
     symmetric: tuple[tuple[tuple[int, ...], ContractionPlan], ...]
-    party_zero: ContractionPlan
-    other_party: ContractionPlan
-
-    def evaluation(self, adds_constants: bool) -> ContractionPlan:
-        return self.party_zero if adds_constants else self.other_party
+    evaluation: ContractionPlan
+    has_constant: bool
 
 
 def _deal_products(run: Run, plan: _Plan, factors: tuple[Masked, ...]) -> list[Words]:
@@ -97,8 +96,17 @@ def _deal_products(run: Run, plan: _Plan, factors: tuple[Masked, ...]) -> list[W
     for shape, matrices in plan.symmetric:
         size = shape[-1]
         packed = run.deal((*shape[:-2], size * (size + 1) // 2), partial(triangles, shape, matrices))
-        dealt.append(packed[..., triangle_to_square(size)])
+        dealt.append(np.take(packed, triangle_to_square(size), axis=-1))
     return dealt
+
+
+def _with_delta_in_mask(factor: Masked) -> Masked:
+    """The product of all deltas belongs to one party. In its hands the last factor's mask share [l] becomes [l] - delta: the
+    share enters alone only in the term - d d [l], which thus becomes d d delta - d d [l] at no cost."""
+    first, *others = factor.parts
+    assert factor.delta is not None
+    merged = MaskPart(first.mask - factor.delta)
+    return Masked(factor.shape, factor.delta, (merged, *others), opened=factor.opened, symmetric=factor.symmetric)
 
 
 def _known_words(factor: Masked) -> list[Words]:
@@ -134,15 +142,14 @@ def _plan(spec: str, factor_kinds: tuple[MaskedKind, ...]) -> _Plan:
             known.append(Factor(operand, products[masks].indices, offset))
         return Term(tuple(known), output, negative=len(masks) % 2 == 1)
 
-    terms = [term(deltas, masks) for deltas, masks in choice_list]
-    without_constant = [t for t, (_, masks) in zip(terms, choice_list, strict=True) if masks]
+    terms = [term(deltas, masks) for deltas, masks in choice_list if masks]
     shape = tuple(sizes[index] for index in output)
     return _Plan(
         shape,
         _dealing_plan(kinds, plain, sizes),
         tuple((product.shape, _dealing_plan(kinds, [product], sizes)) for product in symmetric),
         ContractionPlan(sizes, prod(shape), lengths, terms),
-        ContractionPlan(sizes, prod(shape), lengths, without_constant),
+        all(kind.opened for kind in kinds),
     )
 
 

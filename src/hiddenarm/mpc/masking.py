@@ -51,7 +51,7 @@ def mask_symmetric(run: Run, triangles: Shared, size: int) -> Opening:
 
     def finish(delta: Words | None) -> Masked:
         unpack = triangle_to_square(size)
-        full = None if delta is None else delta[..., unpack]
+        full = None if delta is None else np.take(delta, unpack, axis=-1)
         return Masked(shape, full, (part.take(unpack),), symmetric=True)
 
     return Opening(triangles.shape, outgoing, finish)

@@ -53,10 +53,14 @@ class Shared(Secret):
         """Multiply by 2^bits."""
         return Shared(self.shape, None if self.share is None else self.share << np.uint64(bits))
 
+    def times(self, factor: int) -> Shared:
+        """Multiply by a public number, not negative."""
+        return Shared(self.shape, None if self.share is None else self.share * np.uint64(factor))
+
     def take(self, index: Index) -> Shared:
         """Gather along the last axis by a public index."""
         shape = (*self.shape[:-1], *index.shape)
-        return Shared(shape, None if self.share is None else self.share[..., index])
+        return Shared(shape, None if self.share is None else np.take(self.share, index, axis=-1))
 
     def _combine(self, other: Shared, operation: Callable[[Words, Words], Words]) -> Shared:
         if self.shape != other.shape:
@@ -79,7 +83,11 @@ class MaskPart:
     sign: Words | None = None
 
     def take(self, index: Index) -> MaskPart:
-        return MaskPart(self.mask[..., index], self.signed, None if self.sign is None else self.sign[..., index])
+        return MaskPart(
+            np.take(self.mask, index, axis=-1),
+            self.signed,
+            None if self.sign is None else np.take(self.sign, index, axis=-1),
+        )
 
 
 class MaskedKind(NamedTuple):
@@ -121,6 +129,6 @@ class Masked(Secret):
 
     def take(self, index: Index) -> Masked:
         """Gather along the last axis by a public index."""
-        delta = None if self.delta is None else self.delta[..., index]
+        delta = None if self.delta is None else np.take(self.delta, index, axis=-1)
         shape = (*self.shape[:-1], *index.shape)
         return Masked(shape, delta, tuple(part.take(index) for part in self.parts), opened=self.opened)

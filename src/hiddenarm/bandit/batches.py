@@ -1,0 +1,172 @@
+"""Learning many interactions at once, and repairing a model that was learned one by one.
+
+The model of arm a solves W_a w_a = b_a with W_a = ridge I + sum x x' and b_a = sum r x. `absorb` adds some interactions to the
+shared sums W and b (2L bits, exact: nothing is truncated) and then corrects the inverse M_a by Newton-Schulz,
+
+    M <- M (2 I - W M),
+
+and the weights by one step of iterative refinement, w <- w + M (b - W w). Both are self-correcting: whatever error M and w
+came with is gone, so the same program repairs the drift of repeated Sherman-Morrison updates.
+
+Convergence. Let B interactions be new to M, of norm at most R each. The eigenvalues of W M lie in [1, 1 + B R^2 / ridge];
+started from c M with the public c = 2 / (2 + B R^2 / ridge) they lie in (0, 2), where Newton-Schulz converges: the largest
+residual 1 - c is squared by every step, or better (`NewtonSchulz`). A repair has B = 0 and c = 1.
+
+Rounds: 4, 4 for every Newton-Schulz step, and 1. M has 2L bits; W enters products at L bits, as does the bracket.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import floor
+
+import numpy as np
+
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.programs import Model
+from hiddenarm.mpc.forms import form
+from hiddenarm.mpc.masking import input_segments, mask, mask_symmetric, share_of, triangle_indices
+from hiddenarm.mpc.run import Program, Run
+from hiddenarm.mpc.truncation import truncate
+from hiddenarm.mpc.values import Masked, Shared
+from hiddenarm.ring.words import Words, encode
+
+_BOOST_BITS = 4
+_BOOST_UNITS = 1 << _BOOST_BITS
+_LAST_BOOST = 0.5
+"""Boosts stop paying when the smallest eigenvalue of W M is above this."""
+REPAIR_STEPS = 3
+"""Newton-Schulz steps of a repair: the residual of a drifted inverse is far below one half, and is squared by each."""
+
+
+@dataclass(slots=True, repr=False)
+class Sums:
+    """What a model is the solution of, shared: W as upper triangles [arms, D (D + 1) / 2] and b [arms, D], at 2L bits."""
+
+    grams: Shared
+    moments: Shared
+
+
+@dataclass(frozen=True, slots=True)
+class NewtonSchulz:
+    """How to bring M to the inverse: scale it by `start`, then for each of `boosts` replace M by boost M (2I - W M).
+
+    All public. While the eigenvalues of W M lie in [low, 1] with a small low, a boost of up to 2 / (1 + low) centres what
+    the step made of them, and low grows about fourfold a step instead of twofold. Boosts are multiples of 1/16; a boosted
+    step computes the bracket with 4 bits less, whose error the steps after it correct.
+    """
+
+    start: float
+    boosts: tuple[float, ...]
+
+    @classmethod
+    def for_new(cls, federation: Federation, count: int) -> NewtonSchulz:
+        """For `count` interactions that M does not hold yet: as many steps as bring the worst residual below 2^-L."""
+        spread = count * federation.largest_quadratic_form
+        low, high = 2 / (2 + spread), 2 * (1 + spread) / (2 + spread)
+        start, boosts = low, []
+        while max(1 - low, high - 1) > 2.0**-federation.fraction_bits:
+            low, high = min(low * (2 - low), high * (2 - high)), 1.0
+            boost = floor(_BOOST_UNITS * 2 / (1 + low)) / _BOOST_UNITS if low < _LAST_BOOST else 1.0
+            low, high = low * boost, high * boost
+            boosts.append(boost)
+        return cls(start, tuple(boosts))
+
+    @classmethod
+    def for_repair(cls) -> NewtonSchulz:
+        """For a model that holds all interactions already."""
+        return cls(1.0, (1.0,) * REPAIR_STEPS)
+
+
+def absorb(
+    run: Run,
+    federation: Federation,
+    model: Model,
+    sums: Sums,
+    own_features: Words | None,
+    party: int | None,
+    arms: Shared,
+    rewards: Shared,
+    plan: NewtonSchulz,
+) -> Program:
+    """Add interactions [count] to the sums and solve for the model; returns (Model, Sums)."""
+    bits, dimension = federation.fraction_bits, federation.dimension
+    (count,) = rewards.shape
+    rows, columns = triangle_indices(dimension)
+
+    # Round 1: mask contexts, one-hots of arms and rewards.  Round 2: mask o x, with which both sums are products.
+    x, o, r = yield (
+        input_segments(run, (count,), own_features, federation.features, party),
+        mask(run, arms),
+        mask(run, rewards),
+    )
+    (chosen_x,) = yield (mask(run, form(run, "ka,ki->kai", o, x)),)
+    grams = sums.grams + form(run, "kat,kt->at", chosen_x.take(rows), x.take(columns))
+    moments = sums.moments + form(run, "kai,k->ai", chosen_x, r)
+
+    # Round 3: W to L bits, and the start c M.  Round 4: mask them, and the weights.
+    start = model.inverses.times(round(plan.start * 2**bits))
+    gram, inverse = yield truncate(run, grams, bits), truncate(run, start, bits)
+    gram, inverse, w = yield (
+        mask_symmetric(run, share_of(run, gram), dimension),
+        mask_symmetric(run, share_of(run, inverse), dimension),
+        mask(run, model.weights),
+    )
+    residual = moments - form(run, "aij,aj->ai", gram, w)
+
+    # Four rounds a step: W M to L bits, mask the bracket 2I - W M, M times it to 2L bits, mask.  The first also brings b - W w
+    # to L bits, for the refinement of the weights.
+    inverse_share, residual_mask = share_of(run, inverse), None
+    for step, boost in enumerate(plan.boosts):
+        coarse = _BOOST_BITS if boost != 1.0 else 0
+        product = truncate(run, form(run, "aij,ajk->aik", gram, inverse), 2 * bits + coarse)
+        if step == 0:
+            product, residual = yield product, truncate(run, residual, bits)
+            bracket, residual_mask = yield (
+                mask(run, _bracket(run, product, dimension, bits - coarse)),
+                mask(run, share_of(run, residual)),
+            )
+        else:
+            (product,) = yield (product,)
+            (bracket,) = yield (mask(run, _bracket(run, product, dimension, bits - coarse)),)
+        better = _upper_triangle(form(run, "aij,ajk->aik", inverse, bracket), dimension)
+        boosted = better.times(int(boost * (1 << coarse)))
+        (better,) = yield (truncate(run, boosted, bits),)
+        inverse_share = share_of(run, better)
+        (inverse,) = yield (mask_symmetric(run, inverse_share, dimension),)
+
+    # Last round: w + M (b - W w).
+    assert isinstance(residual_mask, Masked)
+    (change,) = yield (truncate(run, form(run, "aij,aj->ai", inverse, residual_mask), 2 * bits),)
+    return Model(inverse_share, model.weights + share_of(run, change)), Sums(grams, moments)
+
+
+def initial_sums(federation: Federation, party: int | None, replicates: int = 1) -> Sums:
+    """W = ridge I, b = 0: public, held by party 0. `party` is None at the dealer."""
+    rows, columns = triangle_indices(federation.dimension)
+    grams = np.zeros((replicates, federation.arms, len(rows)), np.uint64)
+    if party == 0:
+        grams[..., rows == columns] = encode(federation.ridge, 2 * federation.fraction_bits)
+    moments = np.zeros((replicates, federation.arms, federation.dimension), np.uint64)
+    return Sums(
+        Shared((federation.arms, len(rows)), None if party is None else grams),
+        Shared((federation.arms, federation.dimension), None if party is None else moments),
+    )
+
+
+def _bracket(run: Run, product: Masked, size: int, bits: int) -> Shared:
+    """[2I - W M] at L bits."""
+    share = share_of(run, product).share
+    if share is None:
+        return Shared(product.shape, None)
+    negated = np.negative(share)
+    if run.adds_constants:
+        negated += np.eye(size, dtype=np.uint64) << np.uint64(bits + 1)
+    return Shared(product.shape, negated)
+
+
+def _upper_triangle(matrices: Shared, size: int) -> Shared:
+    """Pack the upper triangles of matrices that are symmetric but for rounding."""
+    rows, columns = triangle_indices(size)
+    shape = (*matrices.shape[:-2], len(rows))
+    return Shared(shape, None if matrices.share is None else matrices.share[..., rows, columns])
