@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from hiddenarm.cli.bench.commands import bench
 from hiddenarm.errors import ConfigError, HiddenArmError
 
 _WORLDS = ("digits", "mnist", "clusters")
@@ -35,6 +36,9 @@ def main() -> None:
 @click.version_option(package_name="hiddenarm")
 def commands() -> None:
     """Contextual bandits that several organisations train together without showing each other anything."""
+
+
+commands.add_command(bench)
 
 
 def _run_options(steps: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -125,6 +129,8 @@ def _prepare(
     )
     if plot_path is not None:
         check_plot_path(plot_path)
+    if options["json_path"] is not None and not options["json_path"].absolute().parent.is_dir():
+        raise ConfigError(f"cannot write {options['json_path']}: there is no folder {options['json_path'].parent}")
     seed = options["seed"]
     world = load_world(
         data,
@@ -149,6 +155,8 @@ def _show(run: Any, title: str, data: str, plot_path: Path | None, options: dict
         board, traffic = run.run(display)
     report = board.report(run.federation, traffic, data)
     console = Console()
+    if board.steps < run.steps:
+        console.print(f"Interrupted: the result of {board.steps} of {run.steps} steps.")
     print_report(console, title, report)
     if options["json_path"] is not None:
         write_json(options["json_path"], report)

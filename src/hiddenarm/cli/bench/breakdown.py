@@ -1,0 +1,167 @@
+"""Where the time of a step goes, for the party that works longest.
+
+Parts of a step are measured apart, in one process and without waiting:
+
+    randomness    expanding the step's words from the seed (AES), as far ahead as a party does
+    serialising   words to bytes and back, for all rounds
+    local work    everything else that the party's state machine does with its frames, mostly evaluating
+    frames, TLS   framing, encrypting, one system call to write, one to read, decrypting: for every round and peer
+
+What is left of the measured step is waiting: for the other roles, for the system to wake a process up, for a core.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from hiddenarm.bandit.coins import exploration_thresholds
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.programs import program_texts
+from hiddenarm.cli.bench.machines import Machines
+from hiddenarm.cli.bench.timing import seconds_of
+from hiddenarm.data.worlds import World
+from hiddenarm.mpc.codec import decode_openings, encode_openings
+from hiddenarm.mpc.dealing import DealerRun, ProgramText, trace, walk
+from hiddenarm.mpc.material import CountingTape, program_stream
+from hiddenarm.mpc.run import Openings
+from hiddenarm.net.connection import Connection
+from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.tls import client_context, server_context
+from hiddenarm.ring.streams import fresh_key
+from hiddenarm.roles.kit import Kit
+
+_AHEAD = 16
+_SAMPLES = 15
+_BUFFER_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """Microseconds of one step at one party."""
+
+    randomness_us: float
+    serialising_us: float
+    local_work_us: float
+    frames_us: float
+    waiting_us: float
+
+    def rows(self) -> list[tuple[str, float]]:
+        """What each is called in the table."""
+        return [
+            ("randomness", self.randomness_us),
+            ("local work", self.local_work_us),
+            ("serialising", self.serialising_us),
+            ("frames, TLS, system calls", self.frames_us),
+            ("waiting", self.waiting_us),
+        ]
+
+
+def break_down(federation: Federation, world: World, step_us: float, steps: int, kits: tuple[Kit, Kit]) -> Breakdown:
+    """Measure the parts and take them from the measured step. `kits` of two parties give the certificates for TLS."""
+    texts = program_texts(federation, exploration_thresholds(federation.epsilon))
+    party = 0
+    randomness = sum(_randomness(name, text, federation, party) for name, text in texts.items())
+    rounds = [openings for text in texts.values() for openings in _rounds(text, federation)]
+    serialising = sum(_serialising(openings, federation, party) for openings in rounds)
+    machine = _machine_us(federation, world, steps)
+    sizes = [len(_payload(openings, party)) for openings in rounds]
+    frames = _frames(kits, sizes) * (federation.parties - 1)
+    local = max(0.0, machine - randomness - serialising)
+    waiting = max(0.0, step_us - randomness - serialising - local - frames)
+    return Breakdown(randomness, serialising, local, frames, waiting)
+
+
+def _typical(work: Callable[[], object]) -> float:
+    """Microseconds of one call."""
+    work()
+    return 1e6 * float(np.median([seconds_of(work) for _ in range(_SAMPLES)]))
+
+
+def _randomness(name: str, text: ProgramText, federation: Federation, party: int) -> float:
+    words = trace(text, federation.parties, 1).party_words[party]
+    stream = program_stream(fresh_key(), name, words)
+    first = iter(range(0, 10**9, _AHEAD))
+    return _typical(lambda: stream.steps(next(first), _AHEAD)) / _AHEAD
+
+
+def _rounds(text: ProgramText, federation: Federation) -> list[Openings]:
+    """What a program opens, round by round."""
+    tapes = [CountingTape() for _ in range(federation.parties)]
+    return walk(text(DealerRun(0, 1, [*tapes], CountingTape(), CountingTape(), CountingTape())))
+
+
+def _with_words(openings: Openings, party: int) -> Openings:
+    """The same openings at a party, with some words to send."""
+    return tuple(
+        replace(opening, outgoing=np.zeros((1, *opening.sent_shape(party)), np.uint64)) for opening in openings
+    )
+
+
+def _payload(openings: Openings, party: int) -> bytes:
+    return encode_openings(_with_words(openings, party))
+
+
+def _serialising(openings: Openings, federation: Federation, party: int) -> float:
+    """Encode once, decode what each peer sends."""
+    own = _with_words(openings, party)
+    peers = [(peer, _payload(openings, peer)) for peer in range(federation.parties) if peer != party]
+
+    def work() -> None:
+        encode_openings(own)
+        for peer, payload in peers:
+            decode_openings(own, payload, peer)
+
+    return _typical(work)
+
+
+def _machine_us(federation: Federation, world: World, steps: int) -> float:
+    """All that a party's state machine does in a step: the party that works longest."""
+    machines = Machines(federation, world)
+    samples = []
+    for step in range(steps + 1):
+        before = dict(machines.seconds)
+        machines.step(step)
+        samples.append([machines.seconds[party] - before.get(party, 0.0) for party in machines.parties])
+    return 1e6 * float(np.mean(np.sort(samples[1:], axis=0)[: max(1, int(0.9 * steps))], axis=0).max())
+
+
+def _frames(kits: tuple[Kit, Kit], sizes: list[int]) -> float:
+    """Send a frame and receive one, for payloads of each of these sizes, between two ends in this process."""
+    near, far = _connected(kits, max(sizes))
+    buffer = memoryview(bytearray(_BUFFER_BYTES))
+
+    def exchange(frame: Frame) -> None:
+        near.send(frame)
+        while not far.receive(buffer):
+            near.flush()
+
+    exchange(Frame(Kind.HELLO))
+    total = sum(_typical(partial(exchange, Frame(Kind.ROUND, payload=bytes(size)))) for size in sizes)
+    for end in (near, far):
+        end.close()
+    return total
+
+
+def _connected(kits: tuple[Kit, Kit], cap: int) -> tuple[Connection, Connection]:
+    """Two ends of a connection with TLS: the one that dialled and the one that was called."""
+    near_kit, far_kit = kits
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        dialled = socket.create_connection(listener.getsockname())
+        called = listener.accept()[0]
+    near = Connection(dialled, "dialled", {Kind.ROUND: cap}, far_kit.identity)
+    far = Connection(called, "called", {Kind.ROUND: cap})
+    near.start_tls(client_context(near_kit.tls))
+    far.start_tls(server_context(far_kit.tls))
+    buffer = memoryview(bytearray(_BUFFER_BYTES))
+    for end in (dialled, called):
+        end.setblocking(False)
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    unfinished = [near, far]
+    while unfinished:
+        unfinished = [end for end in unfinished if not end.handshake(buffer)]
+    return near, far

@@ -1,0 +1,26 @@
+"""`hiddenarm bench step`: one strictly online step, over real processes with TLS."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from rich.console import Console
+
+from hiddenarm.cli.bench.measure import measure_and_break_down
+from hiddenarm.cli.bench.report import Result, point_cells, print_breakdown, print_table
+from hiddenarm.cli.bench.session import make_federation
+from hiddenarm.cli.bench.timing import Effort
+
+_MACHINE_STEPS = 200
+
+
+def bench_step(console: Console, *, parties: int, arms: int, features: int, steps: int, seconds: float) -> Result:
+    """Measure, print, return what `--json` writes."""
+    federation = make_federation(parties, arms, features)
+    effort = Effort.of(steps, seconds)
+    measured, breakdown = measure_and_break_down(federation, effort, min(steps, _MACHINE_STEPS))
+    names = ("private", "quartiles", "plain", "quartiles", "ratio", "rounds", "bytes a party")
+    title = f"A step: {parties} parties, {arms} arms, {features} features; {measured.steps:,} steps"
+    print_table(console, title, ("", *names), [("", *point_cells(measured))])
+    print_breakdown(console, breakdown)
+    return {**measured.as_dict(), "breakdown": asdict(breakdown)}
