@@ -19,9 +19,9 @@ from functools import partial
 
 import numpy as np
 
+from hiddenarm.bandit.catalogue import program_texts
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import program_texts
 from hiddenarm.cli.bench.machines import Machines
 from hiddenarm.cli.bench.timing import seconds_of
 from hiddenarm.data.worlds import World

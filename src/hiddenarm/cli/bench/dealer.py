@@ -18,9 +18,9 @@ from time import perf_counter
 
 from rich.console import Console
 
+from hiddenarm.bandit.catalogue import program_texts
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import program_texts
 from hiddenarm.cli.bench.measure import measure_beside
 from hiddenarm.cli.bench.report import Result, micros, print_table, quartiles
 from hiddenarm.cli.bench.session import make_federation

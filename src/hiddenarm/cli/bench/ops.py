@@ -87,7 +87,7 @@ def operations(parties: int) -> list[Operation]:
 def bench_ops(console: Console, *, parties: int, replicates: int, repeats: int) -> Result:
     """Measure, print, return what `--json` writes."""
     costs = [_cost(operation, parties, replicates, repeats) for operation in operations(parties)]
-    title = f"Operations, for each element: {parties} parties, {replicates:,} elements at once; bytes to each peer, words dealt"
+    title = f"Operations: {parties} parties, {replicates:,} elements at once; bytes to each peer, dealt words, for each"
     columns = ("", "rounds", "bytes", "words", "corrections", "time", "plain", "ratio")
     print_table(console, title, columns, [_cells(cost) for cost in costs])
     return {"operations": [asdict(cost) for cost in costs], "parties": parties, "replicates": replicates}
