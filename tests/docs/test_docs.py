@@ -18,9 +18,10 @@ import numpy as np
 import pytest
 
 from hiddenarm.bandit import programs
+from hiddenarm.bandit.catalogue import program_texts
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import DECIDE, LEARN, program_texts
+from hiddenarm.bandit.programs import DECIDE, LEARN
 from hiddenarm.cli.main import commands
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.mpc.lookup import reciprocal_table

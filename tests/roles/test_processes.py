@@ -22,9 +22,10 @@ from role_processes import (
 )
 
 from hiddenarm.bandit.audit import audit_coins
+from hiddenarm.bandit.catalogue import program_texts
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.plain import PlainBandit, coins_at
-from hiddenarm.bandit.programs import DECIDE, LEARN, program_texts
+from hiddenarm.bandit.programs import DECIDE, LEARN
 from hiddenarm.errors import FeatureError, PeerLost
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.mpc.material import Seeds

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hiddenarm.bandit.catalogue import ProgramId
 from hiddenarm.bandit.coins import Coins
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.programs import DECIDE, Model
@@ -18,13 +19,16 @@ from hiddenarm.ring.words import Floats, Words, decode
 
 
 def audit_coins(
-    seeds: Seeds, federation: Federation, thresholds: Words, first: int, count: int, replicates: int = 1
+    seeds: Seeds, federation: Federation, thresholds: Words, first: int, count: int, replicates: int = 1, batch: int = 1
 ) -> Coins:
-    """The dealer's coins of decisions first, ..., first + count - 1, as [count, replicates]."""
+    """The dealer's coins of `count` runs of `decide` for `batch` contexts, as [count, replicates, batch]; without the last
+    axis for single contexts."""
     words = Coins.words(federation.arms)
-    stream = program_stream(seeds.coins(), DECIDE, replicates * words)
-    rows = stream.steps(first, count).reshape(count, replicates, words)
-    return Coins.from_words(rows, thresholds)
+    stream = program_stream(seeds.coins(), ProgramId(DECIDE, batch).label, replicates * batch * words)
+    rows = stream.steps(first, count).reshape(count, replicates, batch, words)
+    if batch == 1:
+        return Coins.from_words(rows[:, :, 0], thresholds)
+    return Coins.from_words(rows, thresholds[..., None])
 
 
 def reveal_model(federation: Federation, models: Sequence[Model]) -> tuple[Floats, Floats]:

@@ -6,39 +6,74 @@ replicates lets many independent runs, each with its own epsilon, advance togeth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hiddenarm.bandit.audit import audit_coins, reveal_model
+from hiddenarm.bandit.batches import absorb, initial_sums
+from hiddenarm.bandit.catalogue import ABSORB, DECIDE_ONE, LEARN_ONE, REPAIR, ProgramId, newton_schulz, program_text
 from hiddenarm.bandit.coins import Coins, exploration_thresholds
 from hiddenarm.bandit.features import checked_features
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.programs import (
     DECIDE,
-    LEARN,
     Interaction,
     decide,
     initial_model,
     interactions,
     learn,
-    program_texts,
     reward_share,
+    stacked,
 )
 from hiddenarm.mpc.dealing import ProgramDealer, trace
 from hiddenarm.mpc.evaluation import Evaluation, PartyRun, ProgramMaterial
 from hiddenarm.mpc.lockstep import LockstepMeter, Observer, run_lockstep
-from hiddenarm.mpc.material import Seeds, program_stream
+from hiddenarm.mpc.material import Layout, Seeds, program_stream
 from hiddenarm.mpc.run import Program
 from hiddenarm.mpc.shuffle import permutation_of
 from hiddenarm.mpc.values import Shared
-from hiddenarm.ring.words import Floats, encode
+from hiddenarm.ring.words import Floats, Words, encode
+
+PartyProgram = Callable[[PartyRun, int], Program]
+"""(run, party) -> the program at that party."""
+
+
+class _Supply:
+    """One program: its dealer, and the words dealt to each role."""
+
+    def __init__(
+        self, federation: Federation, thresholds: Words, program: ProgramId, seeds: Seeds, replicates: int, ahead: int
+    ) -> None:
+        text, parties = program_text(federation, thresholds, program), federation.parties
+        self.layout = trace(text, parties, replicates)
+        self.next_step = 0
+        self._ahead = ahead
+        self._dealer = ProgramDealer(program.label, text, self.layout, seeds, replicates)
+        self._materials = [
+            ProgramMaterial(party, parties, program.label, self.layout, seeds.party(party), replicates, ahead=ahead)
+            for party in range(parties)
+        ]
+        self.actor = program_stream(seeds.actor(), program.label, self.layout.actor_words, ahead=ahead)
+        self.rewarder = program_stream(seeds.rewarder(), program.label, self.layout.rewarder_words, in_order=False)
+
+    def take_step(self) -> tuple[int, list[PartyRun]]:
+        """The next step, and each party's run of it."""
+        step, self.next_step = self.next_step, self.next_step + 1
+        last = self._materials[-1]
+        if not last.ready(step):
+            last.add_corrections(step, self._dealer.deal(step, self._ahead))
+        return step, [material.run(step) for material in self._materials]
 
 
 class Lockstep:
-    """All roles of a federation, advancing together."""
+    """All roles of a federation, advancing together.
+
+    `decide` and `learn` treat one interaction; `decide_batch` and `learn_batch` many at once. `repair` solves the model
+    anew from all interactions that were learned one by one since the last time.
+    """
 
     def __init__(
         self,
@@ -51,93 +86,133 @@ class Lockstep:
         observer: Observer | None = None,
     ) -> None:
         self.federation = federation
+        self.replicates = replicates
         self.meter = LockstepMeter()
         self.models = [initial_model(federation, party, replicates) for party in range(federation.parties)]
-        self.decisions = 0
         self.interactions_learned = 0
+        self._sums = [initial_sums(federation, party, replicates) for party in range(federation.parties)]
+        self._learned_singly: list[tuple[list[Interaction], Words]] = []
         self._observer = observer
         self._deal_ahead = deal_ahead
         self._thresholds = exploration_thresholds(federation.epsilon if epsilons is None else epsilons)
         self._pending: dict[int, list[Interaction]] = {}
-        self._seeds = seeds = Seeds(epoch_key)
-        texts = program_texts(federation, self._thresholds)
-        self.layouts = {name: trace(text, federation.parties, replicates) for name, text in texts.items()}
-        self._dealers = {
-            name: ProgramDealer(name, texts[name], layout, seeds, replicates) for name, layout in self.layouts.items()
-        }
-        self._materials = {
-            name: [
-                ProgramMaterial(
-                    party, federation.parties, name, layout, seeds.party(party), replicates, ahead=deal_ahead
-                )
-                for party in range(federation.parties)
-            ]
-            for name, layout in self.layouts.items()
-        }
-        decide_layout = self.layouts[DECIDE]
-        self.replicates = replicates
-        self._actor = program_stream(seeds.actor(), DECIDE, decide_layout.actor_words, ahead=deal_ahead)
-        self._rewarder = program_stream(seeds.rewarder(), DECIDE, decide_layout.rewarder_words, in_order=False)
+        self._batches: dict[tuple[int, int], list[list[Interaction]]] = {}
+        self._seeds = Seeds(epoch_key)
+        self._supplies: dict[ProgramId, _Supply] = {}
+        for program in (DECIDE_ONE, LEARN_ONE):
+            self._supply(program)
+
+    @property
+    def layouts(self) -> dict[str, Layout]:
+        """The layouts of the programs for one interaction."""
+        return {program.name: self._supply(program).layout for program in (DECIDE_ONE, LEARN_ONE)}
+
+    @property
+    def decisions(self) -> int:
+        """How many single decisions were begun."""
+        return self._supply(DECIDE_ONE).next_step
 
     @property
     def pending(self) -> frozenset[int]:
-        """Decisions that wait for their reward."""
+        """Single decisions that wait for their reward."""
         return frozenset(self._pending)
 
     def decide(self, contexts: Sequence[ArrayLike]) -> tuple[int, NDArray[np.int64]]:
-        """Decide on the parties' features, [replicates, features] each; return the decision's
-        number and the actor's arms."""
+        """Decide on the parties' features, [replicates, features] each; return the decision's number and the arms."""
         features = [checked_features(values, self.federation, party)[:, None] for party, values in enumerate(contexts)]
-        step, self.decisions = self.decisions, self.decisions + 1
-        programs = [
-            lambda run, party=party, own=own: decide(
-                run, self.federation, self._thresholds, self.models[party].weights, own, party
-            )
-            for party, own in enumerate(features)
-        ]
-        decided = self._run(DECIDE, step, programs)
-        self._pending[step] = [interactions(own, kept)[0] for own, kept in zip(features, decided, strict=True)]
-        permutation = permutation_of(self._actor.step(step).reshape(self.replicates, self.federation.arms))
-        return step, np.take_along_axis(permutation, decided[0].slot, axis=-1)[..., 0]
+        step, arms, kept = self._decide(DECIDE_ONE, features)
+        self._pending[step] = [party[0] for party in kept]
+        return step, arms[:, 0]
 
     def learn(self, step: int, rewards: ArrayLike) -> None:
         """Learn from the reward of a pending decision; one reward a replicate."""
         kept = self._pending.pop(step)
-        mask = self._rewarder.step(step).reshape(self.replicates)
+        mask = self._supply(DECIDE_ONE).rewarder.step(step).reshape(self.replicates)
         masked = encode(rewards, self.federation.fraction_bits) + mask
-        programs = [
-            lambda run, party=party, interaction=interaction: learn(
-                run,
-                self.federation,
-                self.models[party],
-                interaction.features,
-                party,
-                Shared((self.federation.arms,), interaction.arm),
-                reward_share(masked, interaction.reward_mask, run.adds_constants),
-            )
-            for party, interaction in enumerate(kept)
-        ]
-        self.models = self._run(LEARN, self.interactions_learned, programs)
+        self._learned_singly.append((kept, masked))
+
+        def program(run: PartyRun, party: int) -> Program:
+            interaction = kept[party]
+            arm = Shared((self.federation.arms,), interaction.arm)
+            reward = reward_share(masked, interaction.reward_mask, run.adds_constants)
+            return learn(run, self.federation, self.models[party], interaction.features, party, arm, reward)
+
+        _, self.models = self._run(LEARN_ONE, program)
         self.interactions_learned += 1
 
-    def coins(self, first: int, count: int) -> Coins:
-        """The dealer's coins of some decisions, for the plain twin. Nobody could ask for them in a real federation."""
-        return audit_coins(self._seeds, self.federation, self._thresholds, first, count, self.replicates)
+    def decide_batch(self, contexts: Sequence[ArrayLike]) -> tuple[tuple[int, int], NDArray[np.int64]]:
+        """Decide for many contexts at once, [replicates, count, features] from each party; return the batch's name and
+        the arms [replicates, count]."""
+        features = [checked_features(values, self.federation, party) for party, values in enumerate(contexts)]
+        program = ProgramId(DECIDE, features[0].shape[1])
+        step, arms, kept = self._decide(program, features)
+        self._batches[program.count, step] = kept
+        return (program.count, step), arms
+
+    def learn_batch(self, batch: tuple[int, int], rewards: ArrayLike) -> None:
+        """Learn from all rewards [replicates, count] of a batch of decisions at once."""
+        if self._learned_singly:
+            self.repair()
+        count, step = batch
+        kept = self._batches.pop(batch)
+        mask = self._supply(ProgramId(DECIDE, count)).rewarder.step(step).reshape(self.replicates, count)
+        masked = encode(rewards, self.federation.fraction_bits) + mask
+        self._absorb(ProgramId(ABSORB, count), kept, masked)
+        self.interactions_learned += count
+
+    def repair(self) -> None:
+        """Solve the model anew, with all that was learned singly since the last time added to the sums."""
+        if not self._learned_singly:
+            return
+        singly, self._learned_singly = self._learned_singly, []
+        kept = [[parties[party] for parties, _ in singly] for party in range(self.federation.parties)]
+        masked = np.stack([words for _, words in singly], axis=-1)
+        self._absorb(ProgramId(REPAIR, len(singly)), kept, masked)
+
+    def coins(self, first: int, count: int, batch: int = 1) -> Coins:
+        """The dealer's coins of some runs of `decide`, for the plain twin (see `audit_coins`).
+
+        Nobody could ask for them in a real federation.
+        """
+        return audit_coins(self._seeds, self.federation, self._thresholds, first, count, self.replicates, batch)
 
     def reveal_model(self) -> tuple[Floats, Floats]:
         """Inverses (packed triangles) and weights in the clear. Only here, where all shares lie in one process."""
         return reveal_model(self.federation, self.models)
 
-    def _run(self, name: str, step: int, programs: Sequence[Any]) -> list[Any]:
-        self._restock(name, step)
-        evaluations = []
-        for material, program in zip(self._materials[name], programs, strict=True):
-            run: PartyRun = material.run(step)
-            text: Program = program(run)
-            evaluations.append(Evaluation(run, text))
-        return run_lockstep(evaluations, program=name, meter=self.meter, observer=self._observer)
+    def _decide(
+        self, program: ProgramId, features: list[Words]
+    ) -> tuple[int, NDArray[np.int64], list[list[Interaction]]]:
+        def text(run: PartyRun, party: int) -> Program:
+            weights = self.models[party].weights
+            return decide(run, self.federation, self._thresholds, weights, features[party], party, program.count)
 
-    def _restock(self, name: str, step: int) -> None:
-        last = self._materials[name][-1]
-        if not last.ready(step):
-            last.add_corrections(step, self._dealers[name].deal(step, self._deal_ahead))
+        step, decided = self._run(program, text)
+        words = self._supply(program).actor.step(step).reshape(self.replicates, program.count, self.federation.arms)
+        arms = np.take_along_axis(permutation_of(words), decided[0].slot[..., None], axis=-1)[..., 0]
+        return step, arms, [interactions(own, kept) for own, kept in zip(features, decided, strict=True)]
+
+    def _absorb(self, program: ProgramId, kept: list[list[Interaction]], masked: Words) -> None:
+        plan = newton_schulz(self.federation, program)
+
+        def text(run: PartyRun, party: int) -> Program:
+            features, arms, reward_masks = stacked(kept[party], self.federation.arms)
+            rewards = reward_share(masked, reward_masks, run.adds_constants)
+            model, sums = self.models[party], self._sums[party]
+            return absorb(run, self.federation, model, sums, features, party, arms, rewards, plan)
+
+        _, results = self._run(program, text)
+        self.models, self._sums = [model for model, _ in results], [sums for _, sums in results]
+
+    def _run(self, program: ProgramId, text: PartyProgram) -> tuple[int, list[Any]]:
+        step, runs = self._supply(program).take_step()
+        evaluations = [Evaluation(run, text(run, party)) for party, run in enumerate(runs)]
+        return step, run_lockstep(evaluations, program=program.label, meter=self.meter, observer=self._observer)
+
+    def _supply(self, program: ProgramId) -> _Supply:
+        if program not in self._supplies:
+            ahead = max(1, self._deal_ahead // program.count) if program.name != REPAIR else 1
+            self._supplies[program] = _Supply(
+                self.federation, self._thresholds, program, self._seeds, self.replicates, ahead
+            )
+        return self._supplies[program]

@@ -8,6 +8,7 @@ secret one-hot o, so that nobody sees which arm it was.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -15,7 +16,6 @@ import numpy as np
 
 from hiddenarm.bandit.coins import Coins
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.mpc.dealing import ProgramText
 from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.lookup import LineTable, lookup, reciprocal_table
 from hiddenarm.mpc.masking import (
@@ -74,6 +74,14 @@ def interactions(features: Words, decided: Decided) -> list[Interaction]:
         Interaction(features[:, b], decided.arm.share[:, b].copy(), decided.reward_mask.share[:, b].copy())
         for b in range(count)
     ]
+
+
+def stacked(kept: Sequence[Interaction], arms: int) -> tuple[Words, Shared, Words]:
+    """Put interactions together: features [count, own features], arms [count, arms], masks of rewards [count]."""
+    features = np.stack([interaction.features for interaction in kept], axis=1)
+    one_hots = np.stack([interaction.arm for interaction in kept], axis=1)
+    reward_masks = np.stack([interaction.reward_mask for interaction in kept], axis=1)
+    return features, Shared((len(kept), arms), one_hots), reward_masks
 
 
 def decide(
@@ -181,20 +189,10 @@ def initial_model(federation: Federation, party: int | None, replicates: int = 1
     )
 
 
-def program_texts(federation: Federation, thresholds: Words) -> dict[str, ProgramText]:
-    """Both programs as the dealer runs them: on shapes and masks only. `thresholds` are those of the replicates."""
-    model = initial_model(federation, None)
-    arm, reward = Shared((federation.arms,), None), Shared((), None)
-    return {
-        DECIDE: lambda run: decide(run, federation, thresholds, model.weights, None, None),
-        LEARN: lambda run: learn(run, federation, model, None, None, arm, reward),
-    }
-
-
 def reward_share(masked_reward: Words, reward_mask: Words, adds_constants: bool) -> Shared:
-    """A share of the reward from its masked form, which the rewarder sent to all."""
+    """A share of the reward, or of rewards, from the masked form that the rewarder sent to all."""
     share = np.negative(reward_mask)
-    return Shared((), share + masked_reward if adds_constants else share)
+    return Shared(share.shape[1:], share + masked_reward if adds_constants else share)
 
 
 def _shuffled_tags(coins: Coins | None, shuffle: Shuffle) -> Words:

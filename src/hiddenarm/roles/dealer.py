@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from hiddenarm.bandit.catalogue import program_texts
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.decisions import new_epoch
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import program_texts
 from hiddenarm.errors import FrameError, PeerLost
 from hiddenarm.mpc.dealing import ProgramDealer, trace
 from hiddenarm.mpc.material import Seeds

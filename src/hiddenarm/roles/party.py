@@ -16,6 +16,7 @@ import numpy as np
 import structlog
 from numpy.typing import ArrayLike
 
+from hiddenarm.bandit.catalogue import program_texts
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.features import checked_features
 from hiddenarm.bandit.federation import Federation
@@ -29,7 +30,6 @@ from hiddenarm.bandit.programs import (
     initial_model,
     interactions,
     learn,
-    program_texts,
     reward_share,
 )
 from hiddenarm.errors import FeatureError, FrameError, InputError, PeerLost, ScoreRangeError

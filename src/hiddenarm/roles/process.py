@@ -11,9 +11,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from hiddenarm.bandit.catalogue import program_texts
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.local import Decision
-from hiddenarm.bandit.programs import program_texts
 from hiddenarm.errors import ConfigError, HiddenArmError, PeerLost
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.net.frames import Frame, Kind

@@ -1,0 +1,64 @@
+"""The programs of the learner, by name and by how many interactions they treat at once.
+
+A program has its own layout and its own streams of randomness for every such count, so an address is
+(epoch, role, program and count, step).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hiddenarm.bandit.batches import NewtonSchulz, absorb, initial_sums
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.programs import DECIDE, LEARN, decide, initial_model, learn
+from hiddenarm.mpc.dealing import ProgramText
+from hiddenarm.mpc.values import Shared
+from hiddenarm.ring.words import Words
+
+ABSORB = "absorb"
+REPAIR = "repair"
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramId:
+    """A program for `count` interactions at once."""
+
+    name: str
+    count: int = 1
+
+    @property
+    def label(self) -> str:
+        """The program's name in the derivation of its streams."""
+        return self.name if self.count == 1 else f"{self.name} {self.count}"
+
+
+DECIDE_ONE = ProgramId(DECIDE)
+LEARN_ONE = ProgramId(LEARN)
+
+
+def newton_schulz(federation: Federation, program: ProgramId) -> NewtonSchulz:
+    """How `absorb` and `repair` bring the inverse up to date."""
+    if program.name == REPAIR:
+        return NewtonSchulz.for_repair()
+    return NewtonSchulz.for_new(federation, program.count)
+
+
+def program_text(federation: Federation, thresholds: Words, program: ProgramId) -> ProgramText:
+    """A program as the dealer runs it: on shapes and masks only. `thresholds` are those of the replicates."""
+    model, sums = initial_model(federation, None), initial_sums(federation, None)
+    arms, rewards = Shared((program.count, federation.arms), None), Shared((program.count,), None)
+    match program.name:
+        case "decide":
+            return lambda run: decide(run, federation, thresholds, model.weights, None, None, program.count)
+        case "learn":
+            arm, reward = Shared((federation.arms,), None), Shared((), None)
+            return lambda run: learn(run, federation, model, None, None, arm, reward)
+        case "absorb" | "repair":
+            plan = newton_schulz(federation, program)
+            return lambda run: absorb(run, federation, model, sums, None, None, arms, rewards, plan)
+    raise ValueError(f"there is no program {program.name!r}")
+
+
+def program_texts(federation: Federation, thresholds: Words) -> dict[str, ProgramText]:
+    """The programs for one interaction, by name."""
+    return {program.name: program_text(federation, thresholds, program) for program in (DECIDE_ONE, LEARN_ONE)}
