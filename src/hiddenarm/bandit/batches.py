@@ -1,18 +1,19 @@
 """Learning many interactions at once, and repairing a model that was learned one by one.
 
-The model of arm a solves W_a w_a = b_a with W_a = ridge I + sum x x' and b_a = sum r x. `absorb` adds some interactions to the
-shared sums W and b (2L bits, exact: nothing is truncated) and then corrects the inverse M_a by Newton-Schulz,
+The model of arm a solves W_a w_a = b_a with W_a = ridge I + sum x x' and b_a = sum r x. `gather` adds interactions to the
+shared sums W and b (2L bits, exact: nothing is truncated). `solve` then brings the inverse M_a up to date by Newton-Schulz,
 
     M <- M (2 I - W M),
 
 and the weights by one step of iterative refinement, w <- w + M (b - W w). Both are self-correcting: whatever error M and w
-came with is gone, so the same program repairs the drift of repeated Sherman-Morrison updates.
+came with is gone, so `solve` also repairs the drift of repeated Sherman-Morrison updates.
 
 Convergence. Let B interactions be new to M, of norm at most R each. The eigenvalues of W M lie in [1, 1 + B R^2 / ridge];
 started from c M with the public c = 2 / (2 + B R^2 / ridge) they lie in (0, 2), where Newton-Schulz converges: the largest
 residual 1 - c is squared by every step, or better (`NewtonSchulz`). A repair has B = 0 and c = 1.
 
-Rounds: 4, 4 for every Newton-Schulz step, and 1. M has 2L bits; W enters products at L bits, as does the bracket.
+Rounds: `gather` 2; `solve` 2, 4 for every Newton-Schulz step, and 1. M has 2L bits; W enters products at L bits, as does the
+bracket.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ _BOOST_BITS = 4
 _BOOST_UNITS = 1 << _BOOST_BITS
 _LAST_BOOST = 0.5
 """Boosts stop paying when the smallest eigenvalue of W M is above this."""
+GATHERED_AT_ONCE = 100
+"""Interactions that a repair adds to the sums at a time."""
 REPAIR_STEPS = 3
 """Newton-Schulz steps of a repair: the residual of a drifted inverse is far below one half, and is squared by each."""
 
@@ -61,7 +64,10 @@ class NewtonSchulz:
 
     @classmethod
     def for_new(cls, federation: Federation, count: int) -> NewtonSchulz:
-        """For `count` interactions that M does not hold yet: as many steps as bring the worst residual below 2^-L."""
+        """For `count` interactions that M does not hold yet: as many steps as bring the worst residual below 2^-L. With
+        none, M only drifted, and a few steps do."""
+        if count == 0:
+            return cls(1.0, (1.0,) * REPAIR_STEPS)
         spread = count * federation.largest_quadratic_form
         low, high = 2 / (2 + spread), 2 * (1 + spread) / (2 + spread)
         start, boosts = low, []
@@ -72,27 +78,19 @@ class NewtonSchulz:
             boosts.append(boost)
         return cls(start, tuple(boosts))
 
-    @classmethod
-    def for_repair(cls) -> NewtonSchulz:
-        """For a model that holds all interactions already."""
-        return cls(1.0, (1.0,) * REPAIR_STEPS)
 
-
-def absorb(
+def gather(
     run: Run,
     federation: Federation,
-    model: Model,
     sums: Sums,
     own_features: Words | None,
     party: int | None,
     arms: Shared,
     rewards: Shared,
-    plan: NewtonSchulz,
 ) -> Program:
-    """Add interactions [count] to the sums and solve for the model; returns (Model, Sums)."""
-    bits, dimension = federation.fraction_bits, federation.dimension
+    """Add interactions [count] to the sums; returns `Sums`."""
     (count,) = rewards.shape
-    rows, columns = triangle_indices(dimension)
+    rows, columns = triangle_indices(federation.dimension)
 
     # Round 1: mask contexts, one-hots of arms and rewards.  Round 2: mask o x, with which both sums are products.
     x, o, r = yield (
@@ -101,44 +99,49 @@ def absorb(
         mask(run, rewards),
     )
     (chosen_x,) = yield (mask(run, form(run, "ka,ki->kai", o, x)),)
-    grams = sums.grams + form(run, "kat,kt->at", chosen_x.take(rows), x.take(columns))
-    moments = sums.moments + form(run, "kai,k->ai", chosen_x, r)
+    return Sums(
+        sums.grams + form(run, "kat,kt->at", chosen_x.take(rows), x.take(columns)),
+        sums.moments + form(run, "kai,k->ai", chosen_x, r),
+    )
 
-    # Round 3: W to L bits, and the start c M.  Round 4: mask them, and the weights.
+
+def solve(run: Run, federation: Federation, model: Model, sums: Sums, plan: NewtonSchulz) -> Program:
+    """Bring the model up to date with the sums; returns `Model`."""
+    bits, dimension = federation.fraction_bits, federation.dimension
+
+    # Round 1: W to L bits, and the start c M.  Round 2: mask them, and the weights.
     start = model.inverses.times(round(plan.start * 2**bits))
-    gram, inverse = yield truncate(run, grams, bits), truncate(run, start, bits)
+    gram, inverse = yield truncate(run, sums.grams, bits), truncate(run, start, bits)
     gram, inverse, w = yield (
         mask_symmetric(run, share_of(run, gram), dimension),
         mask_symmetric(run, share_of(run, inverse), dimension),
         mask(run, model.weights),
     )
-    residual = moments - form(run, "aij,aj->ai", gram, w)
+    residual = sums.moments - form(run, "aij,aj->ai", gram, w)
 
-    # Four rounds a step: W M to L bits, mask the bracket 2I - W M, M times it to 2L bits, mask.  The first also brings b - W w
-    # to L bits, for the refinement of the weights.
-    inverse_share, residual_mask = share_of(run, inverse), None
+    # Four rounds a step: W M to L bits, mask the bracket 2I - W M, M times it to 2L bits, mask.  In the first step b - W w
+    # comes along, to L bits and masked, for the refinement of the weights.
     for step, boost in enumerate(plan.boosts):
         coarse = _BOOST_BITS if boost != 1.0 else 0
-        product = truncate(run, form(run, "aij,ajk->aik", gram, inverse), 2 * bits + coarse)
-        if step == 0:
-            product, residual = yield product, truncate(run, residual, bits)
-            bracket, residual_mask = yield (
-                mask(run, _bracket(run, product, dimension, bits - coarse)),
-                mask(run, share_of(run, residual)),
-            )
-        else:
-            (product,) = yield (product,)
-            (bracket,) = yield (mask(run, _bracket(run, product, dimension, bits - coarse)),)
+        first = step == 0
+        product, *rest = yield (
+            truncate(run, form(run, "aij,ajk->aik", gram, inverse), 2 * bits + coarse),
+            *((truncate(run, residual, bits),) if first else ()),
+        )
+        bracket, *rest = yield (
+            mask(run, _bracket(run, product, dimension, bits - coarse)),
+            *((mask(run, share_of(run, rest[0])),) if first else ()),
+        )
+        if first:
+            (masked_residual,) = rest
         better = _upper_triangle(form(run, "aij,ajk->aik", inverse, bracket), dimension)
-        boosted = better.times(int(boost * (1 << coarse)))
-        (better,) = yield (truncate(run, boosted, bits),)
-        inverse_share = share_of(run, better)
-        (inverse,) = yield (mask_symmetric(run, inverse_share, dimension),)
+        (better,) = yield (truncate(run, better.times(int(boost * (1 << coarse))), bits),)
+        inverses = share_of(run, better)
+        (inverse,) = yield (mask_symmetric(run, inverses, dimension),)
 
     # Last round: w + M (b - W w).
-    assert isinstance(residual_mask, Masked)
-    (change,) = yield (truncate(run, form(run, "aij,aj->ai", inverse, residual_mask), 2 * bits),)
-    return Model(inverse_share, model.weights + share_of(run, change)), Sums(grams, moments)
+    (change,) = yield (truncate(run, form(run, "aij,aj->ai", inverse, masked_residual), 2 * bits),)
+    return Model(inverses, model.weights + share_of(run, change))
 
 
 def initial_sums(federation: Federation, party: int | None, replicates: int = 1) -> Sums:

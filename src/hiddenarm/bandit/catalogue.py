@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hiddenarm.bandit.batches import NewtonSchulz, absorb, initial_sums
+from hiddenarm.bandit.batches import NewtonSchulz, gather, initial_sums, solve
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.programs import DECIDE, LEARN, decide, initial_model, learn
 from hiddenarm.mpc.dealing import ProgramText
 from hiddenarm.mpc.values import Shared
 from hiddenarm.ring.words import Words
 
-ABSORB = "absorb"
-REPAIR = "repair"
+GATHER = "gather"
+SOLVE = "solve"
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramId:
-    """A program for `count` interactions at once."""
+    """A program for `count` interactions at once; of `solve`, the number that is new to the inverse."""
 
     name: str
     count: int = 1
@@ -36,13 +36,6 @@ DECIDE_ONE = ProgramId(DECIDE)
 LEARN_ONE = ProgramId(LEARN)
 
 
-def newton_schulz(federation: Federation, program: ProgramId) -> NewtonSchulz:
-    """How `absorb` and `repair` bring the inverse up to date."""
-    if program.name == REPAIR:
-        return NewtonSchulz.for_repair()
-    return NewtonSchulz.for_new(federation, program.count)
-
-
 def program_text(federation: Federation, thresholds: Words, program: ProgramId) -> ProgramText:
     """A program as the dealer runs it: on shapes and masks only. `thresholds` are those of the replicates."""
     model, sums = initial_model(federation, None), initial_sums(federation, None)
@@ -53,9 +46,11 @@ def program_text(federation: Federation, thresholds: Words, program: ProgramId) 
         case "learn":
             arm, reward = Shared((federation.arms,), None), Shared((), None)
             return lambda run: learn(run, federation, model, None, None, arm, reward)
-        case "absorb" | "repair":
-            plan = newton_schulz(federation, program)
-            return lambda run: absorb(run, federation, model, sums, None, None, arms, rewards, plan)
+        case "gather":
+            return lambda run: gather(run, federation, sums, None, None, arms, rewards)
+        case "solve":
+            plan = NewtonSchulz.for_new(federation, program.count)
+            return lambda run: solve(run, federation, model, sums, plan)
     raise ValueError(f"there is no program {program.name!r}")
 
 

@@ -34,8 +34,9 @@ def _is_whole(value: object) -> bool:
 class Federation:
     """What all roles know and must agree on.
 
-    `features` and `norms` have an entry for each party. `score_bound` limits |score|: rewards lie in [0, 1] and so do scores
-    that predict them, up to the error of the fit.
+    `features` and `norms` have an entry for each party. `score_bound` limits |score|: rewards lie in [0, 1] and so do
+    scores that predict them, up to the error of the fit. After `repair_every` interactions learned one by one the model is
+    solved anew, so that rounding errors do not add up.
     """
 
     arms: int
@@ -46,6 +47,7 @@ class Federation:
     fraction_bits: int = 20
     score_bound: float = 4.0
     reciprocal_bits: int = 8
+    repair_every: int = 10_000
 
     def __post_init__(self) -> None:
         for name in ("features", "norms"):
@@ -101,7 +103,7 @@ class Federation:
         for name in ("features", "norms"):
             if not isinstance(getattr(self, name), tuple):
                 raise ConfigError(f"{name} must have an entry for each party, got {getattr(self, name)!r}")
-        for name in ("arms", "fraction_bits", "reciprocal_bits"):
+        for name in ("arms", "fraction_bits", "reciprocal_bits", "repair_every"):
             if not _is_whole(getattr(self, name)):
                 raise ConfigError(f"{name} must be a whole number, got {getattr(self, name)!r}")
         reals = [(name, getattr(self, name)) for name in ("epsilon", "ridge", "score_bound")]
@@ -121,6 +123,8 @@ class Federation:
             raise ConfigError(f"{len(self.features)} parties but {len(self.norms)} norm bounds")
         if not 12 <= self.fraction_bits <= 30:
             raise ConfigError(f"fraction_bits must lie in 12..30, got {self.fraction_bits}")
+        if not 1 <= self.repair_every <= 1_000_000:
+            raise ConfigError(f"repair_every must lie in 1..1000000, got {self.repair_every}")
         if not 4 <= self.reciprocal_bits <= 12:
             raise ConfigError(f"reciprocal_bits must lie in 4..12, got {self.reciprocal_bits}")
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hiddenarm.bandit.audit import audit_coins, reveal_model
-from hiddenarm.bandit.batches import absorb, initial_sums
-from hiddenarm.bandit.catalogue import ABSORB, DECIDE_ONE, LEARN_ONE, REPAIR, ProgramId, newton_schulz, program_text
+from hiddenarm.bandit.batches import GATHERED_AT_ONCE, NewtonSchulz, gather, initial_sums, solve
+from hiddenarm.bandit.catalogue import DECIDE_ONE, GATHER, LEARN_ONE, SOLVE, ProgramId, program_text
 from hiddenarm.bandit.coins import Coins, exploration_thresholds
 from hiddenarm.bandit.features import checked_features
 from hiddenarm.bandit.federation import Federation
@@ -71,8 +71,8 @@ class _Supply:
 class Lockstep:
     """All roles of a federation, advancing together.
 
-    `decide` and `learn` treat one interaction; `decide_batch` and `learn_batch` many at once. `repair` solves the model
-    anew from all interactions that were learned one by one since the last time.
+    `decide` and `learn` treat one interaction; `decide_batch` and `learn_batch` many at once. After every `repair_every`
+    interactions that were learned one by one, and before a batch, `repair` solves the model anew.
     """
 
     def __init__(
@@ -139,6 +139,8 @@ class Lockstep:
 
         _, self.models = self._run(LEARN_ONE, program)
         self.interactions_learned += 1
+        if len(self._learned_singly) == self.federation.repair_every:
+            self.repair()
 
     def decide_batch(self, contexts: Sequence[ArrayLike]) -> tuple[tuple[int, int], NDArray[np.int64]]:
         """Decide for many contexts at once, [replicates, count, features] from each party; return the batch's name and
@@ -151,23 +153,25 @@ class Lockstep:
 
     def learn_batch(self, batch: tuple[int, int], rewards: ArrayLike) -> None:
         """Learn from all rewards [replicates, count] of a batch of decisions at once."""
-        if self._learned_singly:
-            self.repair()
+        self.repair()
         count, step = batch
         kept = self._batches.pop(batch)
         mask = self._supply(ProgramId(DECIDE, count)).rewarder.step(step).reshape(self.replicates, count)
         masked = encode(rewards, self.federation.fraction_bits) + mask
-        self._absorb(ProgramId(ABSORB, count), kept, masked)
+        self._gather(kept, masked)
+        self._solve(count)
         self.interactions_learned += count
 
     def repair(self) -> None:
         """Solve the model anew, with all that was learned singly since the last time added to the sums."""
         if not self._learned_singly:
             return
-        singly, self._learned_singly = self._learned_singly, []
-        kept = [[parties[party] for parties, _ in singly] for party in range(self.federation.parties)]
-        masked = np.stack([words for _, words in singly], axis=-1)
-        self._absorb(ProgramId(REPAIR, len(singly)), kept, masked)
+        for start in range(0, len(self._learned_singly), GATHERED_AT_ONCE):
+            chunk = self._learned_singly[start : start + GATHERED_AT_ONCE]
+            kept = [[parties[party] for parties, _ in chunk] for party in range(self.federation.parties)]
+            self._gather(kept, np.stack([masked for _, masked in chunk], axis=-1))
+        self._learned_singly = []
+        self._solve(0)
 
     def coins(self, first: int, count: int, batch: int = 1) -> Coins:
         """The dealer's coins of some runs of `decide`, for the plain twin (see `audit_coins`).
@@ -192,17 +196,21 @@ class Lockstep:
         arms = np.take_along_axis(permutation_of(words), decided[0].slot[..., None], axis=-1)[..., 0]
         return step, arms, [interactions(own, kept) for own, kept in zip(features, decided, strict=True)]
 
-    def _absorb(self, program: ProgramId, kept: list[list[Interaction]], masked: Words) -> None:
-        plan = newton_schulz(self.federation, program)
-
+    def _gather(self, kept: list[list[Interaction]], masked: Words) -> None:
         def text(run: PartyRun, party: int) -> Program:
             features, arms, reward_masks = stacked(kept[party], self.federation.arms)
             rewards = reward_share(masked, reward_masks, run.adds_constants)
-            model, sums = self.models[party], self._sums[party]
-            return absorb(run, self.federation, model, sums, features, party, arms, rewards, plan)
+            return gather(run, self.federation, self._sums[party], features, party, arms, rewards)
 
-        _, results = self._run(program, text)
-        self.models, self._sums = [model for model, _ in results], [sums for _, sums in results]
+        _, self._sums = self._run(ProgramId(GATHER, len(kept[0])), text)
+
+    def _solve(self, new: int) -> None:
+        plan = NewtonSchulz.for_new(self.federation, new)
+
+        def text(run: PartyRun, party: int) -> Program:
+            return solve(run, self.federation, self.models[party], self._sums[party], plan)
+
+        _, self.models = self._run(ProgramId(SOLVE, new), text)
 
     def _run(self, program: ProgramId, text: PartyProgram) -> tuple[int, list[Any]]:
         step, runs = self._supply(program).take_step()
@@ -211,7 +219,7 @@ class Lockstep:
 
     def _supply(self, program: ProgramId) -> _Supply:
         if program not in self._supplies:
-            ahead = max(1, self._deal_ahead // program.count) if program.name != REPAIR else 1
+            ahead = max(1, self._deal_ahead // program.count) if program.count else 1
             self._supplies[program] = _Supply(
                 self.federation, self._thresholds, program, self._seeds, self.replicates, ahead
             )
