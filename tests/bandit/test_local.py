@@ -177,12 +177,32 @@ def test_errors_show_no_feature_and_no_reward(federation: LocalFederation) -> No
         assert "123456" not in str(caught.value)
 
 
+def everything_in(thing: object, seen: dict[int, object]) -> dict[int, object]:
+    """All objects of this package that hang on another, by identity."""
+    if id(thing) in seen:
+        return seen
+    if type(thing).__module__.startswith("hiddenarm"):
+        seen[id(thing)] = thing
+        slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
+        held = [getattr(thing, name) for name in slots if hasattr(thing, name)] + list(
+            getattr(thing, "__dict__", {}).values()
+        )
+    elif isinstance(thing, dict):
+        held = [*thing.keys(), *thing.values()]
+    elif isinstance(thing, list | tuple | set | frozenset):
+        held = list(thing)
+    else:
+        held = []
+    for part in held:
+        everything_in(part, seen)
+    return seen
+
+
 def test_nothing_in_a_federation_shows_a_share_or_a_key(federation: LocalFederation) -> None:
     lockstep = federation._lockstep
-    interactions = next(iter(lockstep._pending.values()))
-    things = [federation, lockstep, *lockstep.models, *interactions, lockstep._seeds, federation._ids]
-    things += [lockstep.meter, lockstep._actor, lockstep._rewarder, *lockstep._dealers.values()]
-    things += [material for materials in lockstep._materials.values() for material in materials]
+    things = list(everything_in(federation, {}).values())
+    kinds = {type(thing).__name__ for thing in things}
+    assert kinds >= {"Lockstep", "Model", "Shared", "Interaction", "Seeds", "Stream", "ProgramMaterial", "DecisionIds"}
     keys = (lockstep._seeds.epoch_key, federation._ids.key)
     secret = {shown for key in keys for shown in (key.hex(), repr(key)[2:-1])}
     for model in lockstep.models:

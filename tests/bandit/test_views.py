@@ -13,6 +13,7 @@ from scipy import stats
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.programs import DECIDE, LEARN
+from hiddenarm.mpc.material import Seeds, program_stream
 from hiddenarm.mpc.run import Openings, Sharing
 from hiddenarm.mpc.tournament import pairs, winning_slots
 from hiddenarm.ring.words import Words, encode, low_bits
@@ -143,7 +144,7 @@ def test_the_masked_reward_is_uniform() -> None:
     _, lockstep = watched("zeros", 0.0, "rewarder", replicates=replicates, steps=0)
     number, _ = lockstep.decide([unit(values, replicates) for values in CONTEXTS["zeros"][:2]])
     shares = [interaction.reward_mask for interaction in lockstep._pending[number]]
-    mask = lockstep._rewarder.step(number)
+    mask = program_stream(Seeds(fixed_key("views", "rewarder")).rewarder(), DECIDE, replicates).step(number)
     assert np.array_equal(reduce(np.add, shares), mask)
     sent = encode(np.ones(replicates), 20) + mask
     for seen in (sent, sent - shares[0], sent - shares[1]):  # alone, and with what either party holds of the mask
