@@ -1,1 +1,2 @@
-"""The bandit: its configuration, the two programs `decide` and `learn`, the plain twin, and a federation in one process."""
+"""The bandit: its configuration, the two programs `decide` and `learn`, the plain twin, and a federation in one
+process."""

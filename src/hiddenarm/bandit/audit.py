@@ -1,6 +1,7 @@
 """What only someone who holds every secret can compute: the dealer's coins and the model in the clear.
 
-For tests, and for demos where all roles run on one's own machine and the private learner is compared with its plain twin.
+For tests, and for demos where all roles run on one's own machine and the private learner is compared with its plain
+twin.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from hiddenarm.ring.words import Floats, Words, decode
 def audit_coins(
     seeds: Seeds, federation: Federation, thresholds: Words, first: int, count: int, replicates: int = 1, batch: int = 1
 ) -> Coins:
-    """The dealer's coins of `count` runs of `decide` for `batch` contexts, as [count, replicates, batch]; without the last
-    axis for single contexts."""
+    """The dealer's coins of `count` runs of `decide` for `batch` contexts, as [count, replicates, batch].
+
+    Without the last axis for single contexts.
+    """
     words = Coins.words(federation.arms)
     stream = program_stream(seeds.coins(), ProgramId(DECIDE, batch).label, replicates * batch * words)
     rows = stream.steps(first, count).reshape(count, replicates, batch, words)

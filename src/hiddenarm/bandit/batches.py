@@ -1,19 +1,20 @@
 """Learning many interactions at once, and repairing a model that was learned one by one.
 
-The model of arm a solves W_a w_a = b_a with W_a = ridge I + sum x x' and b_a = sum r x. `gather` adds interactions to the
-shared sums W and b (2L bits, exact: nothing is truncated). `solve` then brings the inverse M_a up to date by Newton-Schulz,
+The model of arm a solves W_a w_a = b_a with W_a = ridge I + sum x x' and b_a = sum r x. `gather` adds interactions to
+the shared sums W and b (2L bits, exact: nothing is truncated). `solve` then brings the inverse M_a up to date by
+Newton- Schulz,
 
     M <- M (2 I - W M),
 
-and the weights by one step of iterative refinement, w <- w + M (b - W w). Both are self-correcting: whatever error M and w
-came with is gone, so `solve` also repairs the drift of repeated Sherman-Morrison updates.
+and the weights by one step of iterative refinement, w <- w + M (b - W w). Both are self-correcting: whatever error M
+and w came with is gone, so `solve` also repairs the drift of repeated Sherman-Morrison updates.
 
-Convergence. Let B interactions be new to M, of norm at most R each. The eigenvalues of W M lie in [1, 1 + B R^2 / ridge];
-started from c M with the public c = 2 / (2 + B R^2 / ridge) they lie in (0, 2), where Newton-Schulz converges: the largest
-residual 1 - c is squared by every step, or better (`NewtonSchulz`). A repair has B = 0 and c = 1.
+Convergence. Let B interactions be new to M, of norm at most R each. The eigenvalues of W M lie in [1, 1 + B R^2 /
+ridge]; started from c M with the public c = 2 / (2 + B R^2 / ridge) they lie in (0, 2), where Newton-Schulz converges:
+the largest residual 1 - c is squared by every step, or better (`NewtonSchulz`). A repair has B = 0 and c = 1.
 
-Rounds: `gather` 2; `solve` 2, 4 for every Newton-Schulz step, and 1. M has 2L bits; W enters products at L bits, as does the
-bracket.
+Rounds: `gather` 2; `solve` 2, 4 for every Newton-Schulz step, and 1. M has 2L bits; W enters products at L bits, as
+does the bracket.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ REPAIR_STEPS = 3
 
 @dataclass(slots=True, repr=False)
 class Sums:
-    """What a model is the solution of, shared: W as upper triangles [arms, D (D + 1) / 2] and b [arms, D], at 2L bits."""
+    """What a model solves, shared: W as upper triangles [arms, D (D + 1) / 2] and b [arms, D], at 2L bits."""
 
     grams: Shared
     moments: Shared
@@ -54,9 +55,9 @@ class Sums:
 class NewtonSchulz:
     """How to bring M to the inverse: scale it by `start`, then for each of `boosts` replace M by boost M (2I - W M).
 
-    All public. While the eigenvalues of W M lie in [low, 1] with a small low, a boost of up to 2 / (1 + low) centres what
-    the step made of them, and low grows about fourfold a step instead of twofold. Boosts are multiples of 1/16; a boosted
-    step computes the bracket with 4 bits less, whose error the steps after it correct.
+    All public. While the eigenvalues of W M lie in [low, 1] with a small low, a boost of up to 2 / (1 + low) centres
+    what the step made of them, and low grows about fourfold a step instead of twofold. Boosts are multiples of 1/16; a
+    boosted step computes the bracket with 4 bits less, whose error the steps after it correct.
     """
 
     start: float
@@ -119,8 +120,8 @@ def solve(run: Run, federation: Federation, model: Model, sums: Sums, plan: Newt
     )
     residual = sums.moments - form(run, "aij,aj->ai", gram, w)
 
-    # Four rounds a step: W M to L bits, mask the bracket 2I - W M, M times it to 2L bits, mask.  In the first step b - W w
-    # comes along, to L bits and masked, for the refinement of the weights.
+    # Four rounds a step: W M to L bits, mask the bracket 2I - W M, M times it to 2L bits, mask.  In the first step
+    # b - W w comes along, to L bits and masked, for the refinement of the weights.
     for step, boost in enumerate(plan.boosts):
         coarse = _BOOST_BITS if boost != 1.0 else 0
         first = step == 0

@@ -46,7 +46,8 @@ def checked_reward(value: float) -> float:
 
 
 def as_floats(values: ArrayLike, party: int) -> Floats:
-    """One party's features as an array. NumPy would parse text and cut complex numbers without a word: both are refused."""
+    """One party's features as an array. NumPy would parse text and cut complex numbers without a word: both are
+    refused."""
     try:
         given = np.asarray(values)
         if given.dtype.kind in "biufO":

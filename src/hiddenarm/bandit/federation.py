@@ -1,7 +1,7 @@
 """The public description of a federation, and the check that its numbers fit the ring.
 
-Each party clips its own features to its declared norm; nobody sees the joint norm, so everything must hold for the worst case
-R^2 = sum of the squared bounds. With W >= ridge I the inverse M is at most I / ridge, hence
+Each party clips its own features to its declared norm; nobody sees the joint norm, so everything must hold for the
+worst case R^2 = sum of the squared bounds. With W >= ridge I the inverse M is at most I / ridge, hence
 
     |u| = |M x| <= R / ridge         q = x'Mx in [0, R^2 / ridge]        |g u| <= 1 / (2 sqrt(ridge))
 
@@ -35,8 +35,8 @@ class Federation:
     """What all roles know and must agree on.
 
     `features` and `norms` have an entry for each party. `score_bound` limits |score|: rewards lie in [0, 1] and so do
-    scores that predict them, up to the error of the fit. After `repair_every` interactions learned one by one the model is
-    solved anew, so that rounding errors do not add up.
+    scores that predict them, up to the error of the fit. After `repair_every` interactions learned one by one the
+    model is solved anew, so that rounding errors do not add up.
     """
 
     arms: int
@@ -165,8 +165,8 @@ class Federation:
             )
         if self.key_fraction_bits < 8:
             raise ConfigError(
-                f"{self.arms} arms with score_bound {self.score_bound:g} leave {self.key_fraction_bits} fractional bits to "
-                f"compare scores in the limit of {MAX_BITS}; lower the score_bound or the number of arms"
+                f"{self.arms} arms with score_bound {self.score_bound:g} leave {self.key_fraction_bits} fractional "
+                f"bits to compare scores in the limit of {MAX_BITS}; lower the score_bound or the number of arms"
             )
 
     def _truncated_values(self) -> list[tuple[str, int, float]]:

@@ -71,8 +71,8 @@ class _Supply:
 class Lockstep:
     """All roles of a federation, advancing together.
 
-    `decide` and `learn` treat one interaction; `decide_batch` and `learn_batch` many at once. After every `repair_every`
-    interactions that were learned one by one, and before a batch, `repair` solves the model anew.
+    `decide` and `learn` treat one interaction; `decide_batch` and `learn_batch` many at once. After every
+    `repair_every` interactions that were learned one by one, and before a batch, `repair` solves the model anew.
     """
 
     def __init__(

@@ -2,8 +2,8 @@
 
 This is the text that parties and dealer both run. L is the number of fractional bits; a `yield` is a round.
 The linear model of arm a is kept as M_a, the inverse of ridge I + sum x x' (2L bits, upper triangle), and the weights
-w_a = M_a sum r x (L bits). Learning is the exact Sherman-Morrison update of the chosen arm, applied to all arms under the
-secret one-hot o, so that nobody sees which arm it was.
+w_a = M_a sum r x (L bits). Learning is the exact Sherman-Morrison update of the chosen arm, applied to all arms under
+the secret one-hot o, so that nobody sees which arm it was.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def decide(
 ) -> Program:
     """Choose an arm for each of `count` contexts: five rounds (with many arms: more, see `tournament` and `shuffle`).
 
-    Every party learns a uniformly random slot for each; the actor knows which arm lies there. To explore, the dealer has
-    all scores erased in the shuffle: then only the tags differ, and they are a uniformly random permutation.
+    Every party learns a uniformly random slot for each; the actor knows which arm lies there. To explore, the dealer
+    has all scores erased in the shuffle: then only the tags differ, and they are a uniformly random permutation.
     """
     coin_shape = (count, Coins.words(federation.arms))
     coins = Coins.from_words(run.coin_words(coin_shape), thresholds[..., None]) if run.dealing else None

@@ -40,6 +40,8 @@ class Demo:
             kits = Path(folder) / "kits"
             with LocalRoles(kits, self.federation, keys, self.world.contexts, self.epoch_key) as roles:
                 board = self._play(roles, display)
+                if not board.steps:
+                    raise KeyboardInterrupt
                 return board, _traffic(roles.stop(), board.steps)
 
     def _play(self, roles: LocalRoles, display: ProgressDisplay) -> Scoreboard:

@@ -37,6 +37,8 @@ class Simulation:
             display.update(
                 steps=step + 1, reward=board.reward, plain_reward=board.plain_reward, agreement=board.agreement
             )
+        if not board.steps:
+            raise KeyboardInterrupt
         return board, _traffic(lockstep)
 
     def _step(self, step: int, lockstep: Lockstep, twins: PlainTwins, board: Scoreboard) -> None:

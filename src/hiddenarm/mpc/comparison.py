@@ -1,6 +1,7 @@
 """Comparison with zero, modulo 2^k, by word-sized truth tables.
 
-    dealt: r uniform modulo 2^k; for each 6-bit chunk r_j of its low k-1 bits the two 64-entry truth tables "v < r_j" and
+    dealt: r uniform modulo 2^k; for each 6-bit chunk r_j of its low k-1 bits the two 64-entry truth tables "v < r_j"
+    and
            "v = r_j", each one machine word, xor-shared
     1. open c = d + r mod 2^k.          msb(d) = msb(c) xor msb(r) xor [c_low < r_low]
     2. look up each table at the public chunk of c: xor-shares of lt_j and eq_j. Open them under mask bits.
@@ -117,7 +118,8 @@ def _equal_tables(chunk: Words) -> Words:
 
 
 def _prefix_tables(masks: Words, chunks: int, borrow: Borrow) -> Words:
-    """The two heap words, with node 2^d + prefix for the d equality bits above a chunk: "all equality bits of this prefix are one", and the same times the mask of the "less" bit."""
+    """The two heap words, with node 2^d + prefix for the d equality bits above a chunk: "all equality bits of this
+    prefix are one", and the same times the mask of the "less" bit."""
     depth = np.arange(chunks, dtype=np.uint64)
     less_masks = (masks[..., None] >> (np.uint64(chunks - 1) - depth)) & _ONE
     prefix = ~(masks[..., None] >> (np.uint64(2 * chunks - 1) - depth)) & ((_ONE << depth) - _ONE)

@@ -2,7 +2,8 @@
 
 The dealer expands everybody's seeds, so it knows every uniform word. Where the program needs a value of the dealer's
 making (a product of masks, a table, a permutation), it computes the value and writes the last party's correction:
-value minus what the seeds of the other parties give. It has no openings to wait for, so all steps are one vectorised run.
+value minus what the seeds of the other parties give. It has no openings to wait for, so all steps are one vectorised
+run.
 """
 
 from __future__ import annotations

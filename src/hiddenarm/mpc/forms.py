@@ -5,9 +5,9 @@ With x = dx - lx and y = dy - ly, linear in each factor,
     [x y] = dx dy - dx [ly] - [lx] dy + [lx ly]
 
 so the parties need shares of the products of masks, which the dealer knows. Three factors expand the same way into four
-products of masks. A form is written like an Einstein sum, "a,aij,j->i". What the dealer shares for a product of masks is
-summed over every index that neither the output nor an opened factor of that term mentions, so that it is as small as
-it can be: one word per output for a bilinear form.
+products of masks. A form is written like an Einstein sum, "a,aij,j->i". What the dealer shares for a product of masks
+is summed over every index that neither the output nor an opened factor of that term mentions, so that it is as small
+as it can be: one word per output for a bilinear form.
 
 A factor that comes from `truncate` has a mask of two parts, one with a public sign per entry that the dealer does not
 know. Its terms are dealt per entry of that factor, and the parties apply the signs.
@@ -101,8 +101,8 @@ def _deal_products(run: Run, plan: _Plan, factors: tuple[Masked, ...]) -> list[W
 
 
 def _with_delta_in_mask(factor: Masked) -> Masked:
-    """The product of all deltas belongs to one party. In its hands the last factor's mask share [l] becomes [l] - delta: the
-    share enters alone only in the term - d d [l], which thus becomes d d delta - d d [l] at no cost."""
+    """The product of all deltas belongs to one party. In its hands the last factor's mask share [l] becomes [l] - delta
+    where it enters alone: the term - d d [l] becomes d d delta - d d [l], at no cost."""
     first, *others = factor.parts
     assert factor.delta is not None
     merged = MaskPart(first.mask - factor.delta)
@@ -110,7 +110,8 @@ def _with_delta_in_mask(factor: Masked) -> Masked:
 
 
 def _known_words(factor: Masked) -> list[Words]:
-    """What a party knows of a factor: its delta, then for each part of the mask its share, and the signs if it has any."""
+    """What a party knows of a factor: its delta, then for each part of the mask its share, and the signs if it has
+    any."""
     words = [factor.delta] if factor.delta is not None else []
     for part in factor.parts:
         words += [part.mask] if part.sign is None else [part.mask, part.sign]

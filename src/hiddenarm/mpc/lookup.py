@@ -1,12 +1,12 @@
 """A public function of a secret number, from a dealt table: piecewise linear, with no round beyond masking the number.
 
-    x is masked: delta = x + lambda, lambda uniform. The table has 2^k nodes, 2^shift apart, with a line a + b x at each.
+    x is masked: delta = x + lambda, lambda uniform. The table has 2^k nodes, 2^shift apart, a line a + b x at each.
     dealt: for every j the line of node (j - rho) mod 2^k, where rho = lambda >> shift: [a - lambda b] and [b]
     1. j = (delta >> shift) mod 2^k is public;  [f(x)] = [a - lambda b]_j + delta [b]_j
 
-(delta >> shift) - (lambda >> shift) is x >> shift, or one more, with probability given by the bits shifted out: the node
-is x rounded down or up at random. The lines are fitted for that. The last node stands for -1, so that a number just
-below zero is found too.
+(delta >> shift) - (lambda >> shift) is x >> shift, or one more, with probability given by the bits shifted out: the
+node is x rounded down or up at random. The lines are fitted for that. The last node stands for -1, so that a number
+just below zero is found too.
 
 Security: only delta is opened, which is uniform. The tables are shares.
 """

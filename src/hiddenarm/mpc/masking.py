@@ -29,8 +29,8 @@ def mask_dropping(run: Run, value: Shared, bits: int) -> Opening:
     """Mask `value` and drop its low bits; the result is a `Masked` modulo 2^(64 - bits).
 
     delta >> bits and lambda >> bits differ by value >> bits, or by one unit more, with probability given by the bits
-    dropped; a value whose low bits are zero, such as zero, is exact. Only for values that are used modulo a power of two not
-    above 2^(64 - bits), such as comparison keys.
+    dropped; a value whose low bits are zero, such as zero, is exact. Only for values that are used modulo a power of
+    two not above 2^(64 - bits), such as comparison keys.
     """
     shift = np.uint64(bits)
     random = run.random(value.shape)

@@ -3,12 +3,13 @@
 For one step of a program there is a row of words for each holder:
 
     party p < N-1   one seed: its shares of everything, in program order
-    party N-1       one seed: its shares of uniform values and its own input masks; *corrections* from the dealer for the
-                    rest, so that all shares add up
+    party N-1       one seed: its shares of uniform values and its own input masks; *corrections* from the dealer for
+                    the rest, so that all shares add up
     actor, rewarder one seed each: the permutation, the mask of the reward
     dealer          one seed it keeps: exploration coins and tags
 
-The lengths of these rows are the program's `Layout`. Nobody writes them down: running the program on no steps counts them.
+The lengths of these rows are the program's `Layout`. Nobody writes them down: running the program on no steps counts
+them.
 """
 
 from __future__ import annotations

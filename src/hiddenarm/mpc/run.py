@@ -34,7 +34,8 @@ class Opening:
     """A value to open: what this party sends to all others, and what to do with the result.
 
     `shape` is logical; `bits` is the width on the wire. With `owners` (sizes along the last axis, one a party) party p
-    alone sends segment p, in the clear: it is already masked. `outgoing` is None at the dealer, and `finish` then gets None.
+    alone sends segment p, in the clear: it is already masked. `outgoing` is None at the dealer, and `finish` then gets
+    None.
     """
 
     shape: tuple[int, ...]

@@ -3,9 +3,9 @@
 The order is a uniformly random permutation G of the items, `items[s]` being the item in slot s, that the actor can
 compute from its seed. There are two ways, the same to the caller:
 
-*By matrix* (short lists): the dealer shares the permutation matrix Pi and k Pi, with k = 0 for a list to be erased and 1
-otherwise. Masked values become [k Pi] delta - [k Pi lambda]: no round, 2 A^2 dealt words. Row s of [Pi] is the shared
-one-hot of the item in slot s.
+*By matrix* (short lists): the dealer shares the permutation matrix Pi and k Pi, with k = 0 for a list to be erased and
+1 otherwise. Masked values become [k Pi] delta - [k Pi lambda]: no round, 2 A^2 dealt words. Row s of [Pi] is the
+shared one-hot of the item in slot s.
 
 *By turns* (long lists): G is a chain of permutations, each known to one party only: those of parties 0 to N-2 come from
 their seeds, and the dealer tells the last party the one that completes the chain to G.
@@ -14,9 +14,10 @@ N rounds, of A words from one party each, and O(A) dealt words; then a product w
 starting from the public unit vector of a slot, gives the one-hot of its item.
 
 Security. By matrix nothing is sent. By turns every message is masked by uniform words that only its sender knows; the
-order stays uniform for any N-1 parties together, because the permutation of the remaining one is uniform and independent
-of the others (the last party's as well: it is G after a permutation independent of G). The permutation is the order of A
-uniform 64-bit words; two of them collide with probability below A^2 / 2^65, and only then is it not exactly uniform.
+order stays uniform for any N-1 parties together, because the permutation of the remaining one is uniform and
+independent of the others (the last party's as well: it is G after a permutation independent of G). The permutation is
+the order of A uniform 64-bit words; two of them collide with probability below A^2 / 2^65, and only then is it not
+exactly uniform.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     1. split the list into groups; compare all pairs within each group and open the results (3 rounds)
     2. go on with the winners, whose slots are public, until one is left
-Short lists are one group. Longer ones take as few levels as keep groups at 20 or below: 3 rounds a level, and a number of
-comparisons linear in the length.
+Short lists are one group. Longer ones take as few levels as keep groups at 20 or below: 3 rounds a level, and a number
+of comparisons linear in the length.
 
 Security: the keys are distinct (they carry distinct tags below their last bit) and in a uniformly random order that no
 party knows. So every order is equally likely, whatever the keys: the opened comparisons are those of a uniformly random

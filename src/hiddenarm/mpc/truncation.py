@@ -5,11 +5,11 @@
     2. gamma = msb(c);  b = gamma xor beta                    (whether z + 2^62 + (r mod 2^63) overflowed 63 bits)
     3. z >> m = ((c mod 2^63) >> m) - r' + b 2^(63-m) - 2^(62-m)
 
-For |z| < 2^62 the result is z / 2^m rounded down or up, with probability given by the part cut off: unbiased, off by less
-than one unit, and never wrong by a wrap.
+For |z| < 2^62 the result is z / 2^m rounded down or up, with probability given by the part cut off: unbiased, off by
+less than one unit, and never wrong by a wrap.
 
-b is linear in beta once gamma is public, so step 3 reads: a public word, minus r', minus s 2^(63-m) beta with the public
-sign s = -1 if gamma = 0, +1 if gamma = 1. That is a *masked* value with a mask of two parts. The result can be
+b is linear in beta once gamma is public, so step 3 reads: a public word, minus r', minus s 2^(63-m) beta with the
+public sign s = -1 if gamma = 0, +1 if gamma = 1. That is a *masked* value with a mask of two parts. The result can be
 multiplied at once, without a round to mask it.
 
 Security: r is uniform and new, so c is uniform whatever z is. The low m bits of c, with which rounding is decided, are

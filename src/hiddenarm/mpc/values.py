@@ -3,9 +3,9 @@
 `Shared` [x]: an additive sharing, x = sum over parties of [x]_p.
 `Masked` x: every party knows delta; x = delta - lambda, and each party holds an additive share of the mask lambda.
 
-The same program text runs at the parties and at the dealer. At a party the arrays are its shares (and the public delta);
-at the dealer there are no deltas and no shares: a `Shared` is only a shape, and a `Masked` carries the mask itself.
-Arrays have leading batch axes (replicates, and at the dealer steps) before the logical `shape`.
+The same program text runs at the parties and at the dealer. At a party the arrays are its shares (and the public
+delta); at the dealer there are no deltas and no shares: a `Shared` is only a shape, and a `Masked` carries the mask
+itself. Arrays have leading batch axes (replicates, and at the dealer steps) before the logical `shape`.
 """
 
 from __future__ import annotations

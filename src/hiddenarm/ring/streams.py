@@ -1,9 +1,10 @@
 """Keyed randomness that is addressed, not drawn: (key, step) -> words, each address handed out once.
 
 A key belongs to one epoch, one role and one program (`derive`), so an address is (epoch, role, program, step).
-Step t of a stream with W words a step is the AES-256-CTR key stream from counter block t * ceil(W / 2) on. Whoever holds the key
-finds the same words at the same address; whoever does not sees uniform words. A stream remembers which of its steps
-it has handed out and refuses to hand one out again, because a mask used for two values reveals their difference.
+Step t of a stream with W words a step is the AES-256-CTR key stream from counter block t * ceil(W / 2) on. Whoever
+holds the key finds the same words at the same address; whoever does not sees uniform words. A stream remembers which
+of its steps it has handed out and refuses to hand one out again, because a mask used for two values reveals their
+difference.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ def _framed(label: str) -> bytes:
 class SpentSteps:
     """Which steps have been used.
 
-    With `in_order`, spending a step gives up all unused steps before it, and the memory is one number. Otherwise it is a
-    bit for every step up to the highest used.
+    With `in_order`, spending a step gives up all unused steps before it, and the memory is one number. Otherwise it is
+    a bit for every step up to the highest used.
     """
 
     def __init__(self, *, in_order: bool) -> None:

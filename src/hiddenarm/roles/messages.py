@@ -1,6 +1,6 @@
 """What the roles say to each other, beside the rounds of a program.
 
-    SEED         dealer -> anyone          epoch (6 bytes), seed (32 bytes); to actor and rewarder also the key of decision ids
+    SEED         dealer -> anyone          epoch (6 bytes), seed (32 bytes); to clients also the key of decision ids
     WANT         last party -> dealer      program, first step; count (u32)
     CORRECTIONS  dealer -> last party      program, first step; rows of words
     DECIDE       actor -> parties          step = number of the decision; model version (u64), key (text)
