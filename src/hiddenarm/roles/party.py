@@ -56,7 +56,7 @@ from hiddenarm.roles.messages import (
     slot_frame,
     want_frame,
 )
-from hiddenarm.roles.stock import WORD_BYTES, batch_steps, stock_steps
+from hiddenarm.roles.stock import WORD_BYTES, batch_steps, expanded_steps, stock_steps
 
 Send = Callable[[Identity, Frame], None]
 RunKey = tuple[str, int]
@@ -187,7 +187,13 @@ class Party:
         _epoch, seed = read_seed(frame)
         self._materials = {
             name: ProgramMaterial(
-                self.number, self.federation.parties, name, layout, seed, replicates=1, ahead=self._expand_ahead
+                self.number,
+                self.federation.parties,
+                name,
+                layout,
+                seed,
+                replicates=1,
+                ahead=expanded_steps(layout.party_words[self.number], self._expand_ahead),
             )
             for name, layout in self._layouts.items()
         }

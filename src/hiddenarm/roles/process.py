@@ -19,15 +19,15 @@ from hiddenarm.mpc.dealing import trace
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.meter import Meter
-from hiddenarm.net.switchboard import Switchboard
+from hiddenarm.net.switchboard import Limits, Switchboard
 from hiddenarm.ring.streams import fresh_key
 from hiddenarm.roles.actor import Actor
 from hiddenarm.roles.dealer import Dealer
 from hiddenarm.roles.kit import Address, Kit
-from hiddenarm.roles.messages import DEALER, MAX_KEY_BYTES, MAX_REASON_BYTES
+from hiddenarm.roles.messages import DEALER, MAX_KEY_BYTES, MAX_REASON_BYTES, PROGRAM_NUMBERS
 from hiddenarm.roles.party import Party, Send
 from hiddenarm.roles.rewarder import Rewarder
-from hiddenarm.roles.stock import largest_batch_bytes
+from hiddenarm.roles.stock import BATCHES_IN_STOCK, largest_batch_bytes
 
 CONNECT_SECONDS = 30.0
 ANSWER_SECONDS = 60.0
@@ -41,7 +41,8 @@ class Endpoint:
     def __init__(self, kit: Kit) -> None:
         self.kit = kit
         self.machine: Machine = _machine(kit, self.send)
-        self.switchboard = Switchboard(kit.identity, kit.tls, kit.hello, frame_caps(kit), self.machine)
+        caps = frame_caps(kit)
+        self.switchboard = Switchboard(kit.identity, kit.tls, kit.hello, caps, self.machine, limits=_limits(caps))
 
     @property
     def meter(self) -> Meter:
@@ -182,6 +183,12 @@ def frame_caps(kit: Kit) -> dict[Kind, int]:
         Kind.REFUSED: MAX_REASON_BYTES,
         Kind.ROUND: max(size for layout in layouts for sizes in layout.round_bytes for size in sizes),
     }
+
+
+def _limits(caps: dict[Kind, int]) -> Limits:
+    """An honest peer may be behind by all that it has ordered: a stock for each program."""
+    ordered = len(PROGRAM_NUMBERS) * BATCHES_IN_STOCK * caps[Kind.CORRECTIONS]
+    return Limits(backlog_bytes=max(Limits().backlog_bytes, ordered))
 
 
 def _machine(kit: Kit, send: Send) -> Machine:

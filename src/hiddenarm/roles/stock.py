@@ -28,3 +28,8 @@ def stock_steps(layout: Layout, stock: int) -> int:
 def largest_batch_bytes(layout: Layout) -> int:
     """The most that one order can bring."""
     return max(BATCH_BYTES, step_bytes(layout))
+
+
+def expanded_steps(words: int, most: int) -> int:
+    """Steps of `words` words each that a party expands from its seed at a time, at most `most`."""
+    return max(1, min(most, BATCH_BYTES // max(1, words * WORD_BYTES)))
