@@ -6,6 +6,7 @@ import json
 import shutil
 import socket
 from collections.abc import Callable
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import numpy as np
 import pytest
 from role_processes import check_message, ends, federation_of, kit_of, local_roles, log_of, members, serve
 
+from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import ConfigError, FeatureError, HiddenArmError, IdentityError
 from hiddenarm.net.certificates import Authority
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.roles.kit import Kit, StoredFeatures, write_features
+from hiddenarm.roles.kit import FederationFile, Kit, StoredFeatures, write_features
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
 from hiddenarm.roles.process import Endpoint
 
@@ -35,6 +37,15 @@ def edit(kit: Path, change: Callable[[dict[str, Any]], object]) -> None:
     content = json.loads((kit / "kit.json").read_text())
     change(content)
     (kit / "kit.json").write_text(json.dumps(content))
+
+
+def test_a_kit_holds_every_number_of_a_federation_and_the_hello_compares_it(folder: Path) -> None:
+    names = {field.name for field in fields(Federation)}
+    assert FederationFile.model_fields.keys() == names
+    assert {field.name: field.default for field in fields(Federation) if field.default is not MISSING} == {
+        name: field.default for name, field in FederationFile.model_fields.items() if not field.is_required()
+    }
+    assert Kit.read(kit_of(folder, PARTY0)).hello.keys() >= names
 
 
 def test_kits_of_all_roles_are_read_back(folder: Path) -> None:

@@ -48,8 +48,9 @@ class FederationFile(_Strict):
     ridge: float = 1.0
     norms: tuple[float, ...] = ()
     fraction_bits: int = 20
-    score_bound: float = 4.0
+    score_bound: float = 32.0
     reciprocal_bits: int = 8
+    repair_every: int = 10_000
 
     def federation(self) -> Federation:
         return Federation(**self.model_dump())
@@ -124,6 +125,7 @@ class Kit:
             "fraction_bits": public.fraction_bits,
             "score_bound": public.score_bound,
             "reciprocal_bits": public.reciprocal_bits,
+            "repair_every": public.repair_every,
         }
 
     def address(self, identity: Identity) -> Address:
