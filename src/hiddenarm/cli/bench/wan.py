@@ -26,6 +26,8 @@ from hiddenarm.cli.bench.session import Session, make_federation
 from hiddenarm.cli.bench.timing import Spread
 
 _PLAIN_STEPS = 200
+_HEAD_START = 2.5
+"""Delays that the reward is ahead of the next request; the lesson takes six."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ def _step_and_next(session: Session, second: ThreadPoolExecutor, delay: float) -
     decision = session.actor.decide(key, session.version)
     decided = perf_counter()
     lesson = second.submit(_reward, session, decision.id, float(decision.arm == label))
-    sleep(delay / 2)  # so that the parties know of the lesson when they are asked for a model that holds it
+    sleep(_HEAD_START * delay)  # the parties must know of the lesson when they are asked for a model that holds it
     following = session.actor.decide(next_key, session.version + 1)
     answered = perf_counter()
     learned = lesson.result()
