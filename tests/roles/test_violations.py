@@ -344,7 +344,7 @@ FRAMES = st.builds(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_random_frames_meet_typed_errors_only(data: st.DataObject) -> None:
     network = MemoryNetwork(small_federation(2)).start()

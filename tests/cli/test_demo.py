@@ -1,0 +1,92 @@
+"""`hiddenarm demo`: all roles as processes, beside the plain twin; what it reports and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from commands import KEYS, check_error, hiddenarm, interrupted
+
+from hiddenarm.bandit.catalogue import program_texts
+from hiddenarm.bandit.coins import exploration_thresholds
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.data.split import split_features
+from hiddenarm.mpc.dealing import trace
+from hiddenarm.net.frames import HEADER
+
+SMALL_TALK_BYTES = 4000
+"""Hellos, goodbyes and orders of material: once a run, or once in many steps."""
+
+
+def declared_bytes(parties: int) -> int:
+    """What the party that sends most sends at every step: openings, slot, two notices that a lesson was learned."""
+    federation = Federation(arms=10, features=tuple(split_features(20, parties)), epsilon=0.1)
+    texts = program_texts(federation, exploration_thresholds(0.1))
+    layouts = [trace(text, parties, 1) for text in texts.values()]
+    payload = max(sum(layout.bytes_to_each_peer(party) for layout in layouts) for party in range(parties))
+    rounds = sum(layout.rounds for layout in layouts)
+    return (payload + rounds * HEADER.size) * (parties - 1) + (HEADER.size + 4) + 2 * HEADER.size
+
+
+@pytest.mark.parametrize(("parties", "steps"), [(2, 60), (3, 25)])
+def test_a_demo_reports_what_it_measured(tmp_path: Path, parties: int, steps: int) -> None:
+    ended = hiddenarm(
+        "demo", "--parties", parties, "--steps", steps, "--json", "result.json", "--plot", "curves.svg", folder=tmp_path
+    )
+    assert ended.code == 0, ended.stderr
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result.keys() == KEYS
+    assert (result["parties"], result["steps"], result["replicates"]) == (parties, steps, 1)
+    assert (result["arms"], result["features"], result["data"]) == (10, 20, "digits")
+    assert result["agreement"] >= 0.995
+    assert result["reward"] == pytest.approx(result["plain_reward"], abs=0.005)
+    assert 0 < result["reward"] <= 1
+    assert result["rounds_per_decision"] <= 5
+    assert result["rounds_per_step"] <= 12
+    assert result["us_per_step"] > result["plain_us_per_step"] > 0
+    extra = result["bytes_per_step_per_party"] - declared_bytes(parties)
+    assert 0 < extra * steps < SMALL_TALK_BYTES
+    if parties == 2:
+        assert result["bytes_per_step_per_party"] <= 40_000
+    assert "<svg" in (tmp_path / "curves.svg").read_text()
+    assert "Interrupted" not in ended.stdout
+    assert {path.name for path in tmp_path.iterdir()} == {"result.json", "curves.svg"}
+
+
+def test_an_interrupt_ends_a_demo_after_the_step_with_what_it_has(tmp_path: Path) -> None:
+    ended = interrupted("demo", "--steps", 100_000, "--json", "result.json", folder=tmp_path, when="/100,000 steps")
+    assert ended.code == 0, ended.stderr
+    assert "Traceback" not in ended.stderr
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert 0 < result["steps"] < 100_000
+    assert f"Interrupted: the result of {result['steps']} of 100000 steps" in ended.stdout
+    assert result["rounds_per_step"] <= 12
+    assert (tmp_path / "hiddenarm-demo.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--parties", 1], ["two parties"]),
+        (["--json", "nowhere/result.json"], ["nowhere"]),
+        (["--fraction-bits", 21], ["62"]),
+        (["--data", "mnist"], ["--data"]),
+    ],
+)
+def test_what_cannot_be_is_refused_before_any_work(tmp_path: Path, arguments: list[object], words: list[str]) -> None:
+    check_error(hiddenarm("demo", *arguments, folder=tmp_path), 2, *words)
+    assert os.listdir(tmp_path) == []
+
+
+def test_help_and_version(tmp_path: Path) -> None:
+    shown = hiddenarm("--help", folder=tmp_path)
+    assert shown.code == 0
+    assert all(command in shown.stdout for command in ("demo", "simulate", "serve"))
+    for command in ("demo", "simulate", "serve"):
+        assert hiddenarm(command, "-h", folder=tmp_path).stdout.startswith("Usage: ")
+    version = hiddenarm("--version", folder=tmp_path)
+    assert version.code == 0
+    assert version.stdout.split()[-1][0].isdigit()
+    check_error(hiddenarm("dance", folder=tmp_path), 2, "dance")

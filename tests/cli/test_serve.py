@@ -1,0 +1,174 @@
+"""`hiddenarm serve` of actor and rewarder: a line of JSON in, a line of JSON out, and no line that ends them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import PATIENCE, check_error, hiddenarm
+
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.cli.local_roles import LocalRoles
+from hiddenarm.cli.serve import MAX_LINE_BYTES
+from hiddenarm.net.identity import Identity, Role
+from hiddenarm.roles.messages import ACTOR, REWARDER
+
+Ask = Callable[[Identity, bytes], dict[str, Any]]
+
+NO_REQUESTS = [
+    b"",
+    b"   ",
+    b"hello",
+    b"{",
+    b"[]",
+    b"null",
+    b"17",
+    b'"text"',
+    b"\xff\xfe\x00",
+    b"\x00",
+    b"{}",
+    b"[" * 50_000,
+    b'{"a":' * 20_000,
+    b"9" * 5000,
+    b'{"key": "' + b"k" * (MAX_LINE_BYTES + 10) + b'"}',
+    b"x" * (5 * MAX_LINE_BYTES),
+]
+NO_DECISIONS = [
+    b'{"key": 17}',
+    b'{"key": null}',
+    b'{"key": ""}',
+    b'{"key": ["user 0"]}',
+    b'{"key": "nobody"}',
+    b'{"key": "\\ud800"}',
+    json.dumps({"key": "k" * 513}).encode(),
+    b'{"KEY": "user 0"}',
+    b'{"key": "user 0", "after": -1}',
+    b'{"key": "user 0", "after": 1.5}',
+    b'{"key": "user 0", "after": "1"}',
+    b'{"key": "user 0", "after": true}',
+    b'{"key": "user 0", "after": null}',
+    b'{"key": "user 0", "after": 99}',
+    b'{"key": "user 0", "after": 9223372036854775807}',
+    b'{"key": "user 0", "after": 99999999999999999999999}',
+    b'{"key": "user 0", "after": NaN}',
+    b'{"key": "user 0", "after": ' + b"9" * 5000 + b"}",
+]
+
+
+def no_rewards(identifier: str) -> list[bytes]:
+    name = json.dumps(identifier).encode()
+    epoch, _, tag = identifier.split("-")
+    values = [b"NaN", b"Infinity", b"-0.1", b"1.1", b'"1"', b"null", b"[]", b"{}", b"1e999", b"9" * 400, b"9" * 5000]
+    return [
+        *(b'{"id": ' + name + b', "reward": ' + value + b"}" for value in values),
+        b'{"id": ' + name + b"}",
+        b'{"reward": 1}',
+        b'{"id": 17, "reward": 1}',
+        b'{"id": "", "reward": 1}',
+        b'{"id": "user 0", "reward": 1}',
+        b'{"id": "\\ud800", "reward": 1}',
+        json.dumps({"id": "0" * 12 + identifier[12:], "reward": 1}).encode(),
+        json.dumps({"id": "-".join([epoch, "000999", tag]), "reward": 1}).encode(),
+    ]
+
+
+@pytest.fixture(scope="module")
+def roles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRoles]:
+    federation = Federation(arms=3, features=(2, 2), epsilon=0.1)
+    contexts = np.random.default_rng(0).uniform(-0.5, 0.5, (20, 4))
+    keys = [f"user {number}" for number in range(20)]
+    with LocalRoles(tmp_path_factory.mktemp("serve") / "kits", federation, keys, contexts, bytes(32)) as roles:
+        watchdog = threading.Timer(PATIENCE, lambda: roles.process(Identity(Role.PARTY, 0)).kill())
+        watchdog.start()
+        yield roles
+        watchdog.cancel()
+        roles.stop()
+
+
+@pytest.fixture
+def ask(roles: LocalRoles) -> Ask:
+    def send(role: Identity, line: bytes) -> dict[str, Any]:
+        process = roles.process(role)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.buffer.write(line + b"\n")  # type: ignore[attr-defined]
+        process.stdin.flush()
+        answer: dict[str, Any] = json.loads(process.stdout.readline())
+        return answer
+
+    return send
+
+
+def check_refused(answer: dict[str, Any]) -> None:
+    assert answer.keys() == {"error"}
+    assert answer["error"].isprintable()
+    assert 5 < len(answer["error"]) < 300
+
+
+def check_step(ask: Ask, key: str = "user 1") -> str:
+    """A decision and its reward are answered as they should be."""
+    decision = ask(ACTOR, json.dumps({"key": key}).encode())
+    assert decision.keys() == {"id", "arm"}
+    assert decision["arm"] in range(3)
+    learned = ask(REWARDER, json.dumps({"id": decision["id"], "reward": 1}).encode())
+    assert learned.keys() == {"id", "version"}
+    assert learned["id"] == decision["id"]
+    later = ask(ACTOR, json.dumps({"key": key, "after": learned["version"]}).encode())
+    assert later.keys() == {"id", "arm"}
+    return later["id"]
+
+
+def test_lines_that_are_no_requests_are_answered_with_an_error(ask: Ask) -> None:
+    for line in NO_REQUESTS:
+        for role in (ACTOR, REWARDER):
+            check_refused(ask(role, line))
+    check_step(ask)
+
+
+def test_requests_for_decisions_that_cannot_be(ask: Ask) -> None:
+    for line in NO_DECISIONS:
+        check_refused(ask(ACTOR, line))
+        check_step(ask)
+
+
+def test_rewards_that_cannot_be(ask: Ask) -> None:
+    identifier = check_step(ask)
+    for line in no_rewards(identifier):
+        check_refused(ask(REWARDER, line))
+    reward = json.dumps({"id": identifier, "reward": 0.5}).encode()
+    assert ask(REWARDER, reward).keys() == {"id", "version"}
+    check_refused(ask(REWARDER, reward))
+    check_step(ask)
+
+
+def test_many_requests_in_one_write_are_answered_in_order(roles: LocalRoles) -> None:
+    process = roles.process(ACTOR)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    lines = [json.dumps({"key": f"user {number}"}) for number in range(10)]
+    process.stdin.write("\n".join([*lines, "oops", lines[0]]) + "\n")
+    process.stdin.flush()
+    answers = [json.loads(process.stdout.readline()) for _ in range(12)]
+    numbers = [int(answer["id"].split("-")[1]) for answer in answers if "id" in answer]
+    assert numbers == list(range(numbers[0], numbers[0] + 11))
+    assert ["error" in answer for answer in answers].index(True) == 10
+
+
+def test_a_line_may_come_in_pieces(roles: LocalRoles) -> None:
+    process = roles.process(ACTOR)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for piece in ('{"key"', ': "us', 'er 3"}', "\n"):
+        process.stdin.write(piece)
+        process.stdin.flush()
+    assert "arm" in json.loads(process.stdout.readline())
+
+
+def test_a_folder_that_is_no_kit(tmp_path: Path) -> None:
+    check_error(hiddenarm("serve", tmp_path / "nothing", folder=tmp_path), 2, "nothing")
+    check_error(hiddenarm("serve", tmp_path, folder=tmp_path), 2, "kit.json cannot be read")

@@ -1,0 +1,152 @@
+"""`hiddenarm simulate`: all roles in one process, many replicates at once; what it reports and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import KEYS, Ended, check_error, hiddenarm, hiddenarm_here, interrupted
+
+from hiddenarm.cli.interrupts import until_interrupted
+
+MNIST = Path(__file__).parents[3] / "shared" / "data" / "mnist"
+
+
+def result_of(folder: Path, *arguments: object) -> dict[str, Any]:
+    ended = hiddenarm("simulate", *arguments, "--json", "result.json", folder=folder)
+    assert ended.code == 0, ended.stderr
+    result: dict[str, Any] = json.loads((folder / "result.json").read_text())
+    assert result.keys() == KEYS
+    assert result["agreement"] >= 0.995
+    assert result["rounds_per_decision"] <= 5
+    assert result["rounds_per_step"] <= 12
+    return result
+
+
+@pytest.mark.parametrize(
+    ("data", "arguments", "expected"),
+    [
+        ("clusters", ["--replicates", 3], {"replicates": 3, "arms": 10}),
+        ("clusters", ["--parties", 3, "--arms", 4, "--features", 6], {"parties": 3, "arms": 4, "features": 6}),
+        ("digits", ["--epsilon", 0], {"epsilon": 0.0, "features": 20}),
+        ("digits", ["--epsilon", 1, "--fraction-bits", 16], {"epsilon": 1.0, "fraction_bits": 16}),
+    ],
+)
+def test_a_simulation_reports_what_it_measured(
+    tmp_path: Path, data: str, arguments: list[object], expected: dict[str, object]
+) -> None:
+    result = result_of(tmp_path, "--data", data, "--steps", 40, *arguments)
+    assert result["data"] == data
+    assert result["steps"] == 40
+    assert {key: result[key] for key in expected} == expected
+    assert 0 <= result["reward"] <= 1
+    assert os.listdir(tmp_path) == ["result.json"]
+
+
+def test_the_same_seed_gives_the_same_run(tmp_path: Path) -> None:
+    def run(seed: int) -> dict[str, Any]:
+        result = result_of(tmp_path, "--data", "clusters", "--steps", 60, "--replicates", 2, "--seed", seed)
+        return {key: value for key, value in result.items() if "us_per_step" not in key}
+
+    first = run(5)
+    assert run(5) == first
+    assert run(6) != first
+
+
+def test_a_plot_is_drawn_where_asked(tmp_path: Path) -> None:
+    result_of(tmp_path, "--steps", 5, "--replicates", 2, "--plot", "curves.png")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.skipif(not MNIST.is_dir(), reason="MNIST is not here")
+def test_mnist(tmp_path: Path) -> None:
+    result = result_of(tmp_path, "--data", "mnist", "--data-dir", MNIST, "--steps", 500, "--seed", 1)
+    assert result["data"] == "mnist"
+    assert 0.2 < result["reward"] < 0.9
+    assert result["reward"] == pytest.approx(result["plain_reward"], abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--fraction-bits", 21], 2, ["62"]),
+        (["--fraction-bits", 7], 2, ["fraction_bits must lie"]),
+        (["--parties", 1], 2, ["two parties"]),
+        (["--parties", 21], 2, ["20 features", "21 parties"]),
+        (["--arms", 1], 2, ["two arms"]),
+        (["--epsilon", 1.5], 2, ["epsilon", "[0, 1]"]),
+        (["--epsilon", "nan"], 2, ["epsilon", "[0, 1]"]),
+        (["--steps", 0], 2, ["--steps", "at least 1"]),
+        (["--steps", "many"], 2, ["--steps", "many"]),
+        (["--replicates", 0], 2, ["--replicates", "at least 1"]),
+        (["--seed", -1], 2, ["seed"]),
+        (["--ridge", 0], 2, ["ridge"]),
+        (["--features", 65], 2, ["1 to 64 features"]),
+        (["--data", "letters"], 2, ["letters", "digits"]),
+        (["--data", "mnist"], 5, ["MNIST", "folder"]),
+        (["--data", "mnist", "--data-dir", "."], 5, ["train-images-idx3-ubyte"]),
+        (["--json", "nowhere/result.json"], 2, ["nowhere"]),
+        (["--plot", "nowhere/curves.png"], 2, ["nowhere"]),
+        (["--plot", "curves.txt"], 2, [".png"]),
+    ],
+    ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else str(value),
+)
+def test_what_cannot_be_is_refused_before_any_work(
+    tmp_path: Path,
+    arguments: list[object],
+    code: int,
+    words: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    check_error(Ended(hiddenarm_here("simulate", *arguments), *capsys.readouterr()), code, *words)
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_interrupt_ends_a_simulation_after_the_step_with_what_it_has(tmp_path: Path) -> None:
+    ended = interrupted(
+        "simulate",
+        "--data",
+        "digits",
+        "--steps",
+        1_000_000,
+        "--json",
+        "r.json",
+        folder=tmp_path,
+        when="/1,000,000 steps",
+    )
+    assert ended.code == 0, ended.stderr
+    assert "Traceback" not in ended.stderr
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert 0 < result["steps"] < 1_000_000
+    assert f"Interrupted: the result of {result['steps']} of 1000000 steps" in ended.stdout
+
+
+class TestUntilInterrupted:
+    def test_all_items_come_without_an_interrupt(self) -> None:
+        before = signal.getsignal(signal.SIGINT)
+        assert list(until_interrupted(range(5))) == [0, 1, 2, 3, 4]
+        assert signal.getsignal(signal.SIGINT) is before
+
+    def test_the_item_under_way_is_the_last(self) -> None:
+        before = signal.getsignal(signal.SIGINT)
+        seen = []
+        for item in until_interrupted(range(5)):
+            if item == 2:
+                signal.raise_signal(signal.SIGINT)
+            seen.append(item)
+        assert seen == [0, 1, 2]
+        assert signal.getsignal(signal.SIGINT) is before
+
+    def test_a_second_interrupt_does_not_wait(self) -> None:
+        items = until_interrupted(range(5))
+        next(items)
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        items.close()  # type: ignore[attr-defined]
