@@ -17,6 +17,11 @@ from hiddenarm.ring.words import Words
 
 GATHER = "gather"
 SOLVE = "solve"
+REPAIR = "repair"
+"""`gather`, under a name and with randomness of its own, for interactions that were learned one by one."""
+
+MAX_BATCH = 4096
+"""Most interactions that are treated at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,7 @@ def program_text(federation: Federation, thresholds: Words, program: ProgramId) 
         case "learn":
             arm, reward = Shared((federation.arms,), None), Shared((), None)
             return lambda run: learn(run, federation, model, None, None, arm, reward)
-        case "gather":
+        case "gather" | "repair":
             return lambda run: gather(run, federation, sums, None, None, arms, rewards)
         case "solve":
             plan = NewtonSchulz.for_new(federation, program.count)

@@ -18,12 +18,27 @@ from hiddenarm.errors import DecisionIdError
 
 _EPOCH_BYTES = 6
 _TAG_DIGITS = 16
-_PATTERN = re.compile(r"([0-9a-f]{12})-([0-9]{6}|[1-9][0-9]{6,14})-([0-9a-f]{16})", re.ASCII)
+_PATTERN = re.compile(r"([0-9a-f]{12})-([0-9]{6}|[1-9][0-9]{6,18})-([0-9a-f]{16})", re.ASCII)
+_COUNT_BITS, _POSITION_BITS = 48, 16
 
 
 def new_epoch() -> str:
     """A public name for a new epoch."""
     return secrets.token_hex(_EPOCH_BYTES)
+
+
+def decision_number(count: int, step: int, position: int) -> int:
+    """The number of one decision of a run: the step for a single one, else count, step and position side by side."""
+    return step if count == 1 else count << _COUNT_BITS | step << _POSITION_BITS | position
+
+
+def split_number(number: int) -> tuple[int, int, int]:
+    """Count, step and position of a decision."""
+    count = number >> _COUNT_BITS
+    if count == 0:
+        return 1, number, 0
+    low = number & ((1 << _COUNT_BITS) - 1)
+    return count, low >> _POSITION_BITS, low & ((1 << _POSITION_BITS) - 1)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

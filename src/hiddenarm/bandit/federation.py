@@ -45,7 +45,7 @@ class Federation:
     ridge: float = 1.0
     norms: tuple[float, ...] = ()
     fraction_bits: int = 20
-    score_bound: float = 4.0
+    score_bound: float = 32.0
     reciprocal_bits: int = 8
     repair_every: int = 10_000
 

@@ -6,6 +6,9 @@ line of JSON each, and answer on standard output:
     actor      {"key": "user 17", "after": 3}            ->  {"id": "3f9c02d17ab4-000017", "arm": 4}
     rewarder   {"id": "3f9c02d17ab4-000017", "reward": 1}  ->  {"id": "3f9c02d17ab4-000017", "version": 4}
 
+Many at once: {"keys": [...], "after": 3} -> {"decisions": [{"id": ..., "arm": ...}, ...]}, and
+{"rewards": [{"id": ..., "reward": ...}, ...]} -> {"version": 4}.
+
 A request that is refused is answered by {"error": ...}; the role goes on. "after" is optional: the model must hold at
 least so many lessons.
 """
@@ -17,6 +20,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Semaphore, Thread
@@ -68,8 +72,13 @@ def _serve_actor(kit: Kit, requests: int, answers: TextIO) -> None:
     with ActorClient(kit) as actor:
 
         def answer(request: Request) -> Request:
-            decision = actor.decide(_text(request, "key"), _count(request, "after"))
-            return {"id": decision.id, "arm": decision.arm}
+            after = _count(request, "after")
+            if "keys" not in request:
+                return asdict(actor.decide(_text(request, "key"), after))
+            keys = request["keys"]
+            if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+                raise InputError("'keys' must be a list of texts")
+            return {"decisions": [asdict(decision) for decision in actor.decide_many(keys, after)]}
 
         _answer_all(actor, requests, answers, answer)
 
@@ -78,10 +87,12 @@ def _serve_rewarder(kit: Kit, requests: int, answers: TextIO) -> None:
     with RewarderClient(kit) as rewarder:
 
         def answer(request: Request) -> Request:
-            identifier = _text(request, "id")
-            if "reward" not in request:
-                raise InputError("a request of the rewarder needs a reward")
-            return {"id": identifier, "version": rewarder.reward(identifier, request["reward"])}
+            if "rewards" not in request:
+                return {"id": _text(request, "id"), "version": rewarder.reward(*_reward(request))}
+            rewards = request["rewards"]
+            if not isinstance(rewards, list) or not all(isinstance(one, dict) for one in rewards):
+                raise InputError("'rewards' must be a list of objects with 'id' and 'reward'")
+            return {"version": rewarder.reward_many([_reward(one) for one in rewards])}
 
         _answer_all(rewarder, requests, answers, answer)
 
@@ -150,6 +161,12 @@ def _parsed(line: bytes) -> Request:
     if not isinstance(request, dict):
         raise InputError("a request must be a JSON object")
     return request
+
+
+def _reward(request: Request) -> tuple[str, Any]:
+    if "reward" not in request:
+        raise InputError("a request of the rewarder needs a reward")
+    return _text(request, "id"), request["reward"]
 
 
 def _text(request: Request, name: str) -> str:

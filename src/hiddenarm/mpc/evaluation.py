@@ -135,6 +135,11 @@ class ProgramMaterial:
         self._blocks.append(rows)
         self.stocked_until += len(rows)
 
+    def skip_to(self, step: int) -> None:
+        """Give up all stocked corrections before `step`; the next to come are those for `step`."""
+        self._blocks.clear()
+        self._next_correction = self.stocked_until = step
+
     def ready(self, step: int) -> bool:
         """Whether the step can be run now."""
         return not self._corrected or self._next_correction <= step < self.stocked_until

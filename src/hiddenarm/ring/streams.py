@@ -102,6 +102,15 @@ class Stream:
         words: Words = self._cached[row]
         return words
 
+    def word(self, step: int, position: int) -> int:
+        """One word of a step; a second request for it raises. Not to be mixed with requests for whole steps."""
+        self._spent.spend(step * self._words + position)
+        return int(self._expand(step, 1)[0, position])
+
+    def spent(self, step: int, position: int) -> bool:
+        """Whether `word` was asked for this one."""
+        return step * self._words + position in self._spent
+
     def steps(self, first: int, count: int) -> Words:
         """The words of many steps at once, as rows; a second request for any of them raises."""
         self._spent.spend(first, count)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hiddenarm.bandit.decisions import DecisionIds
+from hiddenarm.bandit.catalogue import ProgramId
+from hiddenarm.bandit.decisions import DecisionIds, decision_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.programs import DECIDE
@@ -19,55 +20,65 @@ from hiddenarm.roles.messages import (
     MAX_KEY_BYTES,
     MAX_LESSONS,
     decide_frame,
+    program_and_step,
     read_client_seed,
     read_learned,
     read_refused,
-    read_slot,
+    read_slots,
 )
-from hiddenarm.roles.party import Send
+from hiddenarm.roles.runs import Send
+
+RunName = tuple[int, int]
+"""How many decisions are made at once, and the step."""
 
 
 @dataclass(slots=True)
 class _Asked:
-    """A decision under way: the model it wants, and which parties have reported which slot."""
+    """Decisions under way: the model they want, and which parties have reported which slots."""
 
     version: int
-    slots: dict[Identity, int] = field(default_factory=dict)
+    slots: dict[Identity, list[int]] = field(default_factory=dict)
 
 
 class Actor:
-    """Asks the parties; `outcomes` holds what came of it, by number: a `Decision`, or the error to raise."""
+    """Asks the parties; `outcomes` holds what came of it: decisions, or the error to raise."""
 
-    def __init__(self, federation: Federation, send: Send) -> None:
-        self.outcomes: dict[int, Decision | HiddenArmError] = {}
+    def __init__(self, federation: Federation, send: Send, *, max_batch: int = 256) -> None:
+        self.outcomes: dict[RunName, list[Decision] | HiddenArmError] = {}
         self._federation = federation
+        self._max_batch = max_batch
         self._send = send
         self._parties = [Identity(Role.PARTY, number) for number in range(federation.parties)]
         self._present: set[Identity] = set()
         self._ids: DecisionIds | None = None
-        self._permutations: Stream | None = None
-        self._next_number = 0
+        self._seed: bytes | None = None
+        self._permutations: dict[int, Stream] = {}
+        self._next_step: dict[int, int] = {}
         self._version = 0
-        self._asked: dict[int, _Asked] = {}
+        self._asked: dict[RunName, _Asked] = {}
 
     @property
     def ready(self) -> bool:
         """Whether all parties are there and the seed has come."""
-        return self._permutations is not None and all(party in self._present for party in self._parties)
+        return self._seed is not None and all(party in self._present for party in self._parties)
 
-    def ask(self, key: str, after: int = 0) -> int:
-        """Ask all parties to decide for a key, with a model that holds at least `after` lessons; return the number."""
-        _check_key(key)
+    def ask(self, *keys: str, after: int = 0) -> RunName:
+        """Ask all parties to decide for some keys at once, with a model that holds at least `after` lessons."""
+        if not 1 <= len(keys) <= self._max_batch:
+            raise InputError(f"a request has 1 to {self._max_batch} keys, got {len(keys)}")
+        for key in keys:
+            _check_key(key)
         if type(after) is not int or not 0 <= after < MAX_LESSONS:
             raise InputError("`after` must be a version of the model: a whole number, not negative")
         if not self.ready:
             raise PeerLost("the actor has not met all parties and the dealer")
         version = max(self._version, after)
-        number, self._next_number = self._next_number, self._next_number + 1
-        self._asked[number] = _Asked(version)
+        step = self._next_step.get(len(keys), 0)
+        self._next_step[len(keys)] = step + 1
+        self._asked[len(keys), step] = _Asked(version)
         for party in self._parties:
-            self._send(party, decide_frame(number, version, key))
-        return number
+            self._send(party, decide_frame(step, version, *keys))
+        return len(keys), step
 
     def expects(self, identity: Identity) -> bool:
         return identity == DEALER or identity in self._parties
@@ -92,32 +103,49 @@ class Actor:
                 raise FrameError(f"{identity} may not send {frame.kind.name}")
 
     def _on_seed(self, frame: Frame) -> None:
-        if self._permutations is not None:
+        if self._seed is not None:
             raise FrameError("the dealer sent a second seed")
-        self._ids, seed = read_client_seed(frame)
-        self._permutations = program_stream(seed, DECIDE, self._federation.arms, ahead=64)
+        self._ids, self._seed = read_client_seed(frame)
 
     def _on_slot(self, identity: Identity, frame: Frame) -> None:
-        asked = self._asked.get(frame.step)
+        slots = read_slots(frame)
+        program, step = program_and_step(frame)
+        name = (program.count, step)
+        asked = self._asked.get(name)
         if asked is None or identity in asked.slots:
-            raise FrameError(f"{identity} reported decision {frame.step}, which does not wait for it")
-        asked.slots[identity] = read_slot(frame)
+            raise FrameError(f"{identity} reported decision {step}, which does not wait for it")
+        asked.slots[identity] = slots
         if len(asked.slots) == len(self._parties):
-            del self._asked[frame.step]
+            del self._asked[name]
             self._version = max(self._version, asked.version)
-            self.outcomes[frame.step] = self._decision(frame.step, set(asked.slots.values()))
+            self.outcomes[name] = self._decisions(name, list(asked.slots.values()))
 
-    def _decision(self, number: int, slots: set[int]) -> Decision:
-        if len(slots) != 1 or not max(slots) < self._federation.arms:
-            raise PeerError(f"the parties do not agree on decision {number}: they are not in step")
-        assert self._permutations is not None
+    def _decisions(self, name: RunName, reports: list[list[int]]) -> list[Decision]:
+        """Turn the slots, on which all parties must agree, into arms."""
+        count, step = name
+        slots = reports[0]
+        if any(report != slots for report in reports) or not max(slots) < self._federation.arms:
+            raise PeerError(f"the parties do not agree on decision {step}: they are not in step")
         assert self._ids is not None
-        permutation = permutation_of(self._permutations.step(number))
-        return Decision(self._ids.id_of(number), int(permutation[slots.pop()]))
+        items = permutation_of(self._stream(count).step(step).reshape(count, self._federation.arms))
+        return [
+            Decision(self._ids.id_of(decision_number(count, step, position)), int(items[position, slot]))
+            for position, slot in enumerate(slots)
+        ]
+
+    def _stream(self, count: int) -> Stream:
+        """Permutations of decisions that are made `count` at once."""
+        assert self._seed is not None
+        if count not in self._permutations:
+            label, words = ProgramId(DECIDE, count).label, count * self._federation.arms
+            self._permutations[count] = program_stream(self._seed, label, words, ahead=max(1, 64 // count))
+        return self._permutations[count]
 
     def _on_refused(self, identity: Identity, frame: Frame) -> None:
-        if self._asked.pop(frame.step, None) is not None:
-            self.outcomes[frame.step] = FeatureError(f"{identity} refused the decision: {read_refused(frame)}")
+        program, step = program_and_step(frame)
+        if self._asked.pop((program.count, step), None) is not None:
+            error = FeatureError(f"{identity} refused the decision: {read_refused(frame)}")
+            self.outcomes[program.count, step] = error
 
 
 def _check_key(key: str) -> None:

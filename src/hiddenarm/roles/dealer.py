@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from hiddenarm.bandit.catalogue import program_texts
+from hiddenarm.bandit.catalogue import ProgramId, program_text
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.decisions import new_epoch
 from hiddenarm.bandit.federation import Federation
@@ -13,18 +15,26 @@ from hiddenarm.mpc.dealing import ProgramDealer, trace
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.roles.messages import ACTOR, PROGRAM_NUMBERS, REWARDER, read_want, seed_frame
-from hiddenarm.roles.party import Send
+from hiddenarm.roles.messages import ACTOR, REWARDER, read_want, run_frame, seed_frame
+from hiddenarm.roles.runs import Send
 from hiddenarm.roles.stock import BATCHES_IN_STOCK, batch_steps
 
 MAX_BATCH = 1024
 """Most steps dealt at one request."""
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class _Bench:
+    """Where one program is dealt, and how many steps of it at a time."""
+
+    dealer: ProgramDealer
+    limit: int
+
+
 class Dealer:
     """Deals one epoch. Every start is a new epoch: a dealer keeps nothing that could be dealt twice."""
 
-    def __init__(self, federation: Federation, epoch_key: bytes, send: Send) -> None:
+    def __init__(self, federation: Federation, epoch_key: bytes, send: Send, *, max_batch: int = 256) -> None:
         self.finished = False
         self._send = send
         self._epoch = new_epoch()
@@ -32,12 +42,10 @@ class Dealer:
         self._seeded: set[Identity] = set()
         self._parties = {Identity(Role.PARTY, number) for number in range(federation.parties)}
         self._last = Identity(Role.PARTY, federation.parties - 1)
-        texts = program_texts(federation, exploration_thresholds(federation.epsilon))
-        layouts = {name: trace(text, federation.parties, 1) for name, text in texts.items()}
-        self._limits = {name: batch_steps(layout, MAX_BATCH * BATCHES_IN_STOCK) for name, layout in layouts.items()}
-        self._dealers = {
-            name: ProgramDealer(name, texts[name], layout, self._seeds, 1) for name, layout in layouts.items()
-        }
+        self._federation = federation
+        self._thresholds = exploration_thresholds(federation.epsilon)
+        self._max_batch = max_batch
+        self._dealers: dict[ProgramId, _Bench] = {}
 
     def expects(self, identity: Identity) -> bool:
         return identity in self._parties or identity in (ACTOR, REWARDER)
@@ -58,13 +66,23 @@ class Dealer:
     def on_frame(self, identity: Identity, frame: Frame) -> None:
         if frame.kind is not Kind.WANT or identity != self._last:
             raise FrameError(f"{identity} may not send {frame.kind.name}")
-        name, first, count = read_want(frame)
-        limit = self._limits[name]
-        if not 1 <= count <= limit:
-            raise FrameError(f"{identity} asked for {count} steps at once; the limit is {limit}")
-        rows = self._dealers[name].deal(first, count)
-        payload = np.ascontiguousarray(rows, "<u8").tobytes()
-        self._send(identity, Frame(Kind.CORRECTIONS, PROGRAM_NUMBERS[name], 0, first, payload))
+        program, first, count = read_want(frame)
+        bench = self._bench(program)
+        if not 1 <= count <= bench.limit:
+            raise FrameError(f"{identity} asked for {count} steps at once; the limit is {bench.limit}")
+        payload = np.ascontiguousarray(bench.dealer.deal(first, count), "<u8").tobytes()
+        self._send(identity, run_frame(Kind.CORRECTIONS, program, first, payload=payload))
+
+    def _bench(self, program: ProgramId) -> _Bench:
+        """The dealer of a program; set up when it is first asked for."""
+        if program.count > self._max_batch:
+            raise FrameError(f"a program for {program.count} at once was asked for; the limit is {self._max_batch}")
+        if program not in self._dealers:
+            text = program_text(self._federation, self._thresholds, program)
+            layout = trace(text, self._federation.parties, 1)
+            dealer = ProgramDealer(program.label, text, layout, self._seeds, 1)
+            self._dealers[program] = _Bench(dealer, batch_steps(layout, MAX_BATCH * BATCHES_IN_STOCK))
+        return self._dealers[program]
 
     def _keys_of(self, identity: Identity) -> tuple[bytes, ...]:
         match identity.role:

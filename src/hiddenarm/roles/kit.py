@@ -72,6 +72,8 @@ class KitFile(_Strict):
     """Where parties and dealer listen, by name: "party 0", ..., "dealer"."""
     stock: int = Field(default=256, ge=4, le=4096)
     """Steps of dealt corrections that the last party keeps in stock."""
+    max_batch: int = Field(default=256, ge=1, le=4095)
+    """Most decisions, and most rewards, in one request."""
 
 
 class Kit:
@@ -126,6 +128,7 @@ class Kit:
             "score_bound": public.score_bound,
             "reciprocal_bits": public.reciprocal_bits,
             "repair_every": public.repair_every,
+            "max_batch": self.file.max_batch,
         }
 
     def address(self, identity: Identity) -> Address:

@@ -1,14 +1,17 @@
 """What the roles say to each other, beside the rounds of a program.
 
     SEED         dealer -> anyone          epoch (6 bytes), seed (32 bytes); to clients also the key of decision ids
-    WANT         last party -> dealer      program, first step; count (u32)
+    WANT         last party -> dealer      program, first step; number of steps (u32)
     CORRECTIONS  dealer -> last party      program, first step; rows of words
-    DECIDE       actor -> parties          step = number of the decision; model version (u64), key (text)
-    SLOT         party -> actor            step; slot (u32)
-    REWARD       rewarder -> parties       step = number of the lesson; decision (u64), masked reward (u64)
+    DECIDE       actor -> parties          program, step; model version (u64), keys (length u16, text)
+    SLOT         party -> actor            program, step; a slot for each key (u32)
+    REWARD       rewarder -> parties       step = number of the lesson; for each: decision (u64), masked reward (u64)
     LEARNED      party -> rewarder, actor  step = number of the lesson now in the model
     REFUSED      party -> anyone           program, step; why (text): this run ends, the federation goes on
     ROUND        party -> party            program, step, round; words
+
+A program is a name and how many interactions it treats at once; its number travels in the frame's field of that name,
+the count in the upper 16 bits of the step.
 
 The actor numbers decisions and the rewarder numbers lessons, so all parties run the same programs in the same order
 without asking each other. Model version v holds lessons 0 to v - 1. A decision names the version it wants and
@@ -19,6 +22,7 @@ from __future__ import annotations
 
 import struct
 
+from hiddenarm.bandit.catalogue import GATHER, REPAIR, SOLVE, ProgramId
 from hiddenarm.bandit.decisions import DecisionIds
 from hiddenarm.bandit.programs import DECIDE, LEARN
 from hiddenarm.errors import FrameError
@@ -30,17 +34,32 @@ DEALER = Identity(Role.DEALER)
 ACTOR = Identity(Role.ACTOR)
 REWARDER = Identity(Role.REWARDER)
 
-PROGRAM_NUMBERS = {DECIDE: 1, LEARN: 2}
+PROGRAM_NUMBERS = {DECIDE: 1, LEARN: 2, GATHER: 3, SOLVE: 4, REPAIR: 5}
 PROGRAM_NAMES = {number: name for name, number in PROGRAM_NUMBERS.items()}
 
 MAX_KEY_BYTES = 512
 MAX_REASON_BYTES = 512
-MAX_LESSONS = 2**62
+MAX_LESSONS = 2**48
 
 _EPOCH_BYTES = 6
+_STEP_BITS = 48
 _COUNT = struct.Struct("<I")
+_LENGTH = struct.Struct("<H")
 _VERSION = struct.Struct("<Q")
 _REWARD = struct.Struct("<QQ")
+
+
+def run_frame(kind: Kind, program: ProgramId, step: int, *, round: int = 0, payload: bytes = b"") -> Frame:
+    """A frame about one run. A count of 1 leaves the upper bits of the step at zero."""
+    return Frame(kind, PROGRAM_NUMBERS[program.name], round, (program.count ^ 1) << _STEP_BITS | step, payload)
+
+
+def program_and_step(frame: Frame) -> tuple[ProgramId, int]:
+    """Which run a frame is about."""
+    name = PROGRAM_NAMES.get(frame.program)
+    if name is None:
+        raise FrameError(f"no program has number {frame.program}")
+    return ProgramId(name, frame.step >> _STEP_BITS ^ 1), frame.step & ((1 << _STEP_BITS) - 1)
 
 
 def seed_frame(epoch: str, *keys: bytes) -> Frame:
@@ -60,47 +79,66 @@ def read_client_seed(frame: Frame) -> tuple[DecisionIds, bytes]:
     return DecisionIds(frame.payload[:_EPOCH_BYTES].hex(), id_key), seed
 
 
-def want_frame(program: str, first: int, count: int) -> Frame:
-    return Frame(Kind.WANT, PROGRAM_NUMBERS[program], 0, first, _COUNT.pack(count))
+def want_frame(program: ProgramId, first: int, count: int) -> Frame:
+    return run_frame(Kind.WANT, program, first, payload=_COUNT.pack(count))
 
 
-def read_want(frame: Frame) -> tuple[str, int, int]:
+def read_want(frame: Frame) -> tuple[ProgramId, int, int]:
     _check_length(frame, _COUNT.size)
-    return program_of(frame), frame.step, _COUNT.unpack(frame.payload)[0]
+    return *program_and_step(frame), _COUNT.unpack(frame.payload)[0]
 
 
-def decide_frame(number: int, version: int, key: str) -> Frame:
-    return Frame(Kind.DECIDE, PROGRAM_NUMBERS[DECIDE], 0, number, _VERSION.pack(version) + key.encode())
+def decide_frame(step: int, version: int, *keys: str) -> Frame:
+    encoded = [key.encode() for key in keys]
+    payload = _VERSION.pack(version) + b"".join(_LENGTH.pack(len(key)) + key for key in encoded)
+    return run_frame(Kind.DECIDE, ProgramId(DECIDE, len(keys)), step, payload=payload)
 
 
-def read_decide(frame: Frame) -> tuple[int, str]:
-    if not _VERSION.size < len(frame.payload) <= _VERSION.size + MAX_KEY_BYTES:
-        raise FrameError(f"a DECIDE frame has {len(frame.payload)} bytes")
+def read_decide(frame: Frame) -> tuple[int, list[str]]:
+    """The model version and the keys; as many as the program's count says."""
+    program, _ = program_and_step(frame)
+    if program.name != DECIDE or len(frame.payload) < _VERSION.size:
+        raise FrameError(f"a DECIDE frame is malformed: program {program.name}, {len(frame.payload)} bytes")
+    keys, at = [], _VERSION.size
+    while at + _LENGTH.size <= len(frame.payload):
+        (length,) = _LENGTH.unpack_from(frame.payload, at)
+        at += _LENGTH.size + length
+        keys.append(_key_text(frame.payload[at - length : at], length))
+    if at != len(frame.payload) or len(keys) != program.count:
+        raise FrameError(f"a DECIDE frame for {program.count} keys holds {len(keys)}, or is cut short")
+    return _VERSION.unpack_from(frame.payload)[0], keys
+
+
+def _key_text(key: bytes, length: int) -> str:
+    if not 0 < length <= MAX_KEY_BYTES or len(key) != length:
+        raise FrameError(f"a key in a DECIDE frame has {length} bytes; 1 to {MAX_KEY_BYTES} are allowed")
     try:
-        key = frame.payload[_VERSION.size :].decode()
+        return key.decode()
     except UnicodeDecodeError:
-        raise FrameError("the key in a DECIDE frame is not text") from None
-    return _VERSION.unpack_from(frame.payload)[0], key
+        raise FrameError("a key in a DECIDE frame is not text") from None
 
 
-def slot_frame(number: int, slot: int) -> Frame:
-    return Frame(Kind.SLOT, PROGRAM_NUMBERS[DECIDE], 0, number, _COUNT.pack(slot))
+def slot_frame(step: int, *slots: int) -> Frame:
+    payload = b"".join(_COUNT.pack(slot) for slot in slots)
+    return run_frame(Kind.SLOT, ProgramId(DECIDE, len(slots)), step, payload=payload)
 
 
-def read_slot(frame: Frame) -> int:
-    _check_length(frame, _COUNT.size)
-    slot: int = _COUNT.unpack(frame.payload)[0]
-    return slot
+def read_slots(frame: Frame) -> list[int]:
+    program, _ = program_and_step(frame)
+    _check_length(frame, program.count * _COUNT.size)
+    return [slot for (slot,) in _COUNT.iter_unpack(frame.payload)]
 
 
-def reward_frame(lesson: int, decision: int, masked_reward: int) -> Frame:
-    return Frame(Kind.REWARD, PROGRAM_NUMBERS[LEARN], 0, lesson, _REWARD.pack(decision, masked_reward))
+def reward_frame(lesson: int, *rewards: tuple[int, int]) -> Frame:
+    """Rewards of some decisions: (number of the decision, masked reward)."""
+    payload = b"".join(_REWARD.pack(*reward) for reward in rewards)
+    return Frame(Kind.REWARD, PROGRAM_NUMBERS[LEARN], 0, lesson, payload)
 
 
-def read_reward(frame: Frame) -> tuple[int, int]:
-    _check_length(frame, _REWARD.size)
-    decision, masked_reward = _REWARD.unpack(frame.payload)
-    return decision, masked_reward
+def read_rewards(frame: Frame) -> list[tuple[int, int]]:
+    if not frame.payload or len(frame.payload) % _REWARD.size:
+        raise FrameError(f"a REWARD frame has {len(frame.payload)} bytes, no multiple of {_REWARD.size}")
+    return [(decision, masked) for decision, masked in _REWARD.iter_unpack(frame.payload)]
 
 
 def learned_frame(lesson: int) -> Frame:
@@ -114,20 +152,13 @@ def read_learned(frame: Frame) -> int:
     return frame.step
 
 
-def refused_frame(program: str, step: int, why: str) -> Frame:
-    return Frame(Kind.REFUSED, PROGRAM_NUMBERS[program], 0, step, why.encode()[:MAX_REASON_BYTES])
+def refused_frame(program: ProgramId, step: int, why: str) -> Frame:
+    return run_frame(Kind.REFUSED, program, step, payload=why.encode()[:MAX_REASON_BYTES])
 
 
 def read_refused(frame: Frame) -> str:
     text = frame.payload.decode(errors="replace")
     return "".join(letter for letter in text if letter.isprintable())
-
-
-def program_of(frame: Frame) -> str:
-    name = PROGRAM_NAMES.get(frame.program)
-    if name is None:
-        raise FrameError(f"no program has number {frame.program}")
-    return name
 
 
 def _check_length(frame: Frame, expected: int) -> None:

@@ -7,13 +7,15 @@ application, which calls them like functions.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from hiddenarm.bandit.catalogue import program_texts
+from hiddenarm.bandit.batches import GATHERED_AT_ONCE
+from hiddenarm.bandit.catalogue import GATHER, LEARN_ONE, SOLVE, ProgramId, program_text
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.local import Decision
+from hiddenarm.bandit.programs import DECIDE
 from hiddenarm.errors import ConfigError, HiddenArmError, PeerLost
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.net.frames import Frame, Kind
@@ -25,8 +27,9 @@ from hiddenarm.roles.actor import Actor
 from hiddenarm.roles.dealer import Dealer
 from hiddenarm.roles.kit import Address, Kit
 from hiddenarm.roles.messages import DEALER, MAX_KEY_BYTES, MAX_REASON_BYTES, PROGRAM_NUMBERS
-from hiddenarm.roles.party import Party, Send
+from hiddenarm.roles.party import Party
 from hiddenarm.roles.rewarder import Rewarder
+from hiddenarm.roles.runs import Send
 from hiddenarm.roles.stock import BATCHES_IN_STOCK, largest_batch_bytes
 
 CONNECT_SECONDS = 30.0
@@ -139,11 +142,15 @@ class ActorClient(_Client):
 
     def decide(self, key: str, after: int = 0) -> Decision:
         """A decision for a key, by a model that holds at least the lessons before number `after`."""
+        return self.decide_many([key], after)[0]
+
+    def decide_many(self, keys: Sequence[str], after: int = 0) -> list[Decision]:
+        """Decisions for many keys, in the rounds of one."""
         machine = self._endpoint.machine
         assert isinstance(machine, Actor)
-        number = machine.ask(key, after)
-        self._wait(lambda: number in machine.outcomes, ANSWER_SECONDS, f"no answer to decision {number}")
-        outcome = machine.outcomes.pop(number)
+        name = machine.ask(*keys, after=after)
+        self._wait(lambda: name in machine.outcomes, ANSWER_SECONDS, f"no answer to decision {name[1]}")
+        outcome = machine.outcomes.pop(name)
         if isinstance(outcome, HiddenArmError):
             raise outcome
         return outcome
@@ -158,9 +165,13 @@ class RewarderClient(_Client):
 
     def reward(self, decision: str, reward: float) -> int:
         """Have the reward of a decision learned; return the model's version that holds it."""
+        return self.reward_many([(decision, reward)])
+
+    def reward_many(self, rewards: Sequence[tuple[str, float]]) -> int:
+        """Have the rewards of many decisions learned at once; return the model's version that holds them."""
         machine = self._endpoint.machine
         assert isinstance(machine, Rewarder)
-        lesson = machine.teach(decision, reward)
+        lesson = machine.teach(*rewards)
         self._wait(lambda: lesson in machine.outcomes, ANSWER_SECONDS, f"no answer to lesson {lesson}")
         if (error := machine.outcomes.pop(lesson)) is not None:
             raise error
@@ -169,16 +180,22 @@ class RewarderClient(_Client):
 
 def frame_caps(kit: Kit) -> dict[Kind, int]:
     """The largest payload of each kind of frame, from the public configuration."""
-    federation = kit.federation
-    texts = program_texts(federation, exploration_thresholds(federation.epsilon))
-    layouts = [trace(text, federation.parties, 1) for text in texts.values()]
+    federation, many = kit.federation, kit.file.max_batch
+    thresholds = exploration_thresholds(federation.epsilon)
+    largest = (
+        ProgramId(DECIDE, many),
+        LEARN_ONE,
+        ProgramId(GATHER, max(many, GATHERED_AT_ONCE)),
+        ProgramId(SOLVE, many),
+    )
+    layouts = [trace(program_text(federation, thresholds, program), federation.parties, 1) for program in largest]
     return {
         Kind.SEED: 128,
         Kind.WANT: 16,
         Kind.CORRECTIONS: max(largest_batch_bytes(layout) for layout in layouts),
-        Kind.DECIDE: 16 + MAX_KEY_BYTES,
-        Kind.SLOT: 16,
-        Kind.REWARD: 16,
+        Kind.DECIDE: 16 + many * (2 + MAX_KEY_BYTES),
+        Kind.SLOT: 4 * many,
+        Kind.REWARD: 16 * many,
         Kind.LEARNED: 0,
         Kind.REFUSED: MAX_REASON_BYTES,
         Kind.ROUND: max(size for layout in layouts for sizes in layout.round_bytes for size in sizes),
@@ -192,12 +209,14 @@ def _limits(caps: dict[Kind, int]) -> Limits:
 
 
 def _machine(kit: Kit, send: Send) -> Machine:
+    federation, many = kit.federation, kit.file.max_batch
     match kit.identity.role:
         case Role.PARTY:
-            return Party(kit.federation, kit.identity.number, kit.features(), send, stock=kit.file.stock)
+            number, stock = kit.identity.number, kit.file.stock
+            return Party(federation, number, kit.features(), send, stock=stock, max_batch=many)
         case Role.DEALER:
-            return Dealer(kit.federation, kit.take_epoch_key() or fresh_key(), send)
+            return Dealer(federation, kit.take_epoch_key() or fresh_key(), send, max_batch=max(many, GATHERED_AT_ONCE))
         case Role.ACTOR:
-            return Actor(kit.federation, send)
+            return Actor(federation, send, max_batch=many)
         case Role.REWARDER:
-            return Rewarder(kit.federation, send)
+            return Rewarder(federation, send, max_batch=many)

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from hiddenarm.bandit.decisions import DecisionIds
+from hiddenarm.bandit.catalogue import ProgramId
+from hiddenarm.bandit.decisions import DecisionIds, split_number
 from hiddenarm.bandit.features import checked_reward
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.programs import DECIDE
-from hiddenarm.errors import AddressError, DecisionIdError, FrameError, PeerError, PeerLost
+from hiddenarm.errors import DecisionIdError, FrameError, InputError, PeerError, PeerLost
 from hiddenarm.mpc.material import program_stream
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import Stream
 from hiddenarm.ring.words import encode
 from hiddenarm.roles.messages import DEALER, read_client_seed, read_refused, reward_frame
-from hiddenarm.roles.party import Send
+from hiddenarm.roles.runs import Send
 
 
 class Rewarder:
     """Sends rewards as numbered lessons; `outcomes` holds, by lesson, None for learned or the error to raise."""
 
-    def __init__(self, federation: Federation, send: Send) -> None:
+    def __init__(self, federation: Federation, send: Send, *, max_batch: int = 256) -> None:
+        self._max_batch = max_batch
         self.outcomes: dict[int, DecisionIdError | None] = {}
         self._federation = federation
         self._send = send
         self._parties = [Identity(Role.PARTY, number) for number in range(federation.parties)]
         self._present: set[Identity] = set()
         self._ids: DecisionIds | None = None
-        self._masks: Stream | None = None
+        self._seed: bytes | None = None
+        self._masks: dict[int, Stream] = {}
         self._next_lesson = 0
         self._waiting: dict[int, set[Identity]] = {}
         self._refusals: dict[int, list[DecisionIdError]] = {}
@@ -34,28 +37,44 @@ class Rewarder:
     @property
     def ready(self) -> bool:
         """Whether all parties are there and the seed has come."""
-        return self._masks is not None and all(party in self._present for party in self._parties)
+        return self._seed is not None and all(party in self._present for party in self._parties)
 
-    def teach(self, decision: str, reward: float) -> int:
-        """Send the reward of a decision to all parties, masked; return the number of the lesson."""
+    def teach(self, *rewards: tuple[str, float]) -> int:
+        """Send the rewards of some decisions to all parties, masked, as one lesson; return its number."""
         if not self.ready:
             raise PeerLost("the rewarder has not met all parties and the dealer")
-        value = checked_reward(reward)
-        assert self._ids is not None
-        number = self._ids.number_of(decision)
-        masked = int(encode([value], self._federation.fraction_bits)[0]) + self._mask(decision, number)
+        if not 1 <= len(rewards) <= self._max_batch:
+            raise InputError(f"a lesson has 1 to {self._max_batch} rewards, got {len(rewards)}")
+        numbers = self._checked_numbers([decision for decision, _ in rewards])
+        values = encode([checked_reward(reward) for _, reward in rewards], self._federation.fraction_bits)
+        masked = [(int(value) + self._mask(number)) % 2**64 for value, number in zip(values, numbers, strict=True)]
         lesson, self._next_lesson = self._next_lesson, self._next_lesson + 1
         self._waiting[lesson] = set(self._parties)
         for party in self._parties:
-            self._send(party, reward_frame(lesson, number, masked % 2**64))
+            self._send(party, reward_frame(lesson, *zip(numbers, masked, strict=True)))
         return lesson
 
-    def _mask(self, decision: str, number: int) -> int:
-        assert self._masks is not None
-        try:
-            return int(self._masks.step(number)[0])
-        except AddressError:
-            raise DecisionIdError(f"decision {decision} was rewarded before") from None
+    def _checked_numbers(self, decisions: list[str]) -> list[int]:
+        """The decisions' numbers, if each is ours and none was rewarded before."""
+        assert self._ids is not None
+        numbers = [self._ids.number_of(decision) for decision in decisions]
+        for index, (decision, number) in enumerate(zip(decisions, numbers, strict=True)):
+            count, step, position = split_number(number)
+            if number in numbers[:index] or self._stream(count).spent(step, position):
+                raise DecisionIdError(f"decision {decision} was rewarded before")
+        return numbers
+
+    def _mask(self, number: int) -> int:
+        count, step, position = split_number(number)
+        return self._stream(count).word(step, position)
+
+    def _stream(self, count: int) -> Stream:
+        """Masks of the rewards of decisions that were made `count` at once."""
+        assert self._seed is not None
+        if count not in self._masks:
+            program = ProgramId(DECIDE, count)
+            self._masks[count] = program_stream(self._seed, program.label, count, in_order=False)
+        return self._masks[count]
 
     def expects(self, identity: Identity) -> bool:
         return identity == DEALER or identity in self._parties
@@ -78,10 +97,9 @@ class Rewarder:
                 raise FrameError(f"{identity} may not send {frame.kind.name}")
 
     def _on_seed(self, frame: Frame) -> None:
-        if self._masks is not None:
+        if self._seed is not None:
             raise FrameError("the dealer sent a second seed")
-        self._ids, seed = read_client_seed(frame)
-        self._masks = program_stream(seed, DECIDE, 1, in_order=False)
+        self._ids, self._seed = read_client_seed(frame)
 
     def _settle(self, identity: Identity, frame: Frame, refusal: DecisionIdError | None) -> None:
         waiting = self._waiting.get(frame.step, set())

@@ -18,7 +18,7 @@ from time import perf_counter
 
 from rich.console import Console
 
-from hiddenarm.bandit.catalogue import program_texts
+from hiddenarm.bandit.catalogue import ProgramId, program_texts
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.cli.bench.measure import measure_beside
@@ -57,7 +57,7 @@ class LoneDealer:
         batches = -(-steps // batch)
         start = perf_counter()
         for _ in range(batches):
-            self._dealer.on_frame(self._last, want_frame(name, self._dealt[name], batch))
+            self._dealer.on_frame(self._last, want_frame(ProgramId(name), self._dealt[name], batch))
             self._dealt[name] += batch
         return (perf_counter() - start) * steps / (batches * batch)
 

@@ -15,9 +15,10 @@ from hiddenarm.ring.words import Floats
 from hiddenarm.roles.actor import Actor
 from hiddenarm.roles.dealer import Dealer
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
-from hiddenarm.roles.party import Party, Send
+from hiddenarm.roles.party import Party
 from hiddenarm.roles.process import Machine
 from hiddenarm.roles.rewarder import Rewarder
+from hiddenarm.roles.runs import Send
 
 
 class _Slice:
@@ -56,9 +57,10 @@ class Machines:
         row = number % len(self._world.contexts)
         asked = self._actor.ask(str(row))
         self._run()
-        decision = self._actor.outcomes.pop(asked)
-        assert not isinstance(decision, Exception)
-        lesson = self._rewarder.teach(decision.id, self._world.reward(row, decision.arm))
+        outcome = self._actor.outcomes.pop(asked)
+        assert not isinstance(outcome, Exception)
+        (decision,) = outcome
+        lesson = self._rewarder.teach((decision.id, self._world.reward(row, decision.arm)))
         self._run()
         del self._rewarder.outcomes[lesson]
 

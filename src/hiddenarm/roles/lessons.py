@@ -1,0 +1,276 @@
+"""How a party learns: lessons in the rewarder's order, each a chain of programs, and the versions of the model.
+
+    one reward     learn; after every `repair_every` such lessons also repair what was learned singly, and solve
+    many rewards   gather; repair what was learned singly before; solve
+
+A lesson that names an unknown decision changes nothing, but has its number, so that all parties count alike. Only the
+first program of a lesson can be refused: when it has ended, all parties have taken part.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from hiddenarm.bandit.batches import GATHERED_AT_ONCE, NewtonSchulz, Sums, gather, initial_sums, solve
+from hiddenarm.bandit.catalogue import GATHER, LEARN_ONE, REPAIR, SOLVE, ProgramId
+from hiddenarm.bandit.decisions import split_number
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.programs import DECIDE, Interaction, Model, initial_model, learn, reward_share, stacked
+from hiddenarm.errors import FrameError, InputError
+from hiddenarm.mpc.evaluation import Evaluation, PartyRun
+from hiddenarm.mpc.run import Program
+from hiddenarm.mpc.values import Shared
+from hiddenarm.net.identity import Identity
+from hiddenarm.ring.words import Words
+from hiddenarm.roles.runs import MAX_WAITING, Outcome, RunTable
+from hiddenarm.roles.supply import Supply
+
+KEPT_VERSIONS = 64
+"""How many past versions of the weights a decision may still ask for."""
+
+
+@dataclass(slots=True, repr=False)
+class Lesson:
+    """Rewards of some decisions: (number of the decision, masked reward)."""
+
+    number: int
+    rewards: list[tuple[int, int]]
+
+
+@dataclass(slots=True, repr=False)
+class _Taken:
+    """Interactions with their rewards, as shares, ready to be learned."""
+
+    kept: list[Interaction]
+    rewards: Words
+
+
+@dataclass(slots=True, repr=False)
+class _Stage:
+    """One program of the lesson under way."""
+
+    program: ProgramId
+    step: int
+    text: Callable[[PartyRun], Program]
+    take: Callable[[object], None]
+
+
+@dataclass(slots=True, repr=False)
+class _Current:
+    """The lesson under way: its interactions, and the programs still to be run."""
+
+    lesson: Lesson
+    taken: _Taken
+    stages: deque[_Stage] = field(default_factory=deque)
+    running: bool = False
+
+
+class School:
+    """A party's model, its versions, and the lessons that wait to be learned."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        number: int,
+        supply: Supply,
+        runs: RunTable,
+        ended: Callable[[Lesson, str | None, bool], None],
+    ) -> None:
+        self.version = 0
+        self._federation = federation
+        self._number = number
+        self._supply = supply
+        self._runs = runs
+        self._ended = ended
+        self._model: Model = initial_model(federation, number)
+        self._sums: Sums = initial_sums(federation, number)
+        self._weights: dict[int, Shared] = {0: self._model.weights}
+        self._lessons: deque[Lesson] = deque()
+        self._current: _Current | None = None
+        self._refused: dict[int, str] = {}
+        self._singly: list[_Taken] = []
+        self._repairs = 0
+        self._repair_gathers: dict[int, int] = {}
+
+    @property
+    def taught(self) -> int:
+        """The version that holds all lessons received so far."""
+        return self.version + (self._current is not None) + len(self._lessons)
+
+    def weights_at(self, version: int) -> Shared:
+        if version not in self._weights:
+            why = "is no longer kept" if version < self.version else "was not taught"
+            raise InputError(f"model version {version} {why}; the newest is {self.version}")
+        return self._weights[version]
+
+    def enrol(self, lesson: Lesson) -> None:
+        """Take a lesson from the rewarder."""
+        if lesson.number != self.taught:
+            raise FrameError(f"the rewarder sent lesson {lesson.number} where {self.taught} was due")
+        if len(self._lessons) >= MAX_WAITING:
+            raise FrameError(f"the rewarder has more than {MAX_WAITING} lessons waiting")
+        self._lessons.append(lesson)
+
+    def refused_by_peer(self, identity: Identity, number: int, why: str) -> None:
+        """A peer does not know a decision of this lesson: nobody learns it."""
+        current = self._current
+        if current is not None and current.lesson.number == number:
+            self._end(current.lesson, refused=why)
+        elif number >= self.version:
+            if len(self._refused) >= MAX_WAITING:
+                raise FrameError(f"{identity} is more than {MAX_WAITING} refusals ahead")
+            self._refused[number] = why
+
+    def go_on(self, interactions: dict[int, Interaction], still_deciding: Callable[[ProgramId, int], bool]) -> None:
+        """Begin whatever lesson and program can begin now."""
+        while True:
+            if self._current is None:
+                if not self._lessons or any(
+                    self._awaits(number, still_deciding) for number, _ in self._lessons[0].rewards
+                ):
+                    return
+                self._begin(self._lessons.popleft(), interactions)
+            elif not self._next_stage():
+                return
+
+    def _awaits(self, decision: int, still_deciding: Callable[[ProgramId, int], bool]) -> bool:
+        """A reward may come while the decision is still being finished: the slot is announced before the end."""
+        count, step, _ = split_number(decision)
+        return still_deciding(ProgramId(DECIDE, count), step)
+
+    def _begin(self, lesson: Lesson, interactions: dict[int, Interaction]) -> None:
+        numbers = [number for number, _ in lesson.rewards]
+        unknown = [number for number in numbers if number not in interactions]
+        if lesson.number in self._refused:
+            self._end(lesson, refused=self._refused.pop(lesson.number))
+        elif unknown or len(set(numbers)) != len(numbers):
+            what = f"decision {unknown[0]}" if unknown else "a decision of this lesson"
+            why = f"{what} was never made, was rewarded before, refused or forgotten"
+            self._end(lesson, refused=why, tell_peers=True)
+        else:
+            taken = self._take([interactions[number] for number in numbers], [word for _, word in lesson.rewards])
+            self._current = _Current(lesson, taken)
+            self._current.stages.extend(self._stages(lesson, taken))
+            for number in numbers:
+                del interactions[number]
+
+    def _take(self, kept: list[Interaction], masked: list[int]) -> _Taken:
+        masks = np.stack([interaction.reward_mask for interaction in kept], axis=1)
+        rewards = reward_share(np.array([masked], np.uint64), masks, adds_constants=self._number == 0)
+        assert rewards.share is not None
+        return _Taken(kept, rewards.share)
+
+    def _give_up(self, lesson: Lesson) -> None:
+        """Spend the randomness of a lesson that nobody learns, and forget what came for it."""
+        program = _first_program(lesson)
+        self._supply.begin(program, lesson.number)
+        self._runs.drop((program, lesson.number))
+
+    # The programs of a lesson
+
+    def _stages(self, lesson: Lesson, taken: _Taken) -> list[_Stage]:
+        program = _first_program(lesson)
+        if program == LEARN_ONE:
+            return [_Stage(program, lesson.number, partial(self._learn, taken), self._learned_one)]
+        return [_Stage(program, lesson.number, partial(self._gather, taken), self._gathered_many)]
+
+    def _singly_learned_stages(self) -> list[_Stage]:
+        """Gather all that was learned singly."""
+        stages = []
+        for start in range(0, len(self._singly), GATHERED_AT_ONCE):
+            chunk = _joined(self._singly[start : start + GATHERED_AT_ONCE])
+            program = ProgramId(REPAIR, len(chunk.kept))
+            step = self._repair_gathers.get(program.count, 0)
+            self._repair_gathers[program.count] = step + 1
+            stages.append(_Stage(program, step, partial(self._gather, chunk), self._set_sums))
+        self._singly = []
+        return stages
+
+    def _solve_stage(self, new: int, step: int) -> _Stage:
+        plan = NewtonSchulz.for_new(self._federation, new)
+        program = ProgramId(SOLVE, new)
+        return _Stage(
+            program, step, lambda run: solve(run, self._federation, self._model, self._sums, plan), self._set_model
+        )
+
+    def _learn(self, taken: _Taken, run: PartyRun) -> Program:
+        (interaction,) = taken.kept
+        arm, reward = Shared((self._federation.arms,), interaction.arm), Shared((), taken.rewards[:, 0])
+        return learn(run, self._federation, self._model, interaction.features, self._number, arm, reward)
+
+    def _gather(self, taken: _Taken, run: PartyRun) -> Program:
+        features, arms, _ = stacked(taken.kept, self._federation.arms)
+        rewards = Shared((len(taken.kept),), taken.rewards)
+        return gather(run, self._federation, self._sums, features, self._number, arms, rewards)
+
+    def _next_stage(self) -> bool:
+        """Begin the current lesson's next program if its material is here; whether anything changed."""
+        current = self._current
+        assert current is not None
+        if current.running:
+            return False
+        stage = current.stages[0]
+        if not self._supply.ready(stage.program, stage.step):
+            return False
+        current.running = True
+        self._supply.begin(stage.program, stage.step)
+        run = self._supply.run(stage.program, stage.step)
+        evaluation = Evaluation(run, stage.text(run))
+        outcome = Outcome(lambda: self._stage_ended(stage, evaluation))
+        self._runs.launch((stage.program, stage.step), evaluation, outcome)
+        return True
+
+    def _stage_ended(self, stage: _Stage, evaluation: Evaluation) -> None:
+        current = self._current
+        assert current is not None
+        current.running = False
+        current.stages.popleft()
+        stage.take(evaluation.result)
+        if not current.stages:
+            self._end(current.lesson)
+
+    def _learned_one(self, model: object) -> None:
+        self._set_model(model)
+        assert self._current is not None
+        self._singly.append(self._current.taken)
+        if len(self._singly) >= self._federation.repair_every:
+            self._current.stages.extend((*self._singly_learned_stages(), self._solve_stage(0, self._repairs)))
+            self._repairs += 1
+
+    def _gathered_many(self, sums: object) -> None:
+        self._set_sums(sums)
+        assert self._current is not None
+        lesson = self._current.lesson
+        solving = self._solve_stage(len(lesson.rewards), lesson.number)
+        self._current.stages.extend((*self._singly_learned_stages(), solving))
+
+    def _set_model(self, model: object) -> None:
+        assert isinstance(model, Model)
+        self._model = model
+
+    def _set_sums(self, sums: object) -> None:
+        assert isinstance(sums, Sums)
+        self._sums = sums
+
+    def _end(self, lesson: Lesson, refused: str | None = None, tell_peers: bool = False) -> None:
+        if refused is not None:
+            self._give_up(lesson)
+        self._current = None
+        self.version += 1
+        self._weights[self.version] = self._model.weights
+        self._weights.pop(self.version - KEPT_VERSIONS, None)
+        self._ended(lesson, refused, tell_peers)
+
+
+def _first_program(lesson: Lesson) -> ProgramId:
+    return LEARN_ONE if len(lesson.rewards) == 1 else ProgramId(GATHER, len(lesson.rewards))
+
+
+def _joined(taken: list[_Taken]) -> _Taken:
+    kept = [interaction for one in taken for interaction in one.kept]
+    return _Taken(kept, np.concatenate([one.rewards for one in taken], axis=1))

@@ -1,0 +1,122 @@
+"""A party's dealt material: layouts and words of every program it runs, and the orders that keep it stocked.
+
+Programs are set up when they are first needed. The last party orders corrections ahead of use, one batch at a time for
+each program, and keeps a stock that is bounded in bytes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hiddenarm.bandit.catalogue import ProgramId, program_text
+from hiddenarm.bandit.coins import exploration_thresholds
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.errors import FrameError
+from hiddenarm.mpc.dealing import trace
+from hiddenarm.mpc.evaluation import PartyRun, ProgramMaterial
+from hiddenarm.mpc.material import Layout
+from hiddenarm.net.frames import Frame
+from hiddenarm.roles.messages import DEALER, program_and_step, want_frame
+from hiddenarm.roles.runs import Send
+from hiddenarm.roles.stock import WORD_BYTES, batch_steps, stock_steps
+
+
+class _Line:
+    """One program's supply: its words, the next step to be used, and until where corrections were ordered."""
+
+    def __init__(self, layout: Layout, material: ProgramMaterial) -> None:
+        self.layout = layout
+        self.material = material
+        self.next_step = 0
+        self.wanted_until = 0
+
+
+class Supply:
+    """All material of one party in one epoch. Nothing is there before the seed."""
+
+    def __init__(self, federation: Federation, number: int, send: Send, stock: int, expand_ahead: int) -> None:
+        self._federation = federation
+        self._number = number
+        self._send = send
+        self._stock = stock
+        self._expand_ahead = expand_ahead
+        self._thresholds = exploration_thresholds(federation.epsilon)
+        self._corrected = number == federation.parties - 1
+        self._seed: bytes | None = None
+        self._lines: dict[ProgramId, _Line] = {}
+        self._layouts: dict[ProgramId, Layout] = {}
+
+    @property
+    def seeded(self) -> bool:
+        return self._seed is not None
+
+    def plant(self, seed: bytes, programs: tuple[ProgramId, ...]) -> None:
+        """Take the epoch's seed, and order for the programs that are sure to be run."""
+        if self._seed is not None:
+            raise FrameError("the dealer sent a second seed")
+        self._seed = seed
+        for program in programs:
+            self._order(program, self._line(program))
+
+    def layout(self, program: ProgramId) -> Layout:
+        if program not in self._layouts:
+            text = program_text(self._federation, self._thresholds, program)
+            self._layouts[program] = trace(text, self._federation.parties, 1)
+        return self._layouts[program]
+
+    def next_step(self, program: ProgramId) -> int:
+        """The first step that was not begun."""
+        return self._lines[program].next_step if program in self._lines else 0
+
+    def ready(self, program: ProgramId, step: int) -> bool:
+        """Whether a step can be run now; if not, its material is on order."""
+        if self._seed is None:
+            return False
+        line = self._line(program)
+        if line.material.ready(step):
+            return True
+        line.next_step = max(line.next_step, step)
+        if line.wanted_until == line.material.stocked_until <= step:
+            line.material.skip_to(step)
+            line.wanted_until = step
+        self._order(program, line)
+        return False
+
+    def begin(self, program: ProgramId, step: int) -> None:
+        """A step is used or given up: keep the stock ahead of it."""
+        line = self._line(program)
+        line.next_step = step + 1
+        self._order(program, line)
+
+    def run(self, program: ProgramId, step: int) -> PartyRun:
+        """A step's words, for the only time."""
+        return self._line(program).material.run(step)
+
+    def on_corrections(self, frame: Frame) -> None:
+        program, first = program_and_step(frame)
+        line = self._lines.get(program)
+        columns = self.layout(program).correction_words
+        count, rest = divmod(len(frame.payload), columns * WORD_BYTES)
+        due = line.material.stocked_until if line is not None and self._corrected else None
+        if line is None or first != due or not count or rest or first + count > line.wanted_until:
+            raise FrameError("the dealer sent corrections that were not asked for")
+        words = np.frombuffer(frame.payload, "<u8")
+        line.material.add_corrections(first, words.reshape(-1, columns))
+        self._order(program, line)
+
+    def _line(self, program: ProgramId) -> _Line:
+        if program not in self._lines:
+            assert self._seed is not None
+            layout, parties = self.layout(program), self._federation.parties
+            ahead = max(1, self._expand_ahead // max(1, program.count))
+            material = ProgramMaterial(self._number, parties, program.label, layout, self._seed, 1, ahead)
+            self._lines[program] = _Line(layout, material)
+        return self._lines[program]
+
+    def _order(self, program: ProgramId, line: _Line) -> None:
+        if not self._corrected or line.wanted_until != line.material.stocked_until:
+            return
+        batch, stock = (size(line.layout, self._stock) for size in (batch_steps, stock_steps))
+        if line.wanted_until + batch <= line.next_step + stock:
+            self._send(DEALER, want_frame(program, line.wanted_until, batch))
+            line.wanted_until += batch
