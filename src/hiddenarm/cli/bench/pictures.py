@@ -80,11 +80,14 @@ def _add_guide(axes: Axes, curve: Curve) -> None:
 
 
 def _dress(axes: Axes, sizes: Sequence[int]) -> None:
-    from matplotlib.ticker import FixedLocator, NullLocator
+    from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
     axes.xaxis.set_major_locator(FixedLocator(list(sizes)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter("{x:,.0f}")
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
+    axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter("{x:,g}")
     axes.grid(color="0.92", linewidth=0.8)
     axes.set_axisbelow(True)
