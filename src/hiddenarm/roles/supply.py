@@ -18,7 +18,7 @@ from hiddenarm.mpc.material import Layout
 from hiddenarm.net.frames import Frame
 from hiddenarm.roles.messages import DEALER, program_and_step, want_frame
 from hiddenarm.roles.runs import Send
-from hiddenarm.roles.stock import WORD_BYTES, batch_steps, stock_steps
+from hiddenarm.roles.stock import WORD_BYTES, batch_steps, expanded_steps, stock_steps
 
 
 class _Line:
@@ -108,7 +108,8 @@ class Supply:
         if program not in self._lines:
             assert self._seed is not None
             layout, parties = self.layout(program), self._federation.parties
-            ahead = max(1, self._expand_ahead // max(1, program.count))
+            most = max(1, self._expand_ahead // max(1, program.count))
+            ahead = expanded_steps(layout.party_words[self._number], most)
             material = ProgramMaterial(self._number, parties, program.label, layout, self._seed, 1, ahead)
             self._lines[program] = _Line(layout, material)
         return self._lines[program]
