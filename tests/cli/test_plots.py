@@ -66,12 +66,8 @@ def test_unwritable_file(tmp_path: Path) -> None:
         plot_learning_curves(path, coins(9), coins(9), title="run")
 
 
-@pytest.mark.parametrize(
-    ("private", "plain"), [((9,), (8,)), ((2, 9), (3, 9)), ((0,), (0,)), ((1, 1, 9), (9,))]
-)
-def test_rewards_that_do_not_compare(
-    tmp_path: Path, private: tuple[int, ...], plain: tuple[int, ...]
-) -> None:
+@pytest.mark.parametrize(("private", "plain"), [((9,), (8,)), ((2, 9), (3, 9)), ((0,), (0,)), ((1, 1, 9), (9,))])
+def test_rewards_that_do_not_compare(tmp_path: Path, private: tuple[int, ...], plain: tuple[int, ...]) -> None:
     with pytest.raises(ConfigError, match="rewards"):
         plot_learning_curves(tmp_path / "run.png", coins(*private), coins(*plain), title="run")
 
@@ -101,10 +97,6 @@ def test_global_state_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_import_is_light() -> None:
-    program = (
-        "import sys, hiddenarm.cli.plots, hiddenarm.cli.progress, hiddenarm.data.load; print(*sys.modules)"
-    )
-    loaded = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    ).stdout
+    program = "import sys, hiddenarm.cli.plots, hiddenarm.cli.progress, hiddenarm.data.load; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert {"matplotlib", "sklearn", "scipy"}.isdisjoint(loaded.split())

@@ -76,9 +76,7 @@ def test_tiny_mnist(tiny_mnist: Path, split: Split, rows: int) -> None:
 
 
 def test_test_set_shares_components_and_centres(tiny_mnist: Path) -> None:
-    train, test = (
-        load_world("mnist", arms=3, data_dir=tiny_mnist, split=split) for split in ("train", "test")
-    )
+    train, test = (load_world("mnist", arms=3, data_dir=tiny_mnist, split=split) for split in ("train", "test"))
     assert isinstance(train, KernelWorld)
     assert isinstance(test, KernelWorld)
     np.testing.assert_allclose(train.centres, test.centres, atol=1e-12)

@@ -28,9 +28,7 @@ def test_largest_loading_is_positive() -> None:
 def test_bytes_and_floats_give_the_same_over_many_chunks() -> None:
     pixels = np.random.default_rng(1).integers(256, size=(20_000, 12), dtype=np.uint8)
     projection = fit_pca(pixels, 12)
-    np.testing.assert_allclose(
-        projection.apply(pixels), (pixels - pixels.mean(0)) @ projection.components, atol=1e-9
-    )
+    np.testing.assert_allclose(projection.apply(pixels), (pixels - pixels.mean(0)) @ projection.components, atol=1e-9)
     assert np.array_equal(projection.components, fit_pca(pixels.astype(np.float64), 12).components)
 
 

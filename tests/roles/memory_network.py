@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hiddenarm.bandit.audit import audit_coins, reveal_model
+from hiddenarm.bandit.catalogue import DECIDE_ONE
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
@@ -41,8 +42,8 @@ def party(number: int) -> Identity:
     return Identity(Role.PARTY, number)
 
 
-def small_federation(parties: int, arms: int = 3, epsilon: float = 0.25) -> Federation:
-    return Federation(arms=arms, features=(2,) * parties, epsilon=epsilon)
+def small_federation(parties: int, arms: int = 3, epsilon: float = 0.25, repair_every: int = 10_000) -> Federation:
+    return Federation(arms=arms, features=(2,) * parties, epsilon=epsilon, repair_every=repair_every)
 
 
 def user_contexts(federation: Federation) -> dict[str, np.ndarray]:
@@ -88,6 +89,7 @@ class MemoryNetwork:
     links: dict[Link, deque[Frame | None]] = field(default_factory=dict)
     machines: dict[Identity, Machine] = field(default_factory=dict)
     tables: list[Table] = field(default_factory=list)
+    collecting: bool = True
     versions: dict[int, int] = field(default_factory=dict)
     keys: dict[int, str] = field(default_factory=dict)
     decisions: dict[int, Decision] = field(default_factory=dict)
@@ -147,7 +149,7 @@ class MemoryNetwork:
             if (me, to) not in self._ready:
                 raise PeerLost(f"{to} is not connected")
             if frame.kind is Kind.DECIDE:
-                self.versions[frame.step], self.keys[frame.step] = read_decide(frame)
+                self.versions[frame.step], (self.keys[frame.step], *_) = read_decide(frame)
             self.links[me, to].append(frame)
 
         return send
@@ -166,7 +168,8 @@ class MemoryNetwork:
             self.machines[receiver].on_ready(sender)
         else:
             self.machines[receiver].on_frame(sender, frame)
-        self._collect()
+        if self.collecting:
+            self._collect()
         return True
 
     def settle(self) -> None:
@@ -185,11 +188,16 @@ class MemoryNetwork:
         """Hand a machine a frame that nobody sent."""
         self.machines[receiver].on_frame(sender, frame)
 
+    def part(self, number: int, client: Identity) -> None:
+        """A client says goodbye to a party."""
+        self._ready.discard((party(number), client))
+        self.party(number).on_lost(client, "done", True)
+
     def _collect(self) -> None:
-        for number, outcome in list(self.actor.outcomes.items()):
-            del self.actor.outcomes[number]
-            if isinstance(outcome, Decision):
-                self.decisions[number] = outcome
+        for (count, number), outcome in list(self.actor.outcomes.items()):
+            del self.actor.outcomes[count, number]
+            if isinstance(outcome, list):
+                (self.decisions[number],) = outcome
             else:
                 self.refused[number] = outcome
         for lesson, error in list(self.rewarder.outcomes.items()):
@@ -199,10 +207,10 @@ class MemoryNetwork:
     # Clients
 
     def ask(self, key: str, after: int = 0) -> int:
-        return self.actor.ask(key, after)
+        return self.actor.ask(key, after=after)[1]
 
     def teach(self, identifier: str, reward: float) -> int:
-        lesson = self.rewarder.teach(identifier, reward)
+        lesson = self.rewarder.teach((identifier, reward))
         self.taught.append(Taught(lesson, int(identifier.split("-")[1]), reward))
         return lesson
 
@@ -226,11 +234,29 @@ class MemoryNetwork:
             raise error
         return lesson + 1
 
-    # Checking
+    # Looking inside: the only place that knows how the machines keep what they keep
+
+    def version_at(self, number: int) -> int:
+        """How many lessons a party's model holds."""
+        return self.party(number)._school.version
+
+    def round_at(self, number: int, decision: int) -> int | None:
+        """The round a decision has come to at a party; None when it is not under way."""
+        active = self.party(number)._runs._runs.get((DECIDE_ONE, decision))
+        return None if active is None else active.evaluation.round
+
+    def waiting_at(self, number: int) -> list[int]:
+        """How much a party keeps for things to come: runs, early frames, requests, lessons, refusals."""
+        machine = self.party(number)
+        runs, school = machine._runs, machine._school
+        kept = (runs._runs, runs._early, machine._requests, school._lessons)
+        return [*map(len, kept), len(machine._refused_by_peer) + len(school._refused)]
 
     def shared_model(self) -> tuple[np.ndarray, np.ndarray]:
         """The model in the clear: inverses and weights, all parties' shares added up."""
-        return reveal_model(self.federation, [machine._model for machine in self.parties])
+        return reveal_model(self.federation, [machine._school._model for machine in self.parties])
+
+    # Checking
 
     def learned(self) -> list[Taught]:
         """The lessons that were learned, in order."""
@@ -240,10 +266,10 @@ class MemoryNetwork:
         """Nobody waits, nobody keeps frames that no run will take, and all count alike."""
         assert not self.actor._asked
         assert not self.rewarder._waiting
-        for machine in self.parties:
-            left = (machine._runs, machine._early, machine._requests, machine._lessons, machine._refused_by_peer)
-            assert not any(left), f"party {machine.number} keeps {[len(kept) for kept in left]}"
-        assert len({machine._version for machine in self.parties}) == 1
+        numbers = range(self.federation.parties)
+        for number in numbers:
+            assert not any(self.waiting_at(number)), f"party {number} keeps {self.waiting_at(number)}"
+        assert len({self.version_at(number) for number in numbers}) == 1
         assert len({frozenset(machine._interactions) for machine in self.parties}) == 1
 
     def check_against_references(self) -> None:

@@ -10,8 +10,8 @@ import pytest
 from memory_network import KEYS, MemoryNetwork, small_federation
 
 from hiddenarm.errors import DecisionIdError, FeatureError, InputError, RewardError
+from hiddenarm.roles.lessons import KEPT_VERSIONS
 from hiddenarm.roles.messages import MAX_KEY_BYTES
-from hiddenarm.roles.party import KEPT_VERSIONS
 
 Spoil = Callable[[MemoryNetwork, int], None]
 
@@ -126,7 +126,7 @@ def test_the_longest_key() -> None:
     assert network.decide(longest).arm in range(3)
 
 
-@pytest.mark.parametrize("after", [1, 2, 1000, 2**61])
+@pytest.mark.parametrize("after", [1, 2, 1000, 2**40])
 def test_a_version_that_nobody_has_taught(after: int) -> None:
     network = MemoryNetwork(small_federation(3)).start()
     number = network.ask(KEYS[0], after)
@@ -169,7 +169,7 @@ def test_a_reward_that_is_none(reward: Any) -> None:
     network = MemoryNetwork(small_federation(2)).start()
     decision = network.decide(KEYS[0])
     with pytest.raises(RewardError):
-        network.rewarder.teach(decision.id, reward)
+        network.rewarder.teach((decision.id, reward))
     network.reward(decision.id, 0.5)
     check_goes_on(network)
 
@@ -199,7 +199,7 @@ def test_an_id_that_is_none_or_of_another_epoch(spell: Callable[[str], Any]) -> 
     network = MemoryNetwork(small_federation(2)).start()
     decision = network.decide(KEYS[0])
     with pytest.raises(DecisionIdError):
-        network.rewarder.teach(spell(decision.id), 1.0)
+        network.rewarder.teach((spell(decision.id), 1.0))
     network.reward(decision.id, 0.5)
     check_goes_on(network)
 

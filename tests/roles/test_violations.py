@@ -11,8 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_network import EPOCH_KEY, KEYS, Machine, MemoryNetwork, party, small_federation
 
+from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE, ProgramId, program_texts
+from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.programs import DECIDE, LEARN
 from hiddenarm.errors import FrameError, HiddenArmError, PeerError, PeerLost, ProtocolError
+from hiddenarm.mpc.dealing import trace
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.roles.dealer import MAX_BATCH
@@ -58,7 +61,7 @@ def at_round(network: MemoryNetwork) -> Frame:
     network.ask(KEYS[0])
     to_party_1 = network.links[party(0), party(1)]
     held: list[Any] = []
-    while not held or not network.party(1)._runs:
+    while not held or network.round_at(1, 0) is None:
         network.deliver()
         held.extend(to_party_1)
         to_party_1.clear()
@@ -77,7 +80,7 @@ def test_kinds_that_a_role_may_not_send(network: MemoryNetwork, pair: tuple[Role
 
 def test_only_the_last_party_may_order_material(network: MemoryNetwork) -> None:
     with pytest.raises(FrameError, match="party 0 may not send WANT"):
-        network.inject(party(0), DEALER, want_frame(DECIDE, 1000, 1))
+        network.inject(party(0), DEALER, want_frame(DECIDE_ONE, 1000, 1))
 
 
 @pytest.mark.parametrize("receiver", [party(0), LAST, ACTOR, REWARDER], ids=str)
@@ -116,7 +119,7 @@ class TestRounds:
     def test_the_same_round_again_after_it_was_used(self, network: MemoryNetwork) -> None:
         frame = at_round(network)
         network.inject(party(0), LAST, frame)
-        while network.party(1)._runs[DECIDE, 0].evaluation.round == 0:
+        while network.round_at(1, 0) == 0:
             network.deliver()
         with pytest.raises(FrameError, match="party 0 sent round 0 of decide 0 twice"):
             network.inject(party(0), LAST, frame)
@@ -138,17 +141,18 @@ class TestRounds:
         with pytest.raises(FrameError, match="party 0 is more than 1024 runs ahead"):
             network.inject(party(0), LAST, Frame(Kind.ROUND, 1, 0, MAX_WAITING, b""))
 
-    def test_too_many_refusals_ahead(self, network: MemoryNetwork) -> None:
+    @pytest.mark.parametrize("program", [DECIDE_ONE, LEARN_ONE], ids=lambda program: program.name)
+    def test_too_many_refusals_ahead(self, network: MemoryNetwork, program: ProgramId) -> None:
         for step in range(MAX_WAITING):
-            network.inject(party(0), LAST, refused_frame((DECIDE, LEARN)[step % 2], step, "no"))
+            network.inject(party(0), LAST, refused_frame(program, step, "no"))
         with pytest.raises(FrameError, match="party 0 is more than 1024 refusals ahead"):
-            network.inject(party(0), LAST, refused_frame(DECIDE, MAX_WAITING, "no"))
+            network.inject(party(0), LAST, refused_frame(program, MAX_WAITING, "no"))
 
 
 @pytest.mark.parametrize(
     ("sender", "receiver", "frame"),
     [
-        (party(0), LAST, Frame(Kind.ROUND, 3, 0, 0, b"")),
+        (party(0), LAST, Frame(Kind.ROUND, 99, 0, 0, b"")),
         (party(0), LAST, Frame(Kind.REFUSED, 0, 0, 0, b"")),
         (LAST, DEALER, Frame(Kind.WANT, 77, 0, 0, bytes(4))),
         (DEALER, LAST, Frame(Kind.CORRECTIONS, 9, 0, 0, bytes(8))),
@@ -163,7 +167,7 @@ def test_a_program_that_nobody_knows(
 
 
 class TestRequests:
-    @pytest.mark.parametrize("number", [1, 5, 2**63])
+    @pytest.mark.parametrize("number", [1, 5, 2**40])
     def test_a_decision_number_is_skipped(self, network: MemoryNetwork, number: int) -> None:
         with pytest.raises(FrameError, match=f"decision {number} where 0 was due"):
             network.inject(ACTOR, party(0), decide_frame(number, 0, "k"))
@@ -175,7 +179,7 @@ class TestRequests:
 
     def test_a_lesson_number_is_skipped(self, network: MemoryNetwork) -> None:
         with pytest.raises(FrameError, match="lesson 1 where 0 was due"):
-            network.inject(REWARDER, party(0), reward_frame(1, 0, 0))
+            network.inject(REWARDER, party(0), reward_frame(1, (0, 0)))
 
     @pytest.mark.parametrize("payload", [b"", bytes(8), bytes(8) + b"k" * 513, bytes(8) + b"\xff\xfe"])
     def test_a_decide_frame_that_is_none(self, network: MemoryNetwork, payload: bytes) -> None:
@@ -197,21 +201,22 @@ class TestRequests:
     def test_too_many_lessons_at_once(self) -> None:
         network = MemoryNetwork(small_federation(2))
         for number in range(MAX_WAITING):
-            network.inject(REWARDER, party(0), reward_frame(number, 0, 0))
+            network.inject(REWARDER, party(0), reward_frame(number, (0, 0)))
         with pytest.raises(FrameError, match="more than 1024 lessons waiting"):
-            network.inject(REWARDER, party(0), reward_frame(MAX_WAITING, 0, 0))
+            network.inject(REWARDER, party(0), reward_frame(MAX_WAITING, (0, 0)))
 
     def test_a_client_that_has_not_met_everybody_cannot_begin(self) -> None:
         network = MemoryNetwork(small_federation(2))
         with pytest.raises(PeerLost, match="has not met"):
             network.ask(KEYS[0])
         with pytest.raises(PeerLost, match="has not met"):
-            network.rewarder.teach("0" * 12 + "-000000", 1.0)
+            network.rewarder.teach(("0" * 12 + "-000000", 1.0))
 
 
 class TestCorrections:
     def columns(self, network: MemoryNetwork) -> int:
-        return network.party(1)._layouts[DECIDE].correction_words
+        text = program_texts(network.federation, exploration_thresholds(network.federation.epsilon))[DECIDE]
+        return trace(text, network.federation.parties, 1).correction_words
 
     @pytest.mark.parametrize("step", [0, 7, 8, 2**40])
     def test_not_asked_for(self, network: MemoryNetwork, step: int) -> None:
@@ -233,11 +238,11 @@ class TestCorrections:
     @pytest.mark.parametrize("count", [0, MAX_BATCH + 1, 2**32 - 1])
     def test_an_order_of_no_or_too_many_steps(self, network: MemoryNetwork, count: int) -> None:
         with pytest.raises(FrameError, match=f"party 1 asked for {count} steps"):
-            network.inject(LAST, DEALER, want_frame(DECIDE, 100, count))
+            network.inject(LAST, DEALER, want_frame(DECIDE_ONE, 100, count))
 
     def test_an_order_of_steps_that_were_dealt(self, network: MemoryNetwork) -> None:
         with pytest.raises(ProtocolError, match="handed out before"):
-            network.inject(LAST, DEALER, want_frame(DECIDE, 0, 1))
+            network.inject(LAST, DEALER, want_frame(DECIDE_ONE, 0, 1))
 
     def test_an_order_of_the_wrong_length(self, network: MemoryNetwork) -> None:
         with pytest.raises(FrameError, match="WANT"):
@@ -278,7 +283,7 @@ class TestAnswers:
         with pytest.raises(FrameError, match="LEARNED"):
             network.inject(party(0), ACTOR, frame)
 
-    @pytest.mark.parametrize("frame", [learned_frame(0), refused_frame(LEARN, 0, "no")])
+    @pytest.mark.parametrize("frame", [learned_frame(0), refused_frame(LEARN_ONE, 0, "no")])
     def test_a_lesson_that_nobody_taught(self, network: MemoryNetwork, frame: Frame) -> None:
         with pytest.raises(FrameError, match="lesson 0, which does not wait"):
             network.inject(party(0), REWARDER, frame)
@@ -288,7 +293,7 @@ class TestAnswers:
         decision = network.decide(KEYS[0])
         lesson = network.teach(decision.id, 1.0)
         replies = [learned_frame(lesson), learned_frame(lesson)]
-        replies[refuser] = refused_frame(LEARN, lesson, "no")
+        replies[refuser] = refused_frame(LEARN_ONE, lesson, "no")
         network.inject(party(0), REWARDER, replies[0])
         with pytest.raises(PeerError, match="do not agree on lesson 0"):
             network.inject(party(1), REWARDER, replies[1])
@@ -296,7 +301,7 @@ class TestAnswers:
     def test_a_refusal_is_shown_without_what_could_harm_a_terminal(self, network: MemoryNetwork) -> None:
         number = network.ask(KEYS[0])
         network.inject(party(0), ACTOR, Frame(Kind.REFUSED, 1, 0, number, b"\x1b[2Jno\r\n\xff such key"))
-        shown = str(network.actor.outcomes[number])
+        shown = str(network.actor.outcomes[1, number])
         assert shown.isprintable()
         assert "such key" in shown
 
@@ -327,10 +332,9 @@ def test_the_rewarder_may_leave_while_lessons_are_under_way(network: MemoryNetwo
     while any(network.links[REWARDER, party(number)] for number in range(2)):
         network.deliver()
     for number in range(2):
-        network.party(number).on_lost(REWARDER, "done", True)
-        network._ready.discard((party(number), REWARDER))
+        network.part(number, REWARDER)
     network.settle()
-    assert [machine._version for machine in network.parties] == [2, 2]
+    assert [network.version_at(number) for number in range(2)] == [2, 2]
     network.decide(KEYS[1], after=2)
 
 
@@ -369,3 +373,24 @@ def offend(network: MemoryNetwork, sender: Identity, receiver: Identity, frame: 
     except HiddenArmError as error:
         return str(error)
     return None
+
+
+def test_too_many_refused_lessons_ahead(network: MemoryNetwork) -> None:
+    for lesson in range(MAX_WAITING):
+        network.inject(party(0), LAST, refused_frame(LEARN_ONE, lesson, "no"))
+    with pytest.raises(FrameError, match="party 0 is more than 1024 refusals ahead"):
+        network.inject(party(0), LAST, refused_frame(LEARN_ONE, MAX_WAITING, "no"))
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        decide_frame(0, 0, *["k"] * 257),
+        reward_frame(0, *[(number, 0) for number in range(257)]),
+    ],
+    ids=["DECIDE", "REWARD"],
+)
+def test_a_batch_beyond_the_limit(network: MemoryNetwork, frame: Frame) -> None:
+    sender = ACTOR if frame.kind is Kind.DECIDE else REWARDER
+    with pytest.raises(FrameError, match="257 at once; the limit is 256"):
+        network.inject(sender, party(0), frame)

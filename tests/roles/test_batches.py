@@ -1,0 +1,133 @@
+"""Many decisions and many rewards at once, and repairs after single lessons: the roles against a plain solution."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from memory_network import KEYS, MemoryNetwork, small_federation
+
+from hiddenarm.bandit.batches import GATHERED_AT_ONCE
+from hiddenarm.bandit.decisions import split_number
+from hiddenarm.bandit.local import Decision
+from hiddenarm.errors import DecisionIdError, FeatureError, InputError
+from hiddenarm.mpc.masking import triangle_to_square
+
+
+class Class:
+    """Asks and teaches in batches, and remembers what was learned."""
+
+    def __init__(self, network: MemoryNetwork) -> None:
+        self.network = network
+        network.collecting = False
+        self.lessons: list[tuple[str, int, float]] = []
+        self.keys: dict[str, str] = {}
+
+    def decide(self, *keys: str, after: int = 0) -> list[Decision]:
+        name = self.network.actor.ask(*keys, after=after)
+        self.network.settle()
+        outcome = self.network.actor.outcomes.pop(name)
+        if isinstance(outcome, Exception):
+            raise outcome
+        self.keys |= {decision.id: key for decision, key in zip(outcome, keys, strict=True)}
+        return outcome
+
+    def reward(self, *rewards: tuple[Decision, float]) -> int:
+        lesson = self.network.rewarder.teach(*((decision.id, value) for decision, value in rewards))
+        self.network.settle()
+        error = self.network.rewarder.outcomes.pop(lesson)
+        if error is not None:
+            raise error
+        self.lessons += [(self.keys[decision.id], decision.arm, value) for decision, value in rewards]
+        return lesson + 1
+
+    def check_model(self, unit: float) -> None:
+        """The shared model is the ridge solution of all that was learned, within `unit`."""
+        federation = self.network.federation
+        inverses, weights = self.network.shared_model()
+        square = triangle_to_square(federation.dimension)
+        for arm in range(federation.arms):
+            gram, moment = federation.ridge * np.eye(federation.dimension), np.zeros(federation.dimension)
+            for key, pulled, reward in self.lessons:
+                if pulled == arm:
+                    context = np.concatenate([table.rows[key] for table in self.network.tables])
+                    gram += np.outer(context, context)
+                    moment += reward * context
+            assert np.abs(inverses[0, arm][square] - np.linalg.inv(gram)).max() < unit
+            assert np.abs(weights[0, arm] - np.linalg.solve(gram, moment)).max() < unit
+
+
+def some(count: int, rng: random.Random) -> list[str]:
+    return [rng.choice(KEYS) for _ in range(count)]
+
+
+# Features are rounded to 2^-20 and W enters at 2^-20: with fewer than 300 interactions of norm at most sqrt(2) the
+# solution moves by less than 300 * 2^-19 relative to W >= I; M and w themselves carry a few units of 2^-20.
+UNIT = 300 * 2.0**-19
+
+
+@pytest.mark.parametrize("parties", [2, 3, 5])
+def test_batches_solve_the_least_squares_problem(parties: int) -> None:
+    rng = random.Random(parties)
+    room = Class(MemoryNetwork(small_federation(parties)).start())
+    version = 0
+    for count in (7, 2, 16, 7):
+        decisions = room.decide(*some(count, rng), after=version)
+        assert len({decision.id for decision in decisions}) == count
+        version = room.reward(*((decision, rng.random()) for decision in decisions))
+        room.check_model(UNIT)
+
+
+def test_single_lessons_and_batches_mix_in_any_order() -> None:
+    rng = random.Random(1)
+    room = Class(MemoryNetwork(small_federation(2)).start())
+    kept: list[Decision] = []
+    for _ in range(6):
+        kept += room.decide(*some(rng.choice((1, 3, 5)), rng))
+        rng.shuffle(kept)
+        taught, kept = kept[: rng.choice((1, 2, 4))], kept[4:]
+        room.reward(*((decision, rng.random()) for decision in taught))
+    (single,) = room.decide(KEYS[0])
+    pair = room.decide(*some(2, rng))
+    room.reward((single, 0.5))
+    room.reward(*((decision, 1.0) for decision in pair))
+    room.check_model(UNIT)
+
+
+def test_a_repair_follows_many_single_lessons() -> None:
+    rng = random.Random(2)
+    federation = small_federation(2, repair_every=GATHERED_AT_ONCE + 20)
+    room = Class(MemoryNetwork(federation).start())
+    for _ in range(federation.repair_every):
+        (decision,) = room.decide(*some(1, rng))
+        room.reward((decision, rng.random()))
+    school = room.network.party(0)._school
+    assert school._repairs == 1
+    assert not school._singly
+    room.check_model(UNIT)
+
+
+def test_a_batch_is_refused_as_a_whole() -> None:
+    room = Class(MemoryNetwork(small_federation(2)).start())
+    before = room.network.shared_model()
+    with pytest.raises(FeatureError, match="no usable features"):
+        room.decide(KEYS[0], "nobody", KEYS[1])
+    with pytest.raises(InputError, match="1 to 256 keys"):
+        room.network.actor.ask()
+    decisions = room.decide(*KEYS[:3])
+    with pytest.raises(DecisionIdError, match="rewarded before"):
+        room.reward((decisions[0], 1.0), (decisions[0], 1.0))
+    room.reward((decisions[1], 1.0))
+    with pytest.raises(DecisionIdError, match="rewarded before"):
+        room.reward((decisions[0], 1.0), (decisions[1], 1.0))
+    assert all(len(words) for words in before)
+    room.reward((decisions[0], 0.0), (decisions[2], 1.0))
+    room.check_model(UNIT)
+
+
+def test_numbers_of_decisions_are_taken_apart_again() -> None:
+    room = Class(MemoryNetwork(small_federation(2)).start())
+    for count in (1, 2, 3):
+        numbers = [int(decision.id.split("-")[1]) for decision in room.decide(*KEYS[:count])]
+        assert [split_number(number) for number in numbers] == [(count, 0, position) for position in range(count)]
