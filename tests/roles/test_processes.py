@@ -142,13 +142,13 @@ def test_refused_requests_do_not_end_the_federation(tmp_path: Path) -> None:
             roles.decide("nobody", 0)
         with pytest.raises(FeatureError, match="version 7 was not taught"):
             roles.decide(KEYS[1], 7)
+        with pytest.raises(FeatureError, match="must lie in"):
+            roles.reward(identifier, 1.5)
         assert roles.reward(identifier, 0.5) == 1
         with pytest.raises(FeatureError, match="rewarded before"):
             roles.reward(identifier, 0.5)
         with pytest.raises(FeatureError, match="was never made"):
             roles.reward(identifier.replace("-000000-", "-000099-"), 0.5)
-        with pytest.raises(FeatureError, match="must lie in"):
-            roles.reward(identifier, 1.5)
         coins = audit_coins(Seeds(EPOCH_KEY), federation, exploration_thresholds(federation.epsilon), 0, 10)
         twin = PlainBandit(federation.arms, federation.dimension, federation.ridge)
         twin.learn(contexts[0], arm, 0.5)
