@@ -279,7 +279,7 @@ def test_the_plain_twin_is_ridge_regression() -> None:
 
 
 def test_a_decision_whose_scores_are_out_of_range_does_not_stop_the_next() -> None:
-    federation = Federation(arms=3, features=(1, 1), epsilon=0.0)
+    federation = Federation(arms=3, features=(1, 1), epsilon=0.0, score_bound=4.0)
     lockstep = Lockstep(federation, fixed_key("learner", "range"))
     share = lockstep.models[0].weights.share
     assert share is not None
