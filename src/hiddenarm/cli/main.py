@@ -13,6 +13,7 @@ import click
 from hiddenarm.cli.bench.commands import bench
 from hiddenarm.errors import ConfigError, HiddenArmError
 
+_MAX_BATCH = 4095
 _WORLDS = ("digits", "mnist", "clusters")
 _STDIN = 0
 
@@ -83,15 +84,20 @@ def demo(plot_path: Path | None, **options: Any) -> None:
 @click.option("--data", type=click.Choice(_WORLDS), default="digits", show_default=True)
 @click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Folder with the MNIST files.")
 @click.option("--replicates", default=1, show_default=True, help="Independent runs that advance together.")
-def simulate(plot_path: Path | None, data: str, data_dir: Path | None, replicates: int, **options: Any) -> None:
+@click.option("--batch", default=1, show_default=True, help="Interactions that are decided and learned at once.")
+def simulate(
+    plot_path: Path | None, data: str, data_dir: Path | None, replicates: int, batch: int, **options: Any
+) -> None:
     """Run all roles in lockstep in one process: same programs, no network, for research."""
     from hiddenarm.cli.simulate import Simulation
 
     if replicates < 1:
         raise ConfigError(f"--replicates must be at least 1, got {replicates}")
+    if not 1 <= batch <= _MAX_BATCH:
+        raise ConfigError(f"--batch must lie in 1..{_MAX_BATCH}, got {batch}")
     federation, world, key = _prepare(options, data, data_dir, plot_path)
     worlds = [world.reseeded(world.seed + replicate) for replicate in range(replicates)]
-    run = Simulation(federation, worlds, options["steps"], key)
+    run = Simulation(federation, worlds, options["steps"], key, batch)
     _show(run, f"{federation.parties} parties in lockstep, {data}", data, plot_path, options)
 
 

@@ -26,20 +26,24 @@ class Simulation:
     worlds: Sequence[World]
     steps: int
     epoch_key: bytes
+    batch: int = 1
 
     def run(self, display: ProgressDisplay) -> tuple[Scoreboard, Traffic]:
         """Run to the end, or to an interrupt: then the result is that of the steps made."""
         lockstep = Lockstep(self.federation, self.epoch_key, replicates=len(self.worlds))
         twins = PlainTwins(self.federation, self.worlds, lockstep.coins)
         board = Scoreboard(self.steps, len(self.worlds))
-        for step in until_interrupted(range(self.steps)):
-            self._step(step, lockstep, twins, board)
+        for step in until_interrupted(range(0, self.steps, self.batch)):
+            if self.batch == 1:
+                self._step(step, lockstep, twins, board)
+            else:
+                self._batch(step, lockstep, twins, board)
             display.update(
-                steps=step + 1, reward=board.reward, plain_reward=board.plain_reward, agreement=board.agreement
+                steps=board.steps, reward=board.reward, plain_reward=board.plain_reward, agreement=board.agreement
             )
         if not board.steps:
             raise KeyboardInterrupt
-        return board, _traffic(lockstep)
+        return board, _traffic(lockstep, board.steps)
 
     def _step(self, step: int, lockstep: Lockstep, twins: PlainTwins, board: Scoreboard) -> None:
         contexts = np.stack([world.context(step) for world in self.worlds])
@@ -55,12 +59,36 @@ class Simulation:
         board.plain_seconds = twins.seconds
         board.record(rewards, plain_rewards, int((arms == plain_arms).sum()))
 
+    def _batch(self, first: int, lockstep: Lockstep, twins: PlainTwins, board: Scoreboard) -> None:
+        """Decide for some contexts at once, then learn from all their rewards at once."""
+        steps = range(first, min(first + self.batch, self.steps))
+        contexts = np.stack([[world.context(step) for step in steps] for world in self.worlds])
+        slices = np.split(contexts, np.cumsum(self.federation.features)[:-1], axis=-1)
+        start = perf_counter()
+        name, arms = lockstep.decide_batch(slices)
+        board.private_seconds += perf_counter() - start
+        rewards = np.array(
+            [
+                [world.reward(step, int(arm)) for step, arm in zip(steps, row, strict=True)]
+                for world, row in zip(self.worlds, arms, strict=True)
+            ]
+        )
+        start = perf_counter()
+        lockstep.learn_batch(name, rewards)
+        board.private_seconds += perf_counter() - start
+        coins = lockstep.coins(name[1], 1, batch=len(steps))
+        plain_arms, plain_rewards = twins.batch(steps, contexts, coins)
+        board.plain_seconds = twins.seconds
+        for position in range(len(steps)):
+            same = int((arms[:, position] == plain_arms[:, position]).sum())
+            board.record(rewards[:, position], plain_rewards[:, position], same)
 
-def _traffic(lockstep: Lockstep) -> Traffic:
-    meter, steps = lockstep.meter, max(1, lockstep.decisions)
+
+def _traffic(lockstep: Lockstep, steps: int) -> Traffic:
+    meter, steps = lockstep.meter, max(1, steps)
     sent = sum(meter.bytes_to_each_peer.values()) * (lockstep.federation.parties - 1)
     return Traffic(
-        rounds_per_decision=meter.rounds.get(DECIDE, 0) / steps,
+        rounds_per_decision=sum(count for name, count in meter.rounds.items() if name.startswith(DECIDE)) / steps,
         rounds_per_step=sum(meter.rounds.values()) / steps,
         bytes_per_step_per_party=sent / steps / lockstep.replicates,
     )

@@ -47,6 +47,28 @@ class PlainTwins:
             arms[replicate], rewards[replicate] = arm, reward
         return arms, rewards
 
+    def batch(self, steps: range, contexts: Floats, coins: Coins) -> tuple[NDArray[np.int64], Floats]:
+        """Decide for some steps, then learn from all: contexts [replicates, steps, features], coins of one run."""
+        shape = (len(self.bandits), len(steps))
+        arms, rewards = np.empty(shape, np.int64), np.empty(shape)
+        for replicate, (bandit, world) in enumerate(zip(self.bandits, self._worlds, strict=True)):
+            start = perf_counter()
+            for position in range(len(steps)):
+                at = (0, replicate, position) if len(steps) > 1 else (0, replicate)
+                explore, tags = bool(coins.explore[at]), coins.tags[at]
+                arms[replicate, position] = bandit.decide(contexts[replicate, position], explore, tags)
+            decided = perf_counter()
+            rewards[replicate] = [
+                world.reward(step, int(arm)) for step, arm in zip(steps, arms[replicate], strict=True)
+            ]
+            resumed = perf_counter()
+            for position in range(len(steps)):
+                bandit.learn(
+                    contexts[replicate, position], int(arms[replicate, position]), rewards[replicate, position]
+                )
+            self.seconds += perf_counter() - resumed + decided - start
+        return arms, rewards
+
     def _coins_for(self, decision: int) -> Coins:
         if self._coins is None or not self._first <= decision < self._first + _COINS_AT_A_TIME:
             self._first = decision

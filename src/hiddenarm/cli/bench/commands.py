@@ -71,6 +71,22 @@ def step(json_path: Path | None, quick: bool, **sizes: Any) -> None:
 @bench.command()
 @_options(
     _PARTIES,
+    _ARMS,
+    _FEATURES,
+    _number("--batch", 100, "Interactions at once."),
+    _number("--batches", 40, "Batches to measure."),
+    _SECONDS,
+)
+def batch(json_path: Path | None, quick: bool, **sizes: Any) -> None:
+    """An interaction when many are decided and learned at once, beside the plain learner that takes them singly."""
+    from hiddenarm.cli.bench.batch import bench_batch
+
+    _run(bench_batch, json_path, {**sizes, **({"batches": 3, "seconds": 2.0} if quick else {})})
+
+
+@bench.command()
+@_options(
+    _PARTIES,
     _numbers("--arms", "10,20,40,100,200,400,1000", "Numbers of arms."),
     _FEATURES,
     _number("--steps", 400, "Steps to measure for each number of arms, at most."),

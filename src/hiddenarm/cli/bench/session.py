@@ -120,6 +120,16 @@ class Session:
         decision = self.actor.decide(key, self.version)
         self.version = self.rewarder.reward(decision.id, 1.0 if decision.arm == label else 0.0)
 
+    def work_at_once(self, interactions: int) -> float:
+        """Seconds for so many interactions, decided and learned as one batch."""
+        contexts = [self.next_context() for _ in range(interactions)]
+        start = perf_counter()
+        decisions = self.actor.decide_many([key for key, _ in contexts], self.version)
+        earned = [float(decision.arm == label) for decision, (_, label) in zip(decisions, contexts, strict=True)]
+        rewards = [(decision.id, reward) for decision, reward in zip(decisions, earned, strict=True)]
+        self.version = self.rewarder.reward_many(rewards)
+        return perf_counter() - start
+
     def next_context(self) -> tuple[str, int]:
         """The key of the next context, and the arm that earns there."""
         row = self.steps % len(self.world.contexts)
