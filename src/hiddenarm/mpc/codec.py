@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from hiddenarm.errors import FrameError
 from hiddenarm.mpc.run import Opening, Openings
@@ -14,12 +14,12 @@ from hiddenarm.ring.words import Words
 
 def payload_bytes(openings: Openings, party: int, copies: int = 1) -> int:
     """The bytes that `party` sends to each peer in one round; `copies` is the number of replicates."""
-    return sum(_bytes(opening, party, copies) for opening in openings)
+    return sum([_bytes(opening, party, copies) for opening in openings])
 
 
 def encode_openings(openings: Openings) -> bytes:
     """What this party sends for one round."""
-    return b"".join(_encode(opening) for opening in openings)
+    return b"".join([_encode(opening) for opening in openings])
 
 
 def decode_openings(openings: Openings, payload: bytes, sender: int, copies: int = 1) -> list[Words]:
@@ -29,13 +29,13 @@ def decode_openings(openings: Openings, payload: bytes, sender: int, copies: int
         raise FrameError(f"party {sender} sent {len(payload)} bytes in a round that takes {expected}")
     words, start = [], 0
     for opening in openings:
-        end = start + _bytes(opening, sender, copies)
-        words.append(_decode(opening, payload[start:end], sender))
-        start = end
+        words.append(_decode(opening, payload, start, sender))
+        start += _bytes(opening, sender, copies)
     return words
 
 
-def _wire_type(bits: int) -> DTypeLike:
+@lru_cache
+def _wire_type(bits: int) -> np.dtype[np.unsignedinteger]:
     for width in (8, 16, 32):
         if bits <= width:
             return np.dtype(f"<u{width // 8}")
@@ -46,20 +46,23 @@ def _bytes(opening: Opening, party: int, copies: int) -> int:
     count = prod(opening.sent_shape(party)) * copies
     if opening.bits == 1:
         return (count + 7) // 8
-    return count * np.dtype(_wire_type(opening.bits)).itemsize
+    return count * _wire_type(opening.bits).itemsize
 
 
 def _encode(opening: Opening) -> bytes:
     assert opening.outgoing is not None
     if opening.bits == 1:
         return np.packbits(opening.outgoing.astype(np.uint8)).tobytes()
-    return opening.outgoing.astype(_wire_type(opening.bits)).tobytes()
+    return opening.outgoing.astype(_wire_type(opening.bits), copy=False).tobytes()
 
 
-def _decode(opening: Opening, payload: bytes, sender: int) -> Words:
+def _decode(opening: Opening, payload: bytes, start: int, sender: int) -> Words:
+    """The words of one opening from `start` on; views of the payload where it holds whole words."""
     assert opening.outgoing is not None
     batch = opening.outgoing.shape[: opening.outgoing.ndim - len(opening.shape)]
     shape = (*batch, *opening.sent_shape(sender))
+    count = prod(shape)
     if opening.bits == 1:
-        return np.unpackbits(np.frombuffer(payload, np.uint8), count=prod(shape)).reshape(shape).astype(np.uint64)
-    return np.frombuffer(payload, _wire_type(opening.bits)).reshape(shape).astype(np.uint64)
+        packed = np.frombuffer(payload, np.uint8, (count + 7) // 8, start)
+        return np.unpackbits(packed, count=count).reshape(shape).astype(np.uint64)
+    return np.frombuffer(payload, _wire_type(opening.bits), count, start).reshape(shape).astype(np.uint64, copy=False)

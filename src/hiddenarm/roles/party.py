@@ -20,7 +20,7 @@ from hiddenarm.bandit.batches import GATHERED_AT_ONCE
 from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE, ProgramId
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.decisions import decision_number
-from hiddenarm.bandit.features import checked_features
+from hiddenarm.bandit.features import as_floats, checked_features
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.programs import DECIDE, LEARN, Decided, Interaction, decide, interactions
 from hiddenarm.errors import FeatureError, FrameError, InputError, PeerLost
@@ -96,6 +96,14 @@ class Party:
         self._requests: deque[_DecideRequest] = deque()
         self._refused_by_peer: set[RunKey] = set()
         self._interactions: dict[int, Interaction] = {}
+        self._handlers: dict[tuple[Role, Kind], Callable[[Identity, Frame], None]] = {
+            (Role.PARTY, Kind.ROUND): self._on_round,
+            (Role.PARTY, Kind.REFUSED): self._on_refused,
+            (Role.DEALER, Kind.SEED): self._on_seed,
+            (Role.DEALER, Kind.CORRECTIONS): self._on_corrections,
+            (Role.ACTOR, Kind.DECIDE): self._on_decide,
+            (Role.REWARDER, Kind.REWARD): self._on_reward,
+        }
         self._school = School(federation, number, self._supply, self._runs, self._lesson_ended)
 
     # What the switchboard tells us
@@ -116,21 +124,10 @@ class Party:
             self.finished = True
 
     def on_frame(self, identity: Identity, frame: Frame) -> None:
-        handler = self._handlers(identity.role).get(frame.kind)
+        handler = self._handlers.get((identity.role, frame.kind))
         if handler is None:
             raise FrameError(f"{identity} may not send {frame.kind.name}")
         handler(identity, frame)
-
-    def _handlers(self, role: Role) -> dict[Kind, Callable[[Identity, Frame], None]]:
-        match role:
-            case Role.PARTY:
-                return {Kind.ROUND: self._on_round, Kind.REFUSED: self._on_refused}
-            case Role.DEALER:
-                return {Kind.SEED: self._on_seed, Kind.CORRECTIONS: self._on_corrections}
-            case Role.ACTOR:
-                return {Kind.DECIDE: self._on_decide}
-            case Role.REWARDER:
-                return {Kind.REWARD: self._on_reward}
 
     def _on_seed(self, _: Identity, frame: Frame) -> None:
         _epoch, seed = read_seed(frame)
@@ -208,7 +205,7 @@ class Party:
             return
         try:
             weights = self._school.weights_at(request.version)
-            features = np.stack([self._own_features(name) for name in request.keys])[None]
+            features = self._own_features(request.keys)[None]
         except FeatureError as error:
             self._log.warning("refused a decision", number=request.step, reason=str(error))
             self._refuse_decision(key, NO_FEATURES)
@@ -233,11 +230,13 @@ class Party:
         outcome = Outcome(lambda: self._decided(key, features, evaluation.result), announce, out_of_range)
         self._runs.launch(key, evaluation, outcome)
 
-    def _own_features(self, key: str) -> Words:
-        features = checked_features(self._features.lookup(key), self.federation, self.number)
-        if features.ndim != 1:
-            raise FeatureError(f"the features of party {self.number} must be a list of numbers, got {features.shape}")
-        return features
+    def _own_features(self, keys: list[str]) -> Words:
+        """This party's features under some keys: [keys, features]."""
+        rows = [as_floats(self._features.lookup(key), self.number) for key in keys]
+        for row in rows:
+            if row.shape != rows[0].shape or row.ndim != 1:
+                raise FeatureError(f"the features of party {self.number} must be a list of numbers, got {row.shape}")
+        return checked_features(np.stack(rows), self.federation, self.number)
 
     def _refuse_decision(self, key: RunKey, why: str) -> None:
         self._runs.drop(key)
