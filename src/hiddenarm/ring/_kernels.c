@@ -183,6 +183,7 @@ static int run_plan(const int64_t *plan, int64_t length, int64_t batch, const Py
         if (row[k] < 0 || operand[k].len / 8 != row[k] * batch) goto malformed;
     }
     const int64_t terms = *p++;
+    if (terms < 0) goto malformed;
     for (int64_t index = 0; index < terms; index++) {
         term_t term;
         const int64_t used = read_term(p, length - (p - plan), &term, out_row, row, operands);
@@ -194,6 +195,7 @@ static int run_plan(const int64_t *plan, int64_t length, int64_t batch, const Py
             add_term(&term, (uint64_t *)out->buf + b * out_row, rows);
         }
     }
+    if (p - plan != length) goto malformed;
     return 0;
 malformed:
     PyErr_SetString(PyExc_ValueError, "the plan does not fit its operands");

@@ -1,0 +1,170 @@
+"""Decisions, lessons and repairs in batches, in lockstep: against the plain twin, and what parties see."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hiddenarm.bandit.batches import NewtonSchulz
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.lockstep import Lockstep
+from hiddenarm.bandit.plain import PlainBandit
+from hiddenarm.mpc.masking import triangle_to_square
+from support import fixed_key
+
+FEATURES = {2: (3, 3), 3: (2, 2, 2), 5: (2, 1, 1, 1, 1)}
+
+
+def contexts(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    rows = rng.standard_normal((*shape, 6))
+    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+
+
+def split(federation: Federation, rows: np.ndarray) -> list[np.ndarray]:
+    return np.split(rows, np.cumsum(federation.features)[:-1], axis=-1)
+
+
+def residual(lockstep: Lockstep, learned: list[tuple[np.ndarray, int, float]]) -> tuple[float, float]:
+    """How far inverse and weights of replicate 0 are from the solution of all that was learned."""
+    federation = lockstep.federation
+    inverses, weights = lockstep.reveal_model()
+    square = triangle_to_square(federation.dimension)
+    worst_inverse = worst_weights = 0.0
+    for arm in range(federation.arms):
+        gram, moment = federation.ridge * np.eye(federation.dimension), np.zeros(federation.dimension)
+        for context, pulled, reward in learned:
+            if pulled == arm:
+                gram += np.outer(context, context)
+                moment += reward * context
+        worst_inverse = max(worst_inverse, np.abs(inverses[0, arm][square] - np.linalg.inv(gram)).max())
+        worst_weights = max(worst_weights, np.abs(weights[0, arm] - np.linalg.solve(gram, moment)).max())
+    return worst_inverse, worst_weights
+
+
+@pytest.mark.parametrize("parties", [2, 3, 5])
+@pytest.mark.parametrize("count", [2, 17, 100])
+def test_batches_choose_as_the_plain_twin_and_solve_the_same_problem(parties: int, count: int) -> None:
+    federation = Federation(arms=4, features=FEATURES[parties], epsilon=0.2)
+    lockstep = Lockstep(federation, fixed_key("batches", parties, count))
+    twin = PlainBandit(4, 6)
+    rng = np.random.default_rng(count)
+    learned: list[tuple[np.ndarray, int, float]] = []
+    for _ in range(4):
+        rows = contexts(rng, 1, count)
+        name, arms = lockstep.decide_batch(split(federation, rows))
+        coins = lockstep.coins(name[1], 1, batch=count)
+        expected = [
+            twin.decide(row, bool(coins.explore[0, 0, b]), coins.tags[0, 0, b]) for b, row in enumerate(rows[0])
+        ]
+        assert arms[0].tolist() == expected
+        rewards = rng.random((1, count))
+        lockstep.learn_batch(name, rewards)
+        for row, arm, reward in zip(rows[0], arms[0], rewards[0], strict=True):
+            twin.learn(row, int(arm), float(reward))
+            learned.append((row, int(arm), float(reward)))
+        # Features and W enter at 2^-20: each of n interactions of norm 1 moves W by at most sqrt(6) 2^-20 in norm, and
+        # the solution of W >= I by no more than that times its own size (below 2); M, w carry a few roundings on top.
+        inverse, weights = residual(lockstep, learned)
+        assert max(inverse, weights) < (2 * len(learned) * np.sqrt(6) + 64) * 2.0**-20
+
+
+def test_replicates_are_independent_and_have_their_own_epsilon() -> None:
+    federation = Federation(arms=3, features=(3, 3), epsilon=0.5)
+    lockstep = Lockstep(federation, fixed_key("batches", "replicates"), replicates=2, epsilons=[0.0, 1.0])
+    rng = np.random.default_rng(5)
+    rows = contexts(rng, 2, 40) / 10
+    rows[..., 0] = 0.9  # what a constant can be learned from
+    for _ in range(6):
+        name, arms = lockstep.decide_batch(split(federation, rows))
+        lockstep.learn_batch(name, (arms == 1).astype(float))
+    assert (arms[0] == 1).mean() > 0.9  # never explores: it has found the arm that always pays
+    assert (arms[1] == 1).mean() < 0.7  # always explores
+
+
+def test_single_lessons_are_taken_up_before_a_batch_and_by_a_repair() -> None:
+    federation = Federation(arms=2, features=(3, 3), epsilon=0.3, repair_every=30)
+    lockstep = Lockstep(federation, fixed_key("batches", "mixed"))
+    rng = np.random.default_rng(6)
+    learned: list[tuple[np.ndarray, int, float]] = []
+
+    def singly(times: int) -> None:
+        for row in contexts(rng, times):
+            number, arms = lockstep.decide(split(federation, row[None]))
+            reward = float(rng.random())
+            lockstep.learn(number, [reward])
+            learned.append((row, int(arms[0]), reward))
+
+    singly(40)  # one repair after 30, ten wait
+    assert len(lockstep._learned_singly) == 10
+    rows = contexts(rng, 1, 20)
+    name, arms = lockstep.decide_batch(split(federation, rows))
+    lockstep.learn_batch(name, np.ones((1, 20)))
+    learned += [(row, int(arm), 1.0) for row, arm in zip(rows[0], arms[0], strict=True)]
+    assert not lockstep._learned_singly
+    singly(5)
+    lockstep.repair()
+    assert max(residual(lockstep, learned)) < (2 * len(learned) * np.sqrt(6) + 64) * 2.0**-20
+
+
+def test_a_repair_mends_a_model_that_has_drifted() -> None:
+    federation = Federation(arms=2, features=(3, 3), epsilon=0.3)
+    lockstep = Lockstep(federation, fixed_key("batches", "drift"))
+    rng = np.random.default_rng(7)
+    learned: list[tuple[np.ndarray, int, float]] = []
+    for row in contexts(rng, 60):
+        number, arms = lockstep.decide(split(federation, row[None]))
+        lockstep.learn(number, [1.0])
+        learned.append((row, int(arms[0]), 1.0))
+    spoilt = lockstep.models[0]
+    for shared in (spoilt.inverses, spoilt.weights):
+        assert shared.share is not None
+        shared.share += np.uint64(2**9)  # 2^-11 in w, 2^-31 in M
+    assert spoilt.inverses.share is not None
+    spoilt.inverses.share += np.uint64(2**30)  # 2^-10 in M
+    assert min(residual(lockstep, learned)) > 2.0**-12
+    lockstep.repair()
+    assert max(residual(lockstep, learned)) < (2 * len(learned) * np.sqrt(6) + 64) * 2.0**-20
+
+
+@pytest.mark.parametrize("count", [1, 2, 10, 100, 1000])
+@pytest.mark.parametrize("ridge", [1.0, 4.0])
+def test_the_public_plan_converges_for_every_spectrum(count: int, ridge: float) -> None:
+    """Whatever the eigenvalues of W M in [1, 1 + B R^2 / ridge], they end within 2^-L of 1 and never reach 2."""
+    federation = Federation(arms=2, features=(10, 10), epsilon=0.1, ridge=ridge)
+    plan = NewtonSchulz.for_new(federation, count)
+    eigenvalues = plan.start * np.linspace(1, 1 + count * federation.largest_quadratic_form, 100_001)
+    for boost in plan.boosts:
+        assert eigenvalues.min() > 0
+        assert eigenvalues.max() < 2
+        eigenvalues = boost * eigenvalues * (2 - eigenvalues)
+    assert np.abs(eigenvalues - 1).max() <= 2.0**-federation.fraction_bits
+
+
+def test_what_is_sent_is_uniform_whatever_the_batch() -> None:
+    """Bits of all that party 0 sends to party 1 in `decide`, `gather` and `solve` are balanced, for all-equal and
+    for extreme inputs alike. 5 standard deviations: a false alarm has probability below 1e-6 a case."""
+    for rows, rewards in ((np.zeros((1, 20, 6)), 0.0), (np.tile([1.0, 0, 0, 1.0, 0, 0], (1, 20, 1)), 1.0)):
+        sent: list[np.ndarray] = []
+
+        def observe(openings, by_opening, kept=sent) -> None:  # type: ignore[no-untyped-def]
+            kept += [w[0].ravel() for o, w in zip(openings, by_opening, strict=True) if o.bits == 64]
+
+        federation = Federation(arms=3, features=(3, 3), epsilon=0.1)
+        lockstep = Lockstep(federation, fixed_key("batches", "views", int(rewards)), observer=observe)
+        for _ in range(3):
+            name, _arms = lockstep.decide_batch(split(federation, rows))
+            lockstep.learn_batch(name, np.full((1, 20), rewards))
+        bits = np.unpackbits(np.concatenate(sent).view(np.uint8).reshape(-1, 8), axis=1)
+        ones, total = bits.sum(axis=0, dtype=np.int64), len(bits)
+        assert total > 5000
+        assert np.abs(ones - total / 2).max() < 5 * np.sqrt(total) / 2
+
+
+def test_batches_cost_the_rounds_of_one_decision_and_a_few_for_learning() -> None:
+    federation = Federation(arms=10, features=(10, 10), epsilon=0.1)
+    lockstep = Lockstep(federation, fixed_key("batches", "cost"))
+    rows = np.zeros((1, 100, 20))
+    name, _ = lockstep.decide_batch(np.split(rows, [10], axis=-1))
+    lockstep.learn_batch(name, np.zeros((1, 100)))
+    steps = len(NewtonSchulz.for_new(federation, 100).boosts)
+    assert lockstep.meter.rounds == {"decide 100": 5, "gather 100": 2, "solve 100": 3 + 4 * steps}
