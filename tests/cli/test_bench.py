@@ -197,3 +197,12 @@ def _check_order(near: socket.socket, far: socket.socket) -> None:
         received += chunk
     speaker.join()
     assert received == sent
+
+
+def test_batch_counts_rounds_for_each_interaction(tmp_path: Path) -> None:
+    output, figures = run_quick(tmp_path, "batch", "--batch", "20")
+    check_step(figures)
+    assert figures["batch"] == 20
+    assert figures["rounds_per_decision"] == 5 / 20
+    assert figures["rounds_per_step"] < 3
+    assert "batches of 20" in output

@@ -172,3 +172,32 @@ def test_a_line_may_come_in_pieces(roles: LocalRoles) -> None:
 def test_a_folder_that_is_no_kit(tmp_path: Path) -> None:
     check_error(hiddenarm("serve", tmp_path / "nothing", folder=tmp_path), 2, "nothing")
     check_error(hiddenarm("serve", tmp_path, folder=tmp_path), 2, "kit.json cannot be read")
+
+
+def test_many_requests_in_one_line(ask: Ask) -> None:
+    decisions = ask(ACTOR, b'{"keys": ["user 1", "user 2", "user 3"]}')["decisions"]
+    assert len({decision["id"] for decision in decisions}) == 3
+    assert all(decision["arm"] in range(3) for decision in decisions)
+    rewards = [{"id": decision["id"], "reward": 1} for decision in decisions]
+    version = ask(REWARDER, json.dumps({"rewards": rewards}).encode())["version"]
+    assert ask(ACTOR, json.dumps({"keys": ["user 4"], "after": version}).encode())["decisions"][0]["arm"] in range(3)
+
+
+@pytest.mark.parametrize(
+    ("role", "line"),
+    [
+        (ACTOR, b'{"keys": []}'),
+        (ACTOR, b'{"keys": "user 1"}'),
+        (ACTOR, b'{"keys": ["user 1", 2]}'),
+        (ACTOR, b'{"keys": ["user 1", "nobody"]}'),
+        (ACTOR, json.dumps({"keys": ["user 1"] * 257}).encode()),
+        (REWARDER, b'{"rewards": []}'),
+        (REWARDER, b'{"rewards": {"id": "x", "reward": 1}}'),
+        (REWARDER, b'{"rewards": [1]}'),
+        (REWARDER, b'{"rewards": [{"id": "x", "reward": 1}]}'),
+        (REWARDER, b'{"rewards": [{"id": "x"}]}'),
+    ],
+)
+def test_many_requests_that_are_none(ask: Ask, role: Identity, line: bytes) -> None:
+    check_refused(ask(role, line))
+    test_many_requests_in_one_line(ask)

@@ -150,3 +150,54 @@ class TestUntilInterrupted:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
         items.close()  # type: ignore[attr-defined]
+
+
+def test_batches_cost_few_rounds(tmp_path: Path) -> None:
+    result = result_of(tmp_path, "--batch", 20, "--steps", 50, "--replicates", 2, "--seed", 1)
+    assert result["steps"] == 50
+    assert result["rounds_per_decision"] == 5 * 3 / 50  # batches of 20, 20 and 10
+    assert result["rounds_per_step"] < 3
+
+
+@pytest.mark.parametrize("batch", [0, -1, 4096])
+def test_a_batch_that_is_none(batch: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert hiddenarm_here("simulate", "--batch", batch) == 2
+    assert "--batch must lie in 1..4095" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("batch", [1, 10])
+def test_a_simulation_goes_on_from_its_state(tmp_path: Path, batch: int) -> None:
+    options = ("--seed", 5, "--batch", batch, "--state", "state.npz")
+    first = result_of(tmp_path, *options, "--steps", 30)
+    state = tmp_path / "state.npz"
+    assert state.stat().st_mode & 0o777 == 0o600
+    before = state.read_bytes()
+    refused = hiddenarm("simulate", *options, "--steps", 30, folder=tmp_path)
+    assert refused.code == 2
+    assert "holds 30 steps already" in refused.stderr
+    other = hiddenarm("simulate", *options[2:], "--seed", 6, "--steps", 60, folder=tmp_path)
+    assert other.code == 2
+    assert "worlds differs" in other.stderr
+    assert state.read_bytes() == before
+    second = result_of(tmp_path, *options, "--steps", 60)
+    assert second["steps"] == 60
+    earned = second["reward"] * 60 - first["reward"] * 30  # the first half is kept as it was
+    assert earned == pytest.approx(round(earned))
+    assert 0 <= earned <= 30
+
+
+def test_an_interrupted_simulation_can_be_resumed(tmp_path: Path) -> None:
+    options = ("--steps", 1_000_000, "--state", "state.npz", "--seed", 7)
+    ended = interrupted("simulate", *options, folder=tmp_path, when="/1,000,000 steps")
+    assert ended.code == 0, ended.stderr
+    assert "Interrupted" in ended.stdout + ended.stderr
+    made = int((ended.stdout + ended.stderr).split("the result of ")[1].split(" of ")[0].replace(",", ""))
+    result = result_of(tmp_path, "--steps", made + 10, "--state", "state.npz", "--seed", 7)
+    assert result["steps"] == made + 10
+
+
+def test_a_state_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "state.npz").write_bytes(b"not an archive")
+    ended = hiddenarm("simulate", "--steps", 10, "--state", "state.npz", folder=tmp_path)
+    assert ended.code == 2
+    assert "is not the state of a simulation" in ended.stderr

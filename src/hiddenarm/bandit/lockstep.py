@@ -6,14 +6,14 @@ replicates lets many independent runs, each with its own epsilon, advance togeth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hiddenarm.bandit.audit import audit_coins, reveal_model
-from hiddenarm.bandit.batches import GATHERED_AT_ONCE, NewtonSchulz, gather, initial_sums, solve
+from hiddenarm.bandit.batches import GATHERED_AT_ONCE, NewtonSchulz, Sums, gather, initial_sums, solve
 from hiddenarm.bandit.catalogue import DECIDE_ONE, GATHER, LEARN_ONE, SOLVE, ProgramId, program_text
 from hiddenarm.bandit.coins import Coins, exploration_thresholds
 from hiddenarm.bandit.features import checked_features
@@ -21,6 +21,7 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.programs import (
     DECIDE,
     Interaction,
+    Model,
     decide,
     initial_model,
     interactions,
@@ -66,6 +67,10 @@ class _Supply:
         if not last.ready(step):
             last.add_corrections(step, self._dealer.deal(step, self._ahead))
         return step, [material.run(step) for material in self._materials]
+
+
+def _shares(model: Model, sums: Sums) -> dict[str, Shared]:
+    return {"inverses": model.inverses, "weights": model.weights, "grams": sums.grams, "moments": sums.moments}
 
 
 class Lockstep:
@@ -172,6 +177,23 @@ class Lockstep:
             self._gather(kept, np.stack([masked for _, masked in chunk], axis=-1))
         self._learned_singly = []
         self._solve(0)
+
+    def snapshot(self) -> dict[str, Words]:
+        """All that was learned, as arrays: every party's shares of model and sums. What was learned singly is taken up
+        first; decisions that wait for a reward are not part of it."""
+        self.repair()
+        arrays = {}
+        for party, (model, sums) in enumerate(zip(self.models, self._sums, strict=True)):
+            for name, shared in _shares(model, sums).items():
+                assert shared.share is not None
+                arrays[f"{name} {party}"] = shared.share
+        return arrays
+
+    def restore(self, arrays: Mapping[str, Words]) -> None:
+        """Go on from a snapshot, in an epoch of one's own: under another key, so that no mask is used again."""
+        for party, (model, sums) in enumerate(zip(self.models, self._sums, strict=True)):
+            for name, shared in _shares(model, sums).items():
+                shared.share = np.array(arrays[f"{name} {party}"], np.uint64)
 
     def coins(self, first: int, count: int, batch: int = 1) -> Coins:
         """The dealer's coins of some runs of `decide`, for the plain twin (see `audit_coins`).

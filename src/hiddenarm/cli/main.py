@@ -13,6 +13,7 @@ import click
 from hiddenarm.cli.bench.commands import bench
 from hiddenarm.errors import ConfigError, HiddenArmError
 
+_FILE = click.Path(path_type=Path, dir_okay=False)
 _MAX_BATCH = 4095
 _WORLDS = ("digits", "mnist", "clusters")
 _STDIN = 0
@@ -55,8 +56,8 @@ def _run_options(steps: int) -> Callable[[Callable[..., None]], Callable[..., No
         click.option(
             "--ridge", default=1.0, show_default=True, help="Start of every arm's matrix: ridge times identity."
         ),
-        click.option("--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), help="Write the result."),
-        click.option("--plot", "plot_path", type=click.Path(path_type=Path, dir_okay=False), help="Draw both curves."),
+        click.option("--json", "json_path", type=_FILE, help="Write the result."),
+        click.option("--plot", "plot_path", type=_FILE, help="Draw both curves."),
     ]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -85,8 +86,15 @@ def demo(plot_path: Path | None, **options: Any) -> None:
 @click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Folder with the MNIST files.")
 @click.option("--replicates", default=1, show_default=True, help="Independent runs that advance together.")
 @click.option("--batch", default=1, show_default=True, help="Interactions that are decided and learned at once.")
+@click.option("--state", type=_FILE, help="Keep the state in a file, and go on from it if it is there.")
 def simulate(
-    plot_path: Path | None, data: str, data_dir: Path | None, replicates: int, batch: int, **options: Any
+    plot_path: Path | None,
+    data: str,
+    data_dir: Path | None,
+    replicates: int,
+    batch: int,
+    state: Path | None,
+    **options: Any,
 ) -> None:
     """Run all roles in lockstep in one process: same programs, no network, for research."""
     from hiddenarm.cli.simulate import Simulation
@@ -97,14 +105,14 @@ def simulate(
         raise ConfigError(f"--batch must lie in 1..{_MAX_BATCH}, got {batch}")
     federation, world, key = _prepare(options, data, data_dir, plot_path)
     worlds = [world.reseeded(world.seed + replicate) for replicate in range(replicates)]
-    run = Simulation(federation, worlds, options["steps"], key, batch)
+    run = Simulation(federation, worlds, options["steps"], key, batch, state)
     _show(run, f"{federation.parties} parties in lockstep, {data}", data, plot_path, options)
 
 
 @commands.command()
 @click.argument("kit", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--listen-fd", type=int, help="A listening socket that was handed over.")
-@click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="Write what the link's meter counted.")
+@click.option("--report", type=_FILE, help="Write what the link's meter counted.")
 def serve(kit: Path, listen_fd: int | None, report: Path | None) -> None:
     """Run one role from its kit, until the federation ends."""
     from hiddenarm.cli.serve import serve_kit

@@ -56,7 +56,7 @@ class Scoreboard:
         self.private_seconds = 0.0
         self.plain_seconds = 0.0
         self.steps = 0
-        self._same = 0
+        self.same = 0
         self._total = 0.0
         self._plain_total = 0.0
 
@@ -66,8 +66,17 @@ class Scoreboard:
         self.plain_rewards[:, self.steps] = plain_rewards
         self._total += float(rewards.sum())
         self._plain_total += float(plain_rewards.sum())
-        self._same += same
+        self.same += same
         self.steps += 1
+
+    def resume(self, rewards: Floats, plain_rewards: Floats, same: int) -> None:
+        """Take over the steps of an earlier run."""
+        self.steps = min(rewards.shape[1], self.rewards.shape[1])
+        self.rewards[:, : self.steps] = rewards[:, : self.steps]
+        self.plain_rewards[:, : self.steps] = plain_rewards[:, : self.steps]
+        self._total = float(rewards.sum())
+        self._plain_total = float(plain_rewards.sum())
+        self.same = same
 
     @property
     def interactions(self) -> int:
@@ -83,7 +92,7 @@ class Scoreboard:
 
     @property
     def agreement(self) -> float:
-        return self._same / max(1, self.interactions)
+        return self.same / max(1, self.interactions)
 
     def report(self, federation: Federation, traffic: Traffic, data: str) -> Report:
         return Report(

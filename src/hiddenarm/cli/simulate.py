@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
 
 import numpy as np
@@ -11,11 +12,16 @@ import numpy as np
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.programs import DECIDE
+from hiddenarm.cli.checkpoint import Checkpoint, resume
 from hiddenarm.cli.interrupts import until_interrupted
 from hiddenarm.cli.progress import ProgressDisplay
 from hiddenarm.cli.results import Scoreboard, Traffic
 from hiddenarm.cli.twins import PlainTwins
 from hiddenarm.data.worlds import World
+from hiddenarm.errors import ConfigError
+from hiddenarm.ring.streams import derive
+
+_SAVE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -27,13 +33,38 @@ class Simulation:
     steps: int
     epoch_key: bytes
     batch: int = 1
+    state: Path | None = None
 
     def run(self, display: ProgressDisplay) -> tuple[Scoreboard, Traffic]:
-        """Run to the end, or to an interrupt: then the result is that of the steps made."""
-        lockstep = Lockstep(self.federation, self.epoch_key, replicates=len(self.worlds))
+        """Run to the end, or to an interrupt: then the result is that of the steps made. `state` is where to go on."""
+        checkpoint = None
+        if self.state is not None:
+            checkpoint = Checkpoint.of(self.state, self.federation, list(self.worlds), self.batch)
+        saved = checkpoint.load() if checkpoint is not None else None
+        made = 0 if saved is None else saved["rewards"].shape[1]
+        if made >= self.steps:
+            raise ConfigError(f"{self.state} holds {made} steps already; ask for more with --steps, or remove it")
+        lockstep = Lockstep(self.federation, derive(self.epoch_key, "after", made), replicates=len(self.worlds))
         twins = PlainTwins(self.federation, self.worlds, lockstep.coins)
         board = Scoreboard(self.steps, len(self.worlds))
-        for step in until_interrupted(range(0, self.steps, self.batch)):
+        if saved is not None:
+            resume(saved, lockstep, twins, board)
+        self._run(made, lockstep, twins, board, display, checkpoint)
+        if not board.steps:
+            raise KeyboardInterrupt
+        return board, _traffic(lockstep, board.steps - made)
+
+    def _run(
+        self,
+        made: int,
+        lockstep: Lockstep,
+        twins: PlainTwins,
+        board: Scoreboard,
+        display: ProgressDisplay,
+        checkpoint: Checkpoint | None,
+    ) -> None:
+        saved_at = perf_counter()
+        for step in until_interrupted(range(made, self.steps, self.batch)):
             if self.batch == 1:
                 self._step(step, lockstep, twins, board)
             else:
@@ -41,9 +72,11 @@ class Simulation:
             display.update(
                 steps=board.steps, reward=board.reward, plain_reward=board.plain_reward, agreement=board.agreement
             )
-        if not board.steps:
-            raise KeyboardInterrupt
-        return board, _traffic(lockstep, board.steps)
+            if checkpoint is not None and perf_counter() - saved_at > _SAVE_SECONDS:
+                checkpoint.save(lockstep, twins, board)
+                saved_at = perf_counter()
+        if checkpoint is not None and board.steps > made:
+            checkpoint.save(lockstep, twins, board)
 
     def _step(self, step: int, lockstep: Lockstep, twins: PlainTwins, board: Scoreboard) -> None:
         contexts = np.stack([world.context(step) for world in self.worlds])
