@@ -18,14 +18,24 @@ import numpy as np
 import pytest
 
 from hiddenarm.bandit import programs
-from hiddenarm.bandit.catalogue import program_texts
+from hiddenarm.bandit.batches import GATHERED_AT_ONCE, NewtonSchulz
+from hiddenarm.bandit.catalogue import GATHER, SOLVE, ProgramId, program_text, program_texts
 from hiddenarm.bandit.coins import exploration_thresholds
+from hiddenarm.bandit.decisions import DecisionIds, decision_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.programs import DECIDE, LEARN
 from hiddenarm.cli.main import commands
+from hiddenarm.cli.serve import MAX_LINE_BYTES
+from hiddenarm.errors import ConfigError, DecisionIdError
+from hiddenarm.mpc import shuffle, tournament
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.mpc.lookup import reciprocal_table
 from hiddenarm.mpc.material import Layout
+from hiddenarm.net.switchboard import Limits
+from hiddenarm.roles.kit import KitFile
+from hiddenarm.roles.lessons import KEPT_VERSIONS
+from hiddenarm.roles.party import MAX_PENDING, NO_FEATURES
+from hiddenarm.roles.process import ANSWER_SECONDS
 
 ROOT = Path(__file__).parents[2]
 RUN = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -33,6 +43,8 @@ ALL = [*RUN, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.m
 README = (ROOT / "README.md").read_text()
 PROTOCOLS = (ROOT / "docs" / "protocols.md").read_text()
 THREATS = (ROOT / "docs" / "threat-model.md").read_text()
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
+PERFORMANCE = (ROOT / "docs" / "performance.md").read_text()
 
 EXAMPLE_PORT = 7400
 SHELLS = ("console", "bash")
@@ -137,12 +149,14 @@ def test_every_source_cited_is_listed() -> None:
 def test_every_file_named_exists() -> None:
     package = ROOT / "src" / "hiddenarm"
     for path in ALL:
-        for name in re.findall(r"`(\w+/\w+\.py|errors\.py)`", path.read_text()):
+        for name in re.findall(r"`(\w+(?:/\w+)+\.(?:py|c)|errors\.py)`", path.read_text()):
             assert (package / name).is_file(), f"{path.name}: {name}"
+        for name in re.findall(r"\bpython (\w+/\w+\.py)", path.read_text()):
+            assert (ROOT / name).is_file(), f"{path.name}: {name}"
 
 
 def test_the_layers_are_the_folders_and_import_what_the_table_says() -> None:
-    rows = _table((ROOT / "docs" / "architecture.md").read_text(), "folder", "what it is", "imports")
+    rows = _table(ARCHITECTURE, "folder", "what it is", "imports")
     folders = {path.parent.name for path in (ROOT / "src" / "hiddenarm").glob("*/__init__.py")}
     assert {row[0].strip("`/") for row in rows} == folders
     for folder, _, imports in rows:
@@ -152,7 +166,7 @@ def test_the_layers_are_the_folders_and_import_what_the_table_says() -> None:
 
 
 def _imports(folder: str) -> set[str]:
-    texts = [path.read_text() for path in (ROOT / "src" / "hiddenarm" / folder).glob("*.py")]
+    texts = [path.read_text() for path in (ROOT / "src" / "hiddenarm" / folder).rglob("*.py")]
     return {name for text in texts for name in re.findall(r"^\s*(?:from|import) hiddenarm\.(\w+)", text, re.MULTILINE)}
 
 
@@ -168,15 +182,35 @@ def _anchors(text: str) -> set[str]:
 # The command line
 
 
-@pytest.mark.parametrize("name", sorted(commands.commands))
-def test_documented_options_are_those_of_the_command(name: str) -> None:
+BENCHES = commands.commands["bench"]
+assert isinstance(BENCHES, click.Group)
+
+
+def _section(name: str) -> str:
     section = re.search(rf"^### hiddenarm {name}.*?(?=^##)", README, re.MULTILINE | re.DOTALL)
     assert section is not None
-    documented = {row[0].strip("`"): row[1] for row in _table(section[0], "option", "default", "")}
+    return section[0]
+
+
+@pytest.mark.parametrize("name", sorted({*commands.commands} - {"bench"}))
+def test_documented_options_are_those_of_the_command(name: str) -> None:
+    documented = {row[0].strip("`"): row[1] for row in _table(_section(name), "option", "default", "")}
     options = [parameter for parameter in commands.commands[name].params if isinstance(parameter, click.Option)]
     shown = commands.commands[name].get_help(click.Context(commands.commands[name]))
     assert {*documented, "--help"} == set(re.findall(r"^ +(?:-h, )?(--[\w-]+)", shown, re.MULTILINE))
     assert documented == {option.opts[0]: _default(option) for option in options}
+
+
+def test_documented_benches_are_those_of_the_command() -> None:
+    in_readme = _table(_section("bench"), "bench", "what it measures")
+    assert [row[0].strip("`") for row in in_readme] == list(BENCHES.commands)
+    whole = _table(PERFORMANCE, "command", "what it measures", None)
+    assert [row[0].strip("`") for row in whole] == [f"hiddenarm bench {name}" for name in BENCHES.commands]
+    options = {name: {opt for p in bench.params for opt in p.opts} for name, bench in BENCHES.commands.items()}
+    assert all({"--json", "--quick"} <= given for given in options.values())
+    assert {name for name, given in options.items() if "--plot" in given} == {"arms", "parties"}
+    for row in whole:
+        assert set(re.findall(r"`(--[\w-]+)", row[1])) <= options[row[0].split()[-1].strip("`")]
 
 
 def _default(option: click.Option) -> str:
@@ -197,21 +231,72 @@ def layouts(federation: Federation) -> dict[str, Layout]:
     return {name: trace(text, federation.parties, 1) for name, text in texts.items()}
 
 
-@pytest.mark.parametrize("name", [DECIDE, LEARN])
-def test_rounds_and_bytes_of_a_program(name: str, layouts: dict[str, Layout]) -> None:
-    section = PROTOCOLS.split(f"\n### {name}\n")[1]
-    *rounds, total = _table(section, "round", "opened", "bytes")
-    assert [(int(row[0]), int(row[2])) for row in rounds] == [
-        (number, sizes[0]) for number, sizes in enumerate(layouts[name].round_bytes, start=1)
-    ]
+def _layout(federation: Federation, name: str, count: int) -> Layout:
+    thresholds = exploration_thresholds(federation.epsilon)
+    return trace(program_text(federation, thresholds, ProgramId(name, count)), federation.parties, 1)
+
+
+@pytest.mark.parametrize(("name", "count"), [(DECIDE, 1), (LEARN, 1), (GATHER, 100), (SOLVE, 100)])
+def test_rounds_and_bytes_of_a_program(name: str, count: int, federation: Federation) -> None:
+    layout = _layout(federation, name, count)
+    *rows, total = _table(PROTOCOLS.split(f"\n### {name}\n")[1], "round", "opened", "bytes")
+    sent = [sizes[0] for sizes in layout.round_bytes]
+    done = 0
+    for rounds, _, size in rows:
+        first, _, last = rounds.partition(" to ")
+        assert int(first) == done + 1
+        done = int(last or first)
+        assert int(size) == sum(sent[int(first) - 1 : done])
+    assert done == layout.rounds
     assert total[0] == "all"
-    assert int(total[2]) == layouts[name].bytes_to_each_peer(0)
+    assert int(total[2]) == sum(sent) == layout.bytes_to_each_peer(0)
+
+
+def test_the_costs_of_a_batch(federation: Federation, layouts: dict[str, Layout]) -> None:
+    rows = _table(PROTOCOLS, "program", "interactions", "rounds", "bytes", "words dealt")
+    for name, count, *costs in rows:
+        layout = _layout(federation, name, int(count))
+        assert [int(cost) for cost in costs] == [layout.rounds, layout.bytes_to_each_peer(0), layout.correction_words]
+    batch = [_layout(federation, name, 100) for name in (DECIDE, GATHER, SOLVE)]
+    rounds, sent = sum(layout.rounds for layout in batch), sum(layout.bytes_to_each_peer(0) for layout in batch)
+    singly = [100 * sum(layout.rounds for layout in layouts.values())]
+    singly.append(100 * sum(layout.bytes_to_each_peer(0) for layout in layouts.values()))
+    protocols, readme = _flat(PROTOCOLS), _flat(README)
+    assert f"A batch of 100 takes {rounds} rounds and {sent} bytes to decide and learn" in protocols
+    assert f"100 single steps take {singly[0]} rounds and {singly[1]} bytes" in protocols
+    decide_rounds, learn_rounds = batch[0].rounds, batch[1].rounds + batch[2].rounds
+    assert f"deciding takes {decide_rounds} rounds and learning {learn_rounds} for the whole batch" in readme
+    assert f"and {sent / 100:,.0f} bytes an interaction" in readme
+
+
+def test_the_steps_of_newton_schulz(federation: Federation) -> None:
+    for count, start, boosts, steps, rounds in _table(PROTOCOLS, "B", "c", "boosts above 1", "steps", None):
+        plan = NewtonSchulz.for_new(federation, int(count))
+        assert start == f"{plan.start:.5f}"
+        assert plan.start == 2 / (2 + int(count) * federation.joint_norm**2 / federation.ridge)
+        assert (int(boosts), int(steps)) == (sum(boost > 1 for boost in plan.boosts), len(plan.boosts))
+        learned = [_layout(federation, name, int(count)) for name in (GATHER, SOLVE)]
+        assert int(rounds) == sum(layout.rounds for layout in learned) == 2 + 2 + 4 * len(plan.boosts) + 1
+        low = plan.start
+        for boost in plan.boosts:
+            low *= (2 - low) * boost
+        assert 0 <= 1 - low < 2.0**-federation.fraction_bits
+    repair = NewtonSchulz.for_new(federation, 0)
+    assert (repair.start, repair.boosts) == (1.0, (1.0,) * 3)
+    assert "three steps take a residual rho to rho^8" in PROTOCOLS
+
+
+def test_how_many_interactions_an_arm_holds(federation: Federation) -> None:
+    most = int(2.0 ** (62 - 2 * federation.fraction_bits) / federation.joint_norm**2)
+    assert f"{most:,} at L = 20 and norms 1" in _flat(PROTOCOLS)
+    assert round(most, -6) == 2_000_000
+    assert "about two million interactions at the defaults" in _flat(README)
 
 
 def test_the_costs_of_a_step(layouts: dict[str, Layout]) -> None:
     rounds = sum(layout.rounds for layout in layouts.values())
     sent = sum(layout.bytes_to_each_peer(0) for layout in layouts.values())
-    assert f"A step is one of each: {rounds} rounds and {sent} bytes." in " ".join(PROTOCOLS.split())
+    assert f"A step is one of each: {rounds} rounds and {sent} bytes." in _flat(PROTOCOLS)
     costs = dict(_table(README.split("## What it costs")[1], "", ""))
     assert costs == {
         "rounds a decision": str(layouts[DECIDE].rounds),
@@ -227,8 +312,22 @@ def test_rounds_depend_on_sizes_beyond_32_arms_only(layouts: dict[str, Layout]) 
         texts = program_texts(other, exploration_thresholds(0.5))
         assert trace(texts[DECIDE], 2, 1).rounds == decide_rounds
         assert trace(texts[LEARN], 2, 1).rounds == layouts[LEARN].rounds
-    assert "12 for 100 arms and two parties" in " ".join(README.split())
-    assert "12 rounds for 100 arms and two parties" in " ".join(PROTOCOLS.split())
+    assert "12 for 100 arms and two parties" in _flat(README)
+    assert "12 rounds for 100 arms and two parties" in _flat(PROTOCOLS)
+
+
+def test_rounds_by_arms_and_delays_in_the_figures(layouts: dict[str, Layout]) -> None:
+    for arms, decide_rounds, learn_rounds, _ in _table(
+        PERFORMANCE, "arms", "rounds to decide", "rounds to learn", None
+    ):
+        other = Federation(arms=int(arms.replace(",", "")), features=(1, 1), epsilon=0.5)
+        found = [trace(text, 2, 1).rounds for text in program_texts(other, exploration_thresholds(0.5)).values()]
+        assert [int(decide_rounds), int(learn_rounds)] == found
+    decision = 1 + layouts[DECIDE].rounds + 1
+    step = decision + 1 + layouts[LEARN].rounds
+    assert f"a decision takes {decision} one-way delays (request, 5 rounds, answer), a step {step}" in _flat(
+        PERFORMANCE
+    )
 
 
 @pytest.mark.parametrize("name", [DECIDE, LEARN])
@@ -236,15 +335,20 @@ def test_words_dealt(
     name: str, federation: Federation, layouts: dict[str, Layout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: list[int] = []
-    operations = ("form", "lookup", "mask_dropping", "truncate")
-    for operation in operations:
-        monkeypatch.setattr(programs, operation, _counting(getattr(programs, operation), counted))
+    operations = {
+        programs: ("dealt_share", "form", "lookup", "mask_dropping", "truncate"),
+        shuffle: ("dealt", "dealt_share", "form"),
+        tournament: ("compare", "combine"),
+    }
+    for module, names in operations.items():
+        for operation in names:
+            monkeypatch.setattr(module, operation, _counting(getattr(module, operation), counted))
     trace(program_texts(federation, exploration_thresholds(federation.epsilon))[name], federation.parties, 1)
     table = _table(PROTOCOLS, "program", "operation", "words")
     *rows, (last, total) = [(operation, int(words)) for program, operation, words in table if program == name]
     assert last == "all"
     assert total == layouts[name].correction_words == sum(words for _, words in rows)
-    assert counted == [words for operation, words in rows if operation.startswith(operations)]
+    assert counted == [words for _, words in rows]
 
 
 def _counting(operation: Callable[..., Any], counted: list[int]) -> Callable[..., Any]:
@@ -278,7 +382,8 @@ def test_bit_budgets(federation: Federation) -> None:
 
 
 def test_bits_of_a_key(federation: Federation) -> None:
-    rows = _table(PROTOCOLS, "comparison key, at A = 10 and `score_bound` 4", "bits")
+    assert federation.score_bound == 32
+    rows = _table(PROTOCOLS, "comparison key, at A = 10 and `score_bound` 32", "bits")
     assert [int(bits) for _, bits in rows] == [
         1,
         federation.score_range_bits,
@@ -286,6 +391,51 @@ def test_bits_of_a_key(federation: Federation) -> None:
         federation.tag_bits,
         federation.comparison_bits,
     ]
+
+
+def test_limits_of_fraction_bits(federation: Federation) -> None:
+    assert "`fraction_bits` lies in 12 to 30; at the defaults 20 is the most that fits" in _flat(PROTOCOLS)
+    for bits in (11, 21, 31):
+        with pytest.raises(ConfigError, match="fraction_bits"):
+            Federation(arms=10, features=(10, 10), epsilon=0.1, fraction_bits=bits)
+    Federation(arms=10, features=(10, 10), epsilon=0.1, fraction_bits=12, reciprocal_bits=4)
+    assert federation.fraction_bits == 20
+
+
+def test_limits_that_are_stated() -> None:
+    waits, stopped, gone = f"{MAX_PENDING:,}", f"{ANSWER_SECONDS:.0f} seconds", f"{Limits().silence_seconds} seconds"
+    for text, numbers in (
+        (README, (waits, stopped)),
+        (THREATS, (waits, stopped, gone)),
+        (ARCHITECTURE, (waits, stopped, gone, f"the last {KEPT_VERSIONS} versions", f"{MAX_LINE_BYTES:,} bytes")),
+    ):
+        assert all(number in _flat(text) for number in numbers)
+    assert NO_FEATURES in f"it {_flat(THREATS).partition('a fixed text: that it ')[2]}"
+    repair_every = Federation(arms=2, features=(1, 1), epsilon=0).repair_every
+    assert f"({repair_every:,} unless given)" in _flat(PROTOCOLS)
+    assert f"gathered too, {GATHERED_AT_ONCE} at a time" in _flat(PROTOCOLS)
+
+
+def test_the_sizes_that_a_kit_sets() -> None:
+    batch, stock = KitFile.model_fields["max_batch"], KitFile.model_fields["stock"]
+    most = next(bound.le for bound in batch.metadata if hasattr(bound, "le"))
+    assert f"{batch.default} unless given and {most} at most" in _flat(ARCHITECTURE)
+    assert f"A batch has at most {most} decisions or rewards, {batch.default} unless the kits say otherwise" in _flat(
+        README
+    )
+    assert f"(`stock` in its kit, {stock.default} steps" in _flat(ARCHITECTURE)
+
+
+def test_decision_ids_look_as_documented() -> None:
+    shown = set(re.findall(r"[0-9a-f]{12}-\d{6}-\w+", ARCHITECTURE))
+    assert len(shown) == 1
+    ids = DecisionIds("3f9c02d17ab4", bytes(32))
+    with pytest.raises(DecisionIdError, match="was never made"):  # well-formed, but under another key
+        ids.number_of(*shown)
+    assert "MAC of 64 bits" in _flat(THREATS)
+    assert 4 * len(ids.id_of(17).rpartition("-")[2]) == 64
+    assert "the count B, t and its position side by side, in 16, 32 and 16 bits" in ARCHITECTURE
+    assert decision_number(3, 5, 2) == 3 << 48 | 5 << 16 | 2
 
 
 def test_the_error_of_the_reciprocal() -> None:
@@ -313,7 +463,13 @@ def test_differential_privacy_of_one_action_and_of_many() -> None:
         assert one == f"{eta:.2f}"
         digits = len(composed.partition(".")[2])
         assert composed == f"{_composed(int(arms), float(epsilon), int(actions), float(delta)):.{digits}f}"
-    limits = " ".join(README.split("## Limits")[1].split())
+        for completed in (0.0, 0.3, 1.0):  # how often a decision that is not explored is completed, and by which arm
+            for best in (0.0, completed):
+                whole = float(epsilon) + (1 - float(epsilon)) * completed
+                chance = (float(epsilon) / int(arms) + (1 - float(epsilon)) * best) / whole
+                bound = 1 - float(epsilon) + float(epsilon) / int(arms)
+                assert float(epsilon) / int(arms) - 1e-12 <= chance <= bound + 1e-12
+    limits = _flat(README.split("## Limits")[1])
     assert "eta = log(A/epsilon - A + 1): 4.51 for 10 arms" in limits
     assert "exact composed loss is 4263" in limits
 
@@ -335,6 +491,11 @@ def _composed(arms: int, epsilon: float, actions: int, delta: float) -> float:
 
 
 # Tables
+
+
+def _flat(text: str) -> str:
+    """Running text without its line breaks."""
+    return " ".join(text.split())
 
 
 def _table(text: str, *heads: str | None) -> list[list[str]]:
