@@ -13,15 +13,13 @@ import numpy as np
 from hiddenarm.bandit.audit import audit_coins
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import DECIDE
 from hiddenarm.cli.interrupts import until_interrupted
 from hiddenarm.cli.local_roles import LocalRoles
 from hiddenarm.cli.progress import ProgressDisplay
-from hiddenarm.cli.results import Scoreboard, Traffic
+from hiddenarm.cli.results import Scoreboard, Traffic, count_traffic
 from hiddenarm.cli.twins import PlainTwins
 from hiddenarm.data.worlds import World
 from hiddenarm.mpc.material import Seeds
-from hiddenarm.roles.messages import PROGRAM_NUMBERS
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -42,7 +40,7 @@ class Demo:
                 board = self._play(roles, display)
                 if not board.steps:
                     raise KeyboardInterrupt
-                return board, _traffic(roles.stop(), board.steps)
+                return board, count_traffic(roles.stop(), board.steps)
 
     def _play(self, roles: LocalRoles, display: ProgressDisplay) -> Scoreboard:
         twins = PlainTwins(self.federation, [self.world], self._coins)
@@ -69,22 +67,3 @@ class Demo:
 
 def _key(row: int) -> str:
     return f"digit {row}"
-
-
-def _traffic(meters: list[dict[str, Any]], steps: int) -> Traffic:
-    """Rounds and bytes from the parties' own meters: the most that any party counted."""
-    decide_number = PROGRAM_NUMBERS[DECIDE]
-    return Traffic(
-        rounds_per_decision=max(_rounds(meter, decide_number) for meter in meters) / steps,
-        rounds_per_step=max(_rounds(meter, None) for meter in meters) / steps,
-        bytes_per_step_per_party=max(sum(row["bytes"] for row in meter["sent"]) for meter in meters) / steps,
-    )
-
-
-def _rounds(meter: dict[str, Any], program: int | None) -> int:
-    """ROUND frames sent to the peer that got most of them."""
-    by_peer: dict[str, int] = {}
-    for row in meter["sent"]:
-        if row["kind"] == "ROUND" and program in (None, row["program"]):
-            by_peer[row["peer"]] = by_peer.get(row["peer"], 0) + row["frames"]
-    return max(by_peer.values())

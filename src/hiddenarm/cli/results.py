@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Container
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
 
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.programs import DECIDE
 from hiddenarm.cli.plots import plot_learning_curves
 from hiddenarm.cli.progress import percent, summary_table
 from hiddenarm.errors import ConfigError
 from hiddenarm.ring.words import Floats
+from hiddenarm.roles.messages import PROGRAM_NUMBERS
+
+Meter = dict[str, list[dict[str, Any]]]
+"""A link's meter as a party reports it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +30,28 @@ class Traffic:
     rounds_per_decision: float
     rounds_per_step: float
     bytes_per_step_per_party: float
+
+
+def count_traffic(meters: list[Meter], steps: int, kinds: Container[str] | None = None) -> Traffic:
+    """What a step took, by the parties' own meters: the most that any party counted, of some kinds of frames or of all."""
+    return Traffic(
+        rounds_per_decision=max(_rounds(meter, PROGRAM_NUMBERS[DECIDE]) for meter in meters) / steps,
+        rounds_per_step=max(_rounds(meter, None) for meter in meters) / steps,
+        bytes_per_step_per_party=max(_bytes(meter, kinds) for meter in meters) / steps,
+    )
+
+
+def _bytes(meter: Meter, kinds: Container[str] | None) -> int:
+    return sum(row["bytes"] for row in meter["sent"] if kinds is None or row["kind"] in kinds)
+
+
+def _rounds(meter: Meter, program: int | None) -> int:
+    """ROUND frames sent to the peer that got most of them."""
+    by_peer: dict[str, int] = {}
+    for row in meter["sent"]:
+        if row["kind"] == "ROUND" and program in (None, row["program"]):
+            by_peer[row["peer"]] = by_peer.get(row["peer"], 0) + row["frames"]
+    return max(by_peer.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hiddenarm.bandit.catalogue import ProgramId
-from hiddenarm.bandit.decisions import DecisionIds, decision_number
+from hiddenarm.bandit.decisions import decision_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
-from hiddenarm.bandit.programs import DECIDE
 from hiddenarm.errors import FeatureError, FrameError, HiddenArmError, InputError, PeerError, PeerLost
-from hiddenarm.mpc.material import program_stream
 from hiddenarm.mpc.shuffle import permutation_of
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import Stream
+from hiddenarm.roles.client import Client
 from hiddenarm.roles.messages import (
-    DEALER,
     MAX_KEY_BYTES,
     MAX_LESSONS,
     decide_frame,
     program_and_step,
-    read_client_seed,
     read_learned,
     read_refused,
     read_slots,
@@ -40,27 +36,16 @@ class _Asked:
     slots: dict[Identity, list[int]] = field(default_factory=dict)
 
 
-class Actor:
+class Actor(Client):
     """Asks the parties; `outcomes` holds what came of it: decisions, or the error to raise."""
 
     def __init__(self, federation: Federation, send: Send, *, max_batch: int = 256) -> None:
+        super().__init__(federation, send, max_batch=max_batch)
         self.outcomes: dict[RunName, list[Decision] | HiddenArmError] = {}
-        self._federation = federation
-        self._max_batch = max_batch
-        self._send = send
-        self._parties = [Identity(Role.PARTY, number) for number in range(federation.parties)]
-        self._present: set[Identity] = set()
-        self._ids: DecisionIds | None = None
-        self._seed: bytes | None = None
         self._permutations: dict[int, Stream] = {}
         self._next_step: dict[int, int] = {}
         self._version = 0
         self._asked: dict[RunName, _Asked] = {}
-
-    @property
-    def ready(self) -> bool:
-        """Whether all parties are there and the seed has come."""
-        return self._seed is not None and all(party in self._present for party in self._parties)
 
     def ask(self, *keys: str, after: int = 0) -> RunName:
         """Ask all parties to decide for some keys at once, with a model that holds at least `after` lessons."""
@@ -80,15 +65,6 @@ class Actor:
             self._send(party, decide_frame(step, version, *keys))
         return len(keys), step
 
-    def expects(self, identity: Identity) -> bool:
-        return identity == DEALER or identity in self._parties
-
-    def on_ready(self, identity: Identity) -> None:
-        self._present.add(identity)
-
-    def on_lost(self, identity: Identity, reason: str, graceful: bool) -> None:
-        raise PeerLost(f"{identity} {'has left' if graceful else 'is gone'}: {reason}")
-
     def on_frame(self, identity: Identity, frame: Frame) -> None:
         match identity.role, frame.kind:
             case Role.DEALER, Kind.SEED:
@@ -101,11 +77,6 @@ class Actor:
                 self._on_refused(identity, frame)
             case _:
                 raise FrameError(f"{identity} may not send {frame.kind.name}")
-
-    def _on_seed(self, frame: Frame) -> None:
-        if self._seed is not None:
-            raise FrameError("the dealer sent a second seed")
-        self._ids, self._seed = read_client_seed(frame)
 
     def _on_slot(self, identity: Identity, frame: Frame) -> None:
         slots = read_slots(frame)
@@ -135,10 +106,9 @@ class Actor:
 
     def _stream(self, count: int) -> Stream:
         """Permutations of decisions that are made `count` at once."""
-        assert self._seed is not None
         if count not in self._permutations:
-            label, words = ProgramId(DECIDE, count).label, count * self._federation.arms
-            self._permutations[count] = program_stream(self._seed, label, words, ahead=max(1, 64 // count))
+            words, ahead = count * self._federation.arms, max(1, 64 // count)
+            self._permutations[count] = self._decision_stream(count, words, ahead=ahead)
         return self._permutations[count]
 
     def _on_refused(self, identity: Identity, frame: Frame) -> None:

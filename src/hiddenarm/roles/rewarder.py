@@ -2,42 +2,29 @@
 
 from __future__ import annotations
 
-from hiddenarm.bandit.catalogue import ProgramId
-from hiddenarm.bandit.decisions import DecisionIds, split_number
+from hiddenarm.bandit.decisions import split_number
 from hiddenarm.bandit.features import checked_reward
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import DECIDE
 from hiddenarm.errors import DecisionIdError, FrameError, InputError, PeerError, PeerLost
-from hiddenarm.mpc.material import program_stream
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import Stream
 from hiddenarm.ring.words import encode
-from hiddenarm.roles.messages import DEALER, read_client_seed, read_refused, reward_frame
+from hiddenarm.roles.client import Client
+from hiddenarm.roles.messages import read_refused, reward_frame
 from hiddenarm.roles.runs import Send
 
 
-class Rewarder:
+class Rewarder(Client):
     """Sends rewards as numbered lessons; `outcomes` holds, by lesson, None for learned or the error to raise."""
 
     def __init__(self, federation: Federation, send: Send, *, max_batch: int = 256) -> None:
-        self._max_batch = max_batch
+        super().__init__(federation, send, max_batch=max_batch)
         self.outcomes: dict[int, DecisionIdError | None] = {}
-        self._federation = federation
-        self._send = send
-        self._parties = [Identity(Role.PARTY, number) for number in range(federation.parties)]
-        self._present: set[Identity] = set()
-        self._ids: DecisionIds | None = None
-        self._seed: bytes | None = None
         self._masks: dict[int, Stream] = {}
         self._next_lesson = 0
         self._waiting: dict[int, set[Identity]] = {}
         self._refusals: dict[int, list[DecisionIdError]] = {}
-
-    @property
-    def ready(self) -> bool:
-        """Whether all parties are there and the seed has come."""
-        return self._seed is not None and all(party in self._present for party in self._parties)
 
     def teach(self, *rewards: tuple[str, float]) -> int:
         """Send the rewards of some decisions to all parties, masked, as one lesson; return its number."""
@@ -70,20 +57,9 @@ class Rewarder:
 
     def _stream(self, count: int) -> Stream:
         """Masks of the rewards of decisions that were made `count` at once."""
-        assert self._seed is not None
         if count not in self._masks:
-            program = ProgramId(DECIDE, count)
-            self._masks[count] = program_stream(self._seed, program.label, count, in_order=False)
+            self._masks[count] = self._decision_stream(count, count, in_order=False)
         return self._masks[count]
-
-    def expects(self, identity: Identity) -> bool:
-        return identity == DEALER or identity in self._parties
-
-    def on_ready(self, identity: Identity) -> None:
-        self._present.add(identity)
-
-    def on_lost(self, identity: Identity, reason: str, graceful: bool) -> None:
-        raise PeerLost(f"{identity} {'has left' if graceful else 'is gone'}: {reason}")
 
     def on_frame(self, identity: Identity, frame: Frame) -> None:
         match identity.role, frame.kind:
@@ -95,11 +71,6 @@ class Rewarder:
                 self._settle(identity, frame, DecisionIdError(f"refused by {identity}: {read_refused(frame)}"))
             case _:
                 raise FrameError(f"{identity} may not send {frame.kind.name}")
-
-    def _on_seed(self, frame: Frame) -> None:
-        if self._seed is not None:
-            raise FrameError("the dealer sent a second seed")
-        self._ids, self._seed = read_client_seed(frame)
 
     def _settle(self, identity: Identity, frame: Frame, refusal: DecisionIdError | None) -> None:
         waiting = self._waiting.get(frame.step, set())

@@ -12,16 +12,15 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from hiddenarm.bandit.audit import audit_coins
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.plain import PlainBandit, coins_at
-from hiddenarm.bandit.programs import DECIDE
 from hiddenarm.cli.bench.relay import Relay
 from hiddenarm.cli.local_roles import LocalRoles
-from hiddenarm.cli.results import Traffic
+from hiddenarm.cli.results import Traffic, count_traffic
 from hiddenarm.data.load import cluster_world
 from hiddenarm.data.split import split_features
 from hiddenarm.data.worlds import LabelWorld
@@ -30,7 +29,7 @@ from hiddenarm.mpc.material import Seeds
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import fresh_key
 from hiddenarm.roles.kit import Kit
-from hiddenarm.roles.messages import ACTOR, PROGRAM_NUMBERS, REWARDER
+from hiddenarm.roles.messages import ACTOR, REWARDER
 from hiddenarm.roles.process import ActorClient, RewarderClient
 
 Client = TypeVar("Client", ActorClient, RewarderClient)
@@ -147,7 +146,7 @@ class Session:
     def finish(self) -> Traffic:
         """End the federation in good order; what a party sent in a step."""
         self._clients.close()
-        return count_traffic(self._roles.stop(), self.steps)
+        return count_traffic(self._roles.stop(), self.steps, _STEP_KINDS)
 
     def _start_roles(self, stack: ExitStack, folder: Path) -> LocalRoles:
         keys = [_key(row) for row in range(_ROWS)]
@@ -161,28 +160,6 @@ class Session:
 
     def _enter(self, client: Client) -> Client:
         return self._clients.enter_context(client)
-
-
-def count_traffic(meters: list[dict[str, Any]], steps: int) -> Traffic:
-    """Rounds and bytes a step from the parties' own meters: the most that any party counted."""
-    return Traffic(
-        rounds_per_decision=max(_rounds(meter, PROGRAM_NUMBERS[DECIDE]) for meter in meters) / steps,
-        rounds_per_step=max(_rounds(meter, None) for meter in meters) / steps,
-        bytes_per_step_per_party=max(_bytes(meter) for meter in meters) / steps,
-    )
-
-
-def _bytes(meter: dict[str, Any]) -> int:
-    return sum(row["bytes"] for row in meter["sent"] if row["kind"] in _STEP_KINDS)
-
-
-def _rounds(meter: dict[str, Any], program: int | None) -> int:
-    """ROUND frames sent to the peer that got most of them."""
-    by_peer: dict[str, int] = {}
-    for row in meter["sent"]:
-        if row["kind"] == "ROUND" and program in (None, row["program"]):
-            by_peer[row["peer"]] = by_peer.get(row["peer"], 0) + row["frames"]
-    return max(by_peer.values())
 
 
 def _key(row: int) -> str:

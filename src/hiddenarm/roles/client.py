@@ -1,0 +1,52 @@
+"""What actor and rewarder have in common: they know all parties and the dealer, and end when one of them does."""
+
+from __future__ import annotations
+
+from hiddenarm.bandit.catalogue import ProgramId
+from hiddenarm.bandit.decisions import DecisionIds
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.programs import DECIDE
+from hiddenarm.errors import FrameError, PeerLost
+from hiddenarm.mpc.material import program_stream
+from hiddenarm.net.frames import Frame
+from hiddenarm.net.identity import Identity, Role
+from hiddenarm.ring.streams import Stream
+from hiddenarm.roles.messages import DEALER, read_client_seed
+from hiddenarm.roles.runs import Send
+
+
+class Client:
+    """A role that asks the parties. `max_batch` is the most that it asks for at once."""
+
+    def __init__(self, federation: Federation, send: Send, *, max_batch: int = 256) -> None:
+        self._federation = federation
+        self._send = send
+        self._max_batch = max_batch
+        self._parties = [Identity(Role.PARTY, number) for number in range(federation.parties)]
+        self._present: set[Identity] = set()
+        self._ids: DecisionIds | None = None
+        self._seed: bytes | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether all parties are there and the seed has come."""
+        return self._seed is not None and all(party in self._present for party in self._parties)
+
+    def expects(self, identity: Identity) -> bool:
+        return identity == DEALER or identity in self._parties
+
+    def on_ready(self, identity: Identity) -> None:
+        self._present.add(identity)
+
+    def on_lost(self, identity: Identity, reason: str, graceful: bool) -> None:
+        raise PeerLost(f"{identity} {'has left' if graceful else 'is gone'}: {reason}")
+
+    def _on_seed(self, frame: Frame) -> None:
+        if self._seed is not None:
+            raise FrameError("the dealer sent a second seed")
+        self._ids, self._seed = read_client_seed(frame)
+
+    def _decision_stream(self, count: int, words: int, *, ahead: int = 1, in_order: bool = True) -> Stream:
+        """This role's words for decisions that are made `count` at once."""
+        assert self._seed is not None
+        return program_stream(self._seed, ProgramId(DECIDE, count).label, words, ahead=ahead, in_order=in_order)
