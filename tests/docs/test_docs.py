@@ -267,6 +267,8 @@ def test_the_costs_of_a_batch(federation: Federation, layouts: dict[str, Layout]
     decide_rounds, learn_rounds = batch[0].rounds, batch[1].rounds + batch[2].rounds
     assert f"deciding takes {decide_rounds} rounds and learning {learn_rounds} for the whole batch" in readme
     assert f"and {sent / 100:,.0f} bytes an interaction" in readme
+    figure = f"rounds an interaction to decide, in all (batches of 100) | {decide_rounds / 100:g}, {rounds / 100:g} |"
+    assert figure in PERFORMANCE
 
 
 def test_the_steps_of_newton_schulz(federation: Federation) -> None:

@@ -33,7 +33,7 @@ class Traffic:
 
 
 def count_traffic(meters: list[Meter], steps: int, kinds: Container[str] | None = None) -> Traffic:
-    """What a step took, by the parties' own meters: the most that any party counted, of some kinds of frames or of all."""
+    """What a step took, by the parties' own meters: the most that any counted, of some kinds of frames or of all."""
     return Traffic(
         rounds_per_decision=max(_rounds(meter, PROGRAM_NUMBERS[DECIDE]) for meter in meters) / steps,
         rounds_per_step=max(_rounds(meter, None) for meter in meters) / steps,
