@@ -288,6 +288,46 @@ def test_the_steps_of_newton_schulz(federation: Federation) -> None:
     assert "three steps take a residual rho to rho^8" in PROTOCOLS
 
 
+def test_how_large_the_entries_of_a_product_become_in_solve(federation: Federation) -> None:
+    rows = _table(re.sub(r"^ +\|", "|", PROTOCOLS, flags=re.MULTILINE), "B", "bound on the entries of W M")
+    bounds = {int(count): _bound_of_entries(federation, int(count)) for count, _ in rows}
+    assert [bound for _, bound in rows] == [f"{bound:.2f}" for bound in bounds.values()]
+    assert "its entries must stay below 2^(62-3L): 4 at L = 20" in _flat(PROTOCOLS)
+    assert "at L = 20 batches of up to 25 are in range" in _flat(PROTOCOLS)
+    assert "only batches of up to 25 rewards are proved to stay in range" in _flat(README)
+    assert max(_bound_of_entries(federation, count) for count in range(2, 26)) < 4 == 2.0 ** (62 - 3 * 20)
+    assert "entries of a batch of 100 do exceed 4" in _flat(PROTOCOLS)
+    assert 4 < _lopsided_entry(federation, 100) < bounds[100]
+    assert "with `fraction_bits` 18 batches of 4095 are in range" in _flat(PROTOCOLS)
+    coarse = Federation(arms=10, features=(10, 10), epsilon=0.1, fraction_bits=18)
+    assert _bound_of_entries(coarse, 4095) < 2.0 ** (62 - 3 * 18)
+
+
+def _bound_of_entries(federation: Federation, count: int) -> float:
+    """p(1) + sqrt(s) max |p(1 + y) - p(1)| / sqrt(y), at the worst step."""
+    plan, spread = NewtonSchulz.for_new(federation, count), count * federation.largest_quadratic_form
+    y = np.geomspace(1e-6, spread, 20_000)
+    one, others = plan.start, plan.start * (1 + y)
+    largest = 0.0
+    for boost in plan.boosts:
+        largest = max(largest, one + spread**0.5 * float((np.abs(others - one) / np.sqrt(y)).max()))
+        one, others = boost * one * (2 - one), boost * others * (2 - others)
+    return largest
+
+
+def _lopsided_entry(federation: Federation, count: int) -> float:
+    """The largest entry of W M on the way, when one direction is known and contexts lie nearly along it."""
+    plan = NewtonSchulz.for_new(federation, count)
+    before, x = np.diag([federation.ridge, 1e6]), np.array([0.21, (federation.joint_norm**2 - 0.21**2) ** 0.5])
+    gram, inverse = before + count * np.outer(x, x), plan.start * np.linalg.inv(before)
+    largest = 0.0
+    for boost in plan.boosts:
+        product = gram @ inverse
+        largest = max(largest, float(np.abs(product).max()))
+        inverse = boost * inverse @ (2 * np.eye(2) - product)
+    return largest
+
+
 def test_how_many_interactions_an_arm_holds(federation: Federation) -> None:
     most = int(2.0 ** (62 - 2 * federation.fraction_bits) / federation.joint_norm**2)
     assert f"{most:,} at L = 20 and norms 1" in _flat(PROTOCOLS)
