@@ -36,7 +36,7 @@ def test_declared_bytes_are_those_that_travel(parties: int, replicates: int) -> 
 
 
 @pytest.mark.parametrize("parties", PARTIES)
-def test_rounds_and_bytes_of_the_issue(parties: int) -> None:
+def test_rounds_and_bytes_stay_within_their_limits(parties: int) -> None:
     features = {2: (12, 8), 3: (8, 6, 6), 5: (4, 4, 4, 4, 4)}[parties]
     layouts = Lockstep(Federation(arms=10, features=features, epsilon=0.1), fixed_key("issue")).layouts
     assert layouts[DECIDE].rounds == 5

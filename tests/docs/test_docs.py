@@ -293,14 +293,12 @@ def test_how_large_the_entries_of_a_product_become_in_solve(federation: Federati
     bounds = {int(count): _bound_of_entries(federation, int(count)) for count, _ in rows}
     assert [bound for _, bound in rows] == [f"{bound:.2f}" for bound in bounds.values()]
     assert "its entries must stay below 2^(62-3L): 4 at L = 20" in _flat(PROTOCOLS)
-    assert "at L = 20 batches of up to 25 are in range" in _flat(PROTOCOLS)
-    assert "only batches of up to 25 rewards are proved to stay in range" in _flat(README)
-    assert max(_bound_of_entries(federation, count) for count in range(2, 26)) < 4 == 2.0 ** (62 - 3 * 20)
     assert "entries of a batch of 100 do exceed 4" in _flat(PROTOCOLS)
     assert 4 < _lopsided_entry(federation, 100) < bounds[100]
-    assert "with `fraction_bits` 18 batches of 4095 are in range" in _flat(PROTOCOLS)
-    coarse = Federation(arms=10, features=(10, 10), epsilon=0.1, fraction_bits=18)
-    assert _bound_of_entries(coarse, 4095) < 2.0 ** (62 - 3 * 18)
+    assert "one bit for B = 100, two for 256, four for 4095" in _flat(PROTOCOLS)
+    assert [NewtonSchulz.for_new(federation, count).headroom for count in (10, 100, 256, 4095)] == [0, 1, 2, 4]
+    for count, bound in bounds.items():
+        assert bound < 2.0 ** (62 - 3 * 20 + NewtonSchulz.for_new(federation, count).headroom)
 
 
 def _bound_of_entries(federation: Federation, count: int) -> float:

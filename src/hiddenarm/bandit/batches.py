@@ -2,7 +2,7 @@
 
 The model of arm a solves W_a w_a = b_a with W_a = ridge I + sum x x' and b_a = sum r x. `gather` adds interactions to
 the shared sums W and b (2L bits, exact: nothing is truncated). `solve` then brings the inverse M_a up to date by
-Newton- Schulz,
+Newton-Schulz,
 
     M <- M (2 I - W M),
 
@@ -19,8 +19,9 @@ does the bracket.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import floor
+from math import ceil, floor, log2
 
 import numpy as np
 
@@ -29,10 +30,14 @@ from hiddenarm.bandit.programs import Model
 from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.masking import input_segments, mask, mask_symmetric, share_of, triangle_indices
 from hiddenarm.mpc.run import Program, Run
-from hiddenarm.mpc.truncation import truncate
+from hiddenarm.mpc.truncation import MAGNITUDE_BITS, truncate
 from hiddenarm.mpc.values import Masked, Shared
 from hiddenarm.ring.words import Words, encode
 
+_MARGIN = 1.05
+"""For rounding on top of bounds that hold exactly."""
+_WEIGHT_HEADROOM = 4
+"""Bits for weights that change by more than 4 at once."""
 _BOOST_BITS = 4
 _BOOST_UNITS = 1 << _BOOST_BITS
 _LAST_BOOST = 0.5
@@ -62,6 +67,8 @@ class NewtonSchulz:
 
     start: float
     boosts: tuple[float, ...]
+    headroom: int = 0
+    """Bits that W is coarser than L, so that the entries of W M fit."""
 
     @classmethod
     def for_new(cls, federation: Federation, count: int) -> NewtonSchulz:
@@ -77,7 +84,28 @@ class NewtonSchulz:
             boost = floor(_BOOST_UNITS * 2 / (1 + low)) / _BOOST_UNITS if low < _LAST_BOOST else 1.0
             low, high = low * boost, high * boost
             boosts.append(boost)
-        return cls(start, tuple(boosts))
+        largest = largest_entry(start, boosts, spread)
+        return cls(start, tuple(boosts), _bits_too_many(3 * federation.fraction_bits, largest))
+
+
+def largest_entry(start: float, boosts: Sequence[float], spread: float) -> float:
+    """A bound on the entries of W M at every step. W M is not symmetric, and its entries can exceed its eigenvalues.
+
+    At each step W M = p(W M_0) with a public polynomial p and W = M_0^-1 + A A'. With G = A' M_0 A, whose eigenvalues y
+    lie in [0, spread], W M - p(1) I = A q(G) A' M_0, q(y) = (p(1 + y) - p(1)) / y, and the norm of this is at most
+    sqrt(spread) times the largest |p(1 + y) - p(1)| / sqrt(y).
+    """
+    y = np.geomspace(spread * 1e-9, spread, 20_000)
+    at_one, at_more, largest = start, start * (1 + y), 0.0
+    for boost in boosts:
+        largest = max(largest, at_one + np.sqrt(spread) * float((np.abs(at_more - at_one) / np.sqrt(y)).max()))
+        at_one, at_more = boost * at_one * (2 - at_one), boost * at_more * (2 - at_more)
+    return largest
+
+
+def _bits_too_many(fraction_bits: int, largest: float) -> int:
+    """How many bits a value with so many fractional bits must lose to be truncated."""
+    return max(0, ceil(fraction_bits + log2(largest * _MARGIN) - MAGNITUDE_BITS))
 
 
 def gather(
@@ -108,40 +136,44 @@ def gather(
 
 def solve(run: Run, federation: Federation, model: Model, sums: Sums, plan: NewtonSchulz) -> Program:
     """Bring the model up to date with the sums; returns `Model`."""
-    bits, dimension = federation.fraction_bits, federation.dimension
+    bits, dimension, headroom = federation.fraction_bits, federation.dimension, plan.headroom
+    spare = _WEIGHT_HEADROOM
 
-    # Round 1: W to L bits, and the start c M.  Round 2: mask them, and the weights.
-    start = model.inverses.times(round(plan.start * 2**bits))
-    gram, inverse = yield truncate(run, sums.grams, bits), truncate(run, start, bits)
+    # Round 1: W to L bits, or fewer if its products need it, and the start c M.  Round 2: mask them, and the weights.
+    start = model.inverses.times(round(plan.start * 2 ** (bits - spare)))
+    gram, inverse = yield truncate(run, sums.grams, bits + headroom), truncate(run, start, bits - spare)
     gram, inverse, w = yield (
         mask_symmetric(run, share_of(run, gram), dimension),
         mask_symmetric(run, share_of(run, inverse), dimension),
         mask(run, model.weights),
     )
-    residual = sums.moments - form(run, "aij,aj->ai", gram, w)
+    residual = sums.moments - (form(run, "aij,aj->ai", gram, w) << headroom)
 
     # Four rounds a step: W M to L bits, mask the bracket 2I - W M, M times it to 2L bits, mask.  In the first step
-    # b - W w comes along, to L bits and masked, for the refinement of the weights.
+    # b - W w comes along, with a few bits less for the size of the weights, for their refinement.
     for step, boost in enumerate(plan.boosts):
-        coarse = _BOOST_BITS if boost != 1.0 else 0
+        boost_bits = _BOOST_BITS if boost != 1.0 else 0
+        surplus = _bits_too_many(3 * bits, boost / federation.ridge)
+        bracket_bits = bits - boost_bits - surplus
         first = step == 0
         product, *rest = yield (
-            truncate(run, form(run, "aij,ajk->aik", gram, inverse), 2 * bits + coarse),
-            *((truncate(run, residual, bits),) if first else ()),
+            truncate(run, form(run, "aij,ajk->aik", gram, inverse), 3 * bits - headroom - bracket_bits),
+            *((truncate(run, residual, bits + spare),) if first else ()),
         )
         bracket, *rest = yield (
-            mask(run, _bracket(run, product, dimension, bits - coarse)),
+            mask(run, _bracket(run, product, dimension, bracket_bits)),
             *((mask(run, share_of(run, rest[0])),) if first else ()),
         )
         if first:
             (masked_residual,) = rest
         better = _upper_triangle(form(run, "aij,ajk->aik", inverse, bracket), dimension)
-        (better,) = yield (truncate(run, better.times(int(boost * (1 << coarse))), bits),)
+        (better,) = yield (truncate(run, better.times(int(boost * (1 << boost_bits))), bits - surplus),)
         inverses = share_of(run, better)
         (inverse,) = yield (mask_symmetric(run, inverses, dimension),)
 
     # Last round: w + M (b - W w).
-    (change,) = yield (truncate(run, form(run, "aij,aj->ai", inverse, masked_residual), 2 * bits),)
+    change = form(run, "aij,aj->ai", inverse, masked_residual)
+    (change,) = yield (truncate(run, change, 2 * bits - spare),)
     return Model(inverses, model.weights + share_of(run, change))
 
 

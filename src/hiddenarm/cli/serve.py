@@ -3,8 +3,8 @@
 A party and the dealer serve until the federation ends. The actor and the rewarder read requests from standard input, a
 line of JSON each, and answer on standard output:
 
-    actor      {"key": "user 17", "after": 3}            ->  {"id": "3f9c02d17ab4-000017", "arm": 4}
-    rewarder   {"id": "3f9c02d17ab4-000017", "reward": 1}  ->  {"id": "3f9c02d17ab4-000017", "version": 4}
+    actor      {"key": "user 17", "after": 3}  ->  {"id": "3f9c02d17ab4-000017-5d0e9a71c2b84f36", "arm": 4}
+    rewarder   {"id": "3f9c02d17ab4-000017-5d0e9a71c2b84f36", "reward": 1}  ->  {"id": ..., "version": 4}
 
 Many at once: {"keys": [...], "after": 3} -> {"decisions": [{"id": ..., "arm": ...}, ...]}, and
 {"rewards": [{"id": ..., "reward": ...}, ...]} -> {"version": 4}.

@@ -1,8 +1,7 @@
 """Comparison with zero, modulo 2^k, by word-sized truth tables.
 
-    dealt: r uniform modulo 2^k; for each 6-bit chunk r_j of its low k-1 bits the two 64-entry truth tables "v < r_j"
-    and
-           "v = r_j", each one machine word, xor-shared
+    dealt: r uniform modulo 2^k; for each 6-bit chunk r_j of its low k-1 bits the two 64-entry truth tables
+           "v < r_j" and "v = r_j", each one machine word, xor-shared
     1. open c = d + r mod 2^k.          msb(d) = msb(c) xor msb(r) xor [c_low < r_low]
     2. look up each table at the public chunk of c: xor-shares of lt_j and eq_j. Open them under mask bits.
        [c_low < r_low] = xor over j of lt_j and (eq of all chunks above j)

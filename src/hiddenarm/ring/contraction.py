@@ -1,7 +1,7 @@
 """Plans for the compiled kernel that adds up products of arrays of words: many Einstein sums in one call.
 
 NumPy's einsum costs microseconds a call before it multiplies anything, and one private step needs dozens of small
-products. A `ContractionPlan` names all terms once; running it is one call into C (`benchmarks/contraction.py`).
+products. A `ContractionPlan` names all terms once; running it is one call into C. `benchmarks/contraction.py` has both.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def step(json_path: Path | None, quick: bool, **sizes: Any) -> None:
     _PARTIES,
     _ARMS,
     _FEATURES,
-    _number("--batch", 100, "Interactions at once."),
+    click.option("--batch", type=click.IntRange(1, 256), default=100, show_default=True, help="Interactions at once."),
     _number("--batches", 40, "Batches to measure."),
     _SECONDS,
 )
