@@ -9,6 +9,7 @@ from hiddenarm.bandit.batches import NewtonSchulz
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.plain import PlainBandit
+from hiddenarm.errors import InputError
 from hiddenarm.mpc.masking import triangle_to_square
 from support import fixed_key
 
@@ -190,3 +191,23 @@ def test_lopsided_batches_stay_in_range(count: int, ridge: float) -> None:
     # contexts are rounded to 2^-20 each, as often as there are interactions, along a direction that is known that well.
     plan = NewtonSchulz.for_new(federation, count)
     assert np.abs(inverses - expected).max() < (2 ** (plan.headroom + 1) + 8) * 2.0**-20 / ridge**2
+
+
+def test_sums_that_are_full_stop_repairs_and_batches_but_not_learning() -> None:
+    """With norms of 100 an arm's W has room for about 200 interactions: beyond, a repair would spoil a good model."""
+    federation = Federation(arms=2, features=(1, 1), epsilon=0.0, norms=(100.0, 100.0), ridge=100.0, repair_every=50)
+    assert 150 < federation.most_gathered < 2**22 / 20_000
+    lockstep = Lockstep(federation, fixed_key("batches", "full"))
+    twin = PlainBandit(2, 2, ridge=100.0)
+    rng = np.random.default_rng(8)
+    for _ in range(federation.most_gathered + 60):
+        row = np.array([100.0, 100.0 * rng.random()])
+        number, arms = lockstep.decide([row[None, :1], row[None, 1:]])
+        lockstep.learn(number, [0.5])
+        twin.learn(row, int(arms[0]), 0.5)
+    inverses, weights = lockstep.reveal_model()
+    assert np.abs(inverses[0] - twin.inverses[:, [0, 0, 1], [0, 1, 1]]).max() < 2.0**-14
+    assert np.abs(weights[0] - twin.weights).max() < 2.0**-10
+    name, _ = lockstep.decide_batch([np.ones((1, 2, 1)), np.ones((1, 2, 1))])
+    with pytest.raises(InputError, match="as many interactions as fit"):
+        lockstep.learn_batch(name, np.zeros((1, 2)))

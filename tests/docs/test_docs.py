@@ -326,9 +326,10 @@ def _lopsided_entry(federation: Federation, count: int) -> float:
     return largest
 
 
-def test_how_many_interactions_an_arm_holds(federation: Federation) -> None:
-    most = int(2.0 ** (62 - 2 * federation.fraction_bits) / federation.joint_norm**2)
-    assert f"{most:,} at L = 20 and norms 1" in _flat(PROTOCOLS)
+def test_how_many_interactions_the_sums_hold(federation: Federation) -> None:
+    most = federation.most_gathered
+    assert f"`most_gathered` is {most:,} at L = 20 and norms 1" in _flat(PROTOCOLS)
+    assert most * federation.joint_norm**2 + federation.ridge < 2.0 ** (62 - 2 * federation.fraction_bits)
     assert round(most, -6) == 2_000_000
     assert "about two million interactions at the defaults" in _flat(README)
 

@@ -44,6 +44,7 @@ _LAST_BOOST = 0.5
 """Boosts stop paying when the smallest eigenvalue of W M is above this."""
 GATHERED_AT_ONCE = 100
 """Interactions that a repair adds to the sums at a time."""
+SUMS_FULL = "the sums hold as many interactions as fit their numbers: learn one by one, or start with smaller norms"
 REPAIR_STEPS = 3
 """Newton-Schulz steps of a repair: the residual of a drifted inverse is far below one half, and is squared by each."""
 

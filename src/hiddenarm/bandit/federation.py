@@ -81,6 +81,13 @@ class Federation:
         return self.joint_norm**2 / self.ridge
 
     @property
+    def most_gathered(self) -> int:
+        """Interactions that the sums for batches and repairs hold, even if all are of one arm: W = ridge I + sum x x'
+        must stay below 2^62 at 2L bits."""
+        room = 2.0 ** (MAGNITUDE_BITS - 2 * self.fraction_bits) / _HEADROOM - self.ridge
+        return max(0, int(room / max(self.joint_norm, self.joint_norm**2)))
+
+    @property
     def tag_bits(self) -> int:
         """Bits below a score that make keys distinct."""
         return max(1, (self.arms - 1).bit_length())

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hiddenarm.bandit.audit import audit_coins, reveal_model
-from hiddenarm.bandit.batches import GATHERED_AT_ONCE, NewtonSchulz, Sums, gather, initial_sums, solve
+from hiddenarm.bandit.batches import GATHERED_AT_ONCE, SUMS_FULL, NewtonSchulz, Sums, gather, initial_sums, solve
 from hiddenarm.bandit.catalogue import DECIDE_ONE, GATHER, LEARN_ONE, SOLVE, ProgramId, program_text
 from hiddenarm.bandit.coins import Coins, exploration_thresholds
 from hiddenarm.bandit.features import checked_features
@@ -29,6 +29,7 @@ from hiddenarm.bandit.programs import (
     reward_share,
     stacked,
 )
+from hiddenarm.errors import InputError
 from hiddenarm.mpc.dealing import ProgramDealer, trace
 from hiddenarm.mpc.evaluation import Evaluation, PartyRun, ProgramMaterial
 from hiddenarm.mpc.lockstep import LockstepMeter, Observer, run_lockstep
@@ -97,6 +98,8 @@ class Lockstep:
         self.interactions_learned = 0
         self._sums = [initial_sums(federation, party, replicates) for party in range(federation.parties)]
         self._learned_singly: list[tuple[list[Interaction], Words]] = []
+        self._gathered = 0
+        self._sums_full = False
         self._observer = observer
         self._deal_ahead = deal_ahead
         self._thresholds = exploration_thresholds(federation.epsilon if epsilons is None else epsilons)
@@ -134,7 +137,8 @@ class Lockstep:
         kept = self._pending.pop(step)
         mask = self._supply(DECIDE_ONE).rewarder.step(step).reshape(self.replicates)
         masked = encode(rewards, self.federation.fraction_bits) + mask
-        self._learned_singly.append((kept, masked))
+        if not self._sums_full:
+            self._learned_singly.append((kept, masked))
 
         def program(run: PartyRun, party: int) -> Program:
             interaction = kept[party]
@@ -160,6 +164,8 @@ class Lockstep:
         """Learn from all rewards [replicates, count] of a batch of decisions at once."""
         self.repair()
         count, step = batch
+        if self._sums_full or self._gathered + count > self.federation.most_gathered:
+            raise InputError(SUMS_FULL)
         kept = self._batches.pop(batch)
         mask = self._supply(ProgramId(DECIDE, count)).rewarder.step(step).reshape(self.replicates, count)
         masked = encode(rewards, self.federation.fraction_bits) + mask
@@ -168,8 +174,12 @@ class Lockstep:
         self.interactions_learned += count
 
     def repair(self) -> None:
-        """Solve the model anew, with all that was learned singly since the last time added to the sums."""
+        """Solve the model anew, with all that was learned singly since the last time added to the sums; do nothing once
+        the sums hold as much as fits."""
         if not self._learned_singly:
+            return
+        if self._gathered + len(self._learned_singly) > self.federation.most_gathered:
+            self._sums_full, self._learned_singly = True, []
             return
         for start in range(0, len(self._learned_singly), GATHERED_AT_ONCE):
             chunk = self._learned_singly[start : start + GATHERED_AT_ONCE]
@@ -182,7 +192,7 @@ class Lockstep:
         """All that was learned, as arrays: every party's shares of model and sums. What was learned singly is taken up
         first; decisions that wait for a reward are not part of it."""
         self.repair()
-        arrays = {}
+        arrays = {"gathered": np.array([self._gathered, self._sums_full], np.uint64)}
         for party, (model, sums) in enumerate(zip(self.models, self._sums, strict=True)):
             for name, shared in _shares(model, sums).items():
                 assert shared.share is not None
@@ -191,6 +201,7 @@ class Lockstep:
 
     def restore(self, arrays: Mapping[str, Words]) -> None:
         """Go on from a snapshot, in an epoch of one's own: under another key, so that no mask is used again."""
+        self._gathered, self._sums_full = int(arrays["gathered"][0]), bool(arrays["gathered"][1])
         for party, (model, sums) in enumerate(zip(self.models, self._sums, strict=True)):
             for name, shared in _shares(model, sums).items():
                 shared.share = np.array(arrays[f"{name} {party}"], np.uint64)
@@ -225,6 +236,7 @@ class Lockstep:
             return gather(run, self.federation, self._sums[party], features, party, arms, rewards)
 
         _, self._sums = self._run(ProgramId(GATHER, len(kept[0])), text)
+        self._gathered += len(kept[0])
 
     def _solve(self, new: int) -> None:
         plan = NewtonSchulz.for_new(self.federation, new)

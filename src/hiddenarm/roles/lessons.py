@@ -16,7 +16,7 @@ from functools import partial
 
 import numpy as np
 
-from hiddenarm.bandit.batches import GATHERED_AT_ONCE, NewtonSchulz, Sums, gather, initial_sums, solve
+from hiddenarm.bandit.batches import GATHERED_AT_ONCE, SUMS_FULL, NewtonSchulz, Sums, gather, initial_sums, solve
 from hiddenarm.bandit.catalogue import GATHER, LEARN_ONE, REPAIR, SOLVE, ProgramId
 from hiddenarm.bandit.decisions import split_number
 from hiddenarm.bandit.federation import Federation
@@ -94,6 +94,8 @@ class School:
         self._current: _Current | None = None
         self._refused: dict[int, str] = {}
         self._singly: list[_Taken] = []
+        self._gathered = 0
+        self._sums_full = False
         self._repairs = 0
         self._repair_gathers: dict[int, int] = {}
 
@@ -148,6 +150,8 @@ class School:
         unknown = [number for number in numbers if number not in interactions]
         if lesson.number in self._refused:
             self._end(lesson, refused=self._refused.pop(lesson.number))
+        elif len(numbers) > 1 and not self._room_for(len(numbers)):
+            self._end(lesson, refused=SUMS_FULL)
         elif unknown or len(set(numbers)) != len(numbers):
             what = f"decision {unknown[0]}" if unknown else "a decision of this lesson"
             why = f"{what} was never made, was rewarded before, refused or forgotten"
@@ -188,8 +192,13 @@ class School:
             step = self._repair_gathers.get(program.count, 0)
             self._repair_gathers[program.count] = step + 1
             stages.append(_Stage(program, step, partial(self._gather, chunk), self._set_sums))
+        self._gathered += len(self._singly)
         self._singly = []
         return stages
+
+    def _room_for(self, count: int) -> bool:
+        """Whether the sums can take so many more interactions, beside those learned singly. All parties count alike."""
+        return not self._sums_full and self._gathered + len(self._singly) + count <= self._federation.most_gathered
 
     def _solve_stage(self, new: int, step: int) -> _Stage:
         plan = NewtonSchulz.for_new(self._federation, new)
@@ -237,6 +246,9 @@ class School:
     def _learned_one(self, model: object) -> None:
         self._set_model(model)
         assert self._current is not None
+        if not self._room_for(1):
+            self._sums_full, self._singly = True, []
+            return
         self._singly.append(self._current.taken)
         if len(self._singly) >= self._federation.repair_every:
             self._current.stages.extend((*self._singly_learned_stages(), self._solve_stage(0, self._repairs)))
@@ -246,6 +258,7 @@ class School:
         self._set_sums(sums)
         assert self._current is not None
         lesson = self._current.lesson
+        self._gathered += len(lesson.rewards)
         solving = self._solve_stage(len(lesson.rewards), lesson.number)
         self._current.stages.extend((*self._singly_learned_stages(), solving))
 
