@@ -211,3 +211,22 @@ def test_sums_that_are_full_stop_repairs_and_batches_but_not_learning() -> None:
     name, _ = lockstep.decide_batch([np.ones((1, 2, 1)), np.ones((1, 2, 1))])
     with pytest.raises(InputError, match="as many interactions as fit"):
         lockstep.learn_batch(name, np.zeros((1, 2)))
+
+
+@pytest.mark.parametrize(("parties", "ridge", "count"), [(5, 1.0, 131), (2, 0.5, 220), (3, 1.0, 203)])
+def test_a_batch_of_one_context_that_is_new_to_an_arm(parties: int, ridge: float, count: int) -> None:
+    """The largest eigenvalue of c W M comes as close to 2 as it can: a start c that were rounded up would diverge."""
+    federation = Federation(arms=2, features=(1,) * parties, epsilon=0.0, ridge=ridge)
+    lockstep = Lockstep(federation, fixed_key("batches", "edge", parties, count))
+    learned: list[tuple[np.ndarray, int, float]] = []
+    for rows, reward in ((np.full((1, 2, parties), 0.01), 1.0), (np.ones((1, count, parties)), 1.0)):
+        name, arms = lockstep.decide_batch(np.split(rows, parties, axis=-1))
+        lockstep.learn_batch(name, np.full((1, rows.shape[1]), reward))
+        learned += [(row, int(arm), reward) for row, arm in zip(rows[0], arms[0], strict=True)]
+    inverse, weights = residual(lockstep, learned)
+    assert inverse < 2.0**-12
+    assert weights < 2.0**-10
+
+
+def test_a_federation_with_a_ridge_beyond_all_batches() -> None:
+    assert len(NewtonSchulz.for_new(Federation(arms=2, features=(1, 1), epsilon=0.0, ridge=1e6), 2).boosts) >= 1

@@ -34,6 +34,8 @@ from hiddenarm.mpc.truncation import MAGNITUDE_BITS, truncate
 from hiddenarm.mpc.values import Masked, Shared
 from hiddenarm.ring.words import Words, encode
 
+_START_MARGIN = 1.01
+"""Keeps the largest eigenvalue of W M below 2 despite rounding: c is rounded down, for a spread taken too large."""
 _MARGIN = 1.05
 """For rounding on top of bounds that hold exactly."""
 _WEIGHT_HEADROOM = 4
@@ -78,9 +80,11 @@ class NewtonSchulz:
         if count == 0:
             return cls(1.0, (1.0,) * REPAIR_STEPS)
         spread = count * federation.largest_quadratic_form
-        low, high = 2 / (2 + spread), 2 * (1 + spread) / (2 + spread)
-        start, boosts = low, []
-        while max(1 - low, high - 1) > 2.0**-federation.fraction_bits:
+        unit = 2.0 ** (_WEIGHT_HEADROOM - federation.fraction_bits)
+        start = max(1, floor(2 / (2 + spread * _START_MARGIN) / unit)) * unit
+        low, high = start, start * (1 + spread)
+        boosts: list[float] = []
+        while not boosts or max(1 - low, high - 1) > 2.0**-federation.fraction_bits:
             low, high = min(low * (2 - low), high * (2 - high)), 1.0
             boost = floor(_BOOST_UNITS * 2 / (1 + low)) / _BOOST_UNITS if low < _LAST_BOOST else 1.0
             low, high = low * boost, high * boost
@@ -154,7 +158,7 @@ def solve(run: Run, federation: Federation, model: Model, sums: Sums, plan: Newt
     # b - W w comes along, with a few bits less for the size of the weights, for their refinement.
     for step, boost in enumerate(plan.boosts):
         boost_bits = _BOOST_BITS if boost != 1.0 else 0
-        surplus = _bits_too_many(3 * bits, boost / federation.ridge)
+        surplus = _bits_too_many(3 * bits, 2 * boost / federation.ridge)
         bracket_bits = bits - boost_bits - surplus
         first = step == 0
         product, *rest = yield (
@@ -167,8 +171,8 @@ def solve(run: Run, federation: Federation, model: Model, sums: Sums, plan: Newt
         )
         if first:
             (masked_residual,) = rest
-        better = _upper_triangle(form(run, "aij,ajk->aik", inverse, bracket), dimension)
-        (better,) = yield (truncate(run, better.times(int(boost * (1 << boost_bits))), bits - surplus),)
+        better = _both_triangles(form(run, "aij,ajk->aik", inverse, bracket), dimension)
+        (better,) = yield (truncate(run, better.times(int(boost * (1 << boost_bits))), bits - surplus + 1),)
         inverses = share_of(run, better)
         (inverse,) = yield (mask_symmetric(run, inverses, dimension),)
 
@@ -202,8 +206,13 @@ def _bracket(run: Run, product: Masked, size: int, bits: int) -> Shared:
     return Shared(product.shape, negated)
 
 
-def _upper_triangle(matrices: Shared, size: int) -> Shared:
-    """Pack the upper triangles of matrices that are symmetric but for rounding."""
+def _both_triangles(matrices: Shared, size: int) -> Shared:
+    """The sum of upper and lower triangle of matrices that are symmetric but for rounding: twice the matrix.
+
+    Mirroring one triangle instead would keep the part of the rounding that is not symmetric, which in a well-known
+    direction outgrows M itself and makes it indefinite.
+    """
     rows, columns = triangle_indices(size)
     shape = (*matrices.shape[:-2], len(rows))
-    return Shared(shape, None if matrices.share is None else matrices.share[..., rows, columns])
+    share = matrices.share
+    return Shared(shape, None if share is None else share[..., rows, columns] + share[..., columns, rows])

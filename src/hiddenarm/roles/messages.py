@@ -59,7 +59,10 @@ def program_and_step(frame: Frame) -> tuple[ProgramId, int]:
     name = PROGRAM_NAMES.get(frame.program)
     if name is None:
         raise FrameError(f"no program has number {frame.program}")
-    return ProgramId(name, frame.step >> _STEP_BITS ^ 1), frame.step & ((1 << _STEP_BITS) - 1)
+    program = ProgramId(name, frame.step >> _STEP_BITS ^ 1)
+    if (name == LEARN and program.count != 1) or (name != SOLVE and program.count == 0):
+        raise FrameError(f"there is no program {name} for {program.count} at once")
+    return program, frame.step & ((1 << _STEP_BITS) - 1)
 
 
 def seed_frame(epoch: str, *keys: bytes) -> Frame:
