@@ -20,9 +20,6 @@ SOLVE = "solve"
 REPAIR = "repair"
 """`gather`, under a name and with randomness of its own, for interactions that were learned one by one."""
 
-MAX_BATCH = 4095
-"""Most interactions that are treated at once."""
-
 
 @dataclass(frozen=True, slots=True)
 class ProgramId:

@@ -1,7 +1,8 @@
 """The state of a simulation in a file, so that a long one can be interrupted and resumed.
 
 It holds every party's shares and the plain twins: all that a simulation knows, and therefore secrets (mode 0600). A
-resumed run opens an epoch of its own, whose key depends on how many steps were made: no mask is used for two values.
+resumed run opens an epoch of its own, so that no mask is used for two values. With a seed the epoch's key follows from
+the seed and the steps made: runs that share a seed share masks, one more reason why a seeded run is not private.
 """
 
 from __future__ import annotations
