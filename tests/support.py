@@ -6,17 +6,16 @@ All keys are fixed, so every statistical test sees the same words each time: it 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from hiddenarm.mpc.codec import decode_openings, encode_openings
 from hiddenarm.mpc.comparison import SharedBit
 from hiddenarm.mpc.dealing import ProgramDealer, trace
-from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial
+from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, record
 from hiddenarm.mpc.lockstep import LockstepMeter, Observer, run_lockstep
 from hiddenarm.mpc.material import Layout, Seeds, program_stream
 from hiddenarm.mpc.run import Openings, Program, Run
@@ -93,19 +92,18 @@ def run_program(
     shared = [split(values, parties, *labels, number) for number, values in enumerate(inputs)]
 
     def text(run: Run) -> Program:
-        return program(run, *(Shared(values.shape[1:], None) for values in inputs))
+        return program(run, *(Shared(values.shape[1:], run.given(values.shape[1:])) for values in inputs))
 
     layout = trace(text, parties, replicates)
     seeds = Seeds(fixed_key("epoch", *labels))
     corrections = ProgramDealer(NAME, text, layout, seeds, replicates).deal(0, 1)
     evaluations = []
     for party in range(parties):
-        material = ProgramMaterial(party, parties, NAME, layout, seeds.party(party), replicates, ahead=1)
+        material = ProgramMaterial(party, parties, NAME, layout, seeds.party(party), ahead=1)
         if party == parties - 1:
             material.add_corrections(0, corrections)
-        run = material.run(0)
-        own = [Shared(values.shape[1:], shares[party]) for values, shares in zip(inputs, shared, strict=True)]
-        evaluations.append(Evaluation(run, program(run, *own)))
+        script = record(text, party, parties, replicates)
+        evaluations.append(Evaluation(script, material.take(0), [shares[party] for shares in shared]))
     observed: list[tuple[Openings, Sequence[Sequence[Words]]]] = []
 
     def watch(openings: Openings, by_opening: Sequence[Sequence[Words]]) -> None:
@@ -117,18 +115,6 @@ def run_program(
     meter = LockstepMeter()
     results = run_lockstep(evaluations, program=NAME, meter=meter, observer=watch)
     return Ran(results, layout, meter, seeds, replicates, observed)
-
-
-def travelled(openings: Openings, by_opening: Sequence[Sequence[Words]], copies: int) -> list[int]:
-    """Send a round's words through the codec, check that they arrive unchanged; the bytes of each party."""
-    sizes = []
-    for party in range(len(by_opening[0])):
-        sent = [words[party] for words in by_opening]
-        payload = encode_openings(tuple(replace(o, outgoing=w) for o, w in zip(openings, sent, strict=True)))
-        for before, after in zip(sent, decode_openings(openings, payload, party, copies), strict=True):
-            assert np.array_equal(before, after)
-        sizes.append(len(payload))
-    return sizes
 
 
 def uniformity(words: Words, bits: int = 64) -> float:

@@ -118,7 +118,6 @@ def gather(
     federation: Federation,
     sums: Sums,
     own_features: Words | None,
-    party: int | None,
     arms: Shared,
     rewards: Shared,
 ) -> Program:
@@ -128,7 +127,7 @@ def gather(
 
     # Round 1: mask contexts, one-hots of arms and rewards.  Round 2: mask o x, with which both sums are products.
     x, o, r = yield (
-        input_segments(run, (count,), own_features, federation.features, party),
+        input_segments(run, (count,), own_features, federation.features),
         mask(run, arms),
         mask(run, rewards),
     )
@@ -200,10 +199,9 @@ def _bracket(run: Run, product: Masked, size: int, bits: int) -> Shared:
     share = share_of(run, product).share
     if share is None:
         return Shared(product.shape, None)
-    negated = np.negative(share)
-    if run.adds_constants:
-        negated += np.eye(size, dtype=np.uint64) << np.uint64(bits + 1)
-    return Shared(product.shape, negated)
+    if not run.adds_constants:
+        return Shared(product.shape, -share)
+    return Shared(product.shape, (np.eye(size, dtype=np.uint64) << np.uint64(bits + 1)) - share)
 
 
 def _both_triangles(matrices: Shared, size: int) -> Shared:
@@ -214,5 +212,7 @@ def _both_triangles(matrices: Shared, size: int) -> Shared:
     """
     rows, columns = triangle_indices(size)
     shape = (*matrices.shape[:-2], len(rows))
-    share = matrices.share
-    return Shared(shape, None if share is None else share[..., rows, columns] + share[..., columns, rows])
+    if matrices.share is None:
+        return Shared(shape, None)
+    flat = matrices.share.reshape(*matrices.share.shape[:-2], size * size)
+    return Shared(shape, flat.take(size * rows + columns, axis=-1) + flat.take(size * columns + rows, axis=-1))

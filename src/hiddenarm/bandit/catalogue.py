@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hiddenarm.bandit.batches import NewtonSchulz, gather, initial_sums, solve
+from hiddenarm.bandit.batches import NewtonSchulz, Sums, gather, solve
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import DECIDE, LEARN, decide, initial_model, learn
-from hiddenarm.mpc.dealing import ProgramText
+from hiddenarm.bandit.programs import DECIDE, LEARN, Model, decide, learn
+from hiddenarm.mpc.run import ProgramText, Run
 from hiddenarm.mpc.values import Shared
 from hiddenarm.ring.words import Words
 
@@ -39,23 +39,69 @@ LEARN_ONE = ProgramId(LEARN)
 
 
 def program_text(federation: Federation, thresholds: Words, program: ProgramId) -> ProgramText:
-    """A program as the dealer runs it: on shapes and masks only. `thresholds` are those of the replicates."""
-    model, sums = initial_model(federation, None), initial_sums(federation, None)
-    arms, rewards = Shared((program.count, federation.arms), None), Shared((program.count,), None)
+    """A program as parties and dealer run it. What a party brings into a run, in this order:
+
+    decide          weights, own features
+    learn           inverses, weights, own features, arm, reward
+    gather, repair  sums (grams, moments), own features, arms, rewards
+    solve           inverses, weights, sums
+
+    `thresholds` are those of the replicates.
+    """
+    count = program.count
     match program.name:
         case "decide":
-            return lambda run: decide(run, federation, thresholds, model.weights, None, None, program.count)
+            return lambda run: decide(
+                run, federation, thresholds, _weights(run, federation), _own_features(run, federation, count), count
+            )
         case "learn":
-            arm, reward = Shared((federation.arms,), None), Shared((), None)
-            return lambda run: learn(run, federation, model, None, None, arm, reward)
+            return lambda run: learn(
+                run,
+                federation,
+                _model(run, federation),
+                _own_features(run, federation),
+                _given(run, federation.arms),
+                _given(run),
+            )
         case "gather" | "repair":
-            return lambda run: gather(run, federation, sums, None, None, arms, rewards)
+            return lambda run: gather(
+                run,
+                federation,
+                _sums(run, federation),
+                _own_features(run, federation, count),
+                _given(run, count, federation.arms),
+                _given(run, count),
+            )
         case "solve":
-            plan = NewtonSchulz.for_new(federation, program.count)
-            return lambda run: solve(run, federation, model, sums, plan)
+            plan = NewtonSchulz.for_new(federation, count)
+            return lambda run: solve(run, federation, _model(run, federation), _sums(run, federation), plan)
     raise ValueError(f"there is no program {program.name!r}")
 
 
 def program_texts(federation: Federation, thresholds: Words) -> dict[str, ProgramText]:
     """The programs for one interaction, by name."""
     return {program.name: program_text(federation, thresholds, program) for program in (DECIDE_ONE, LEARN_ONE)}
+
+
+def _given(run: Run, *shape: int) -> Shared:
+    return Shared(shape, run.given(shape))
+
+
+def _own_features(run: Run, federation: Federation, *lead: int) -> Words | None:
+    return None if run.party is None else run.given((*lead, federation.features[run.party]))
+
+
+def _weights(run: Run, federation: Federation) -> Shared:
+    return _given(run, federation.arms, federation.dimension)
+
+
+def _triangles(run: Run, federation: Federation) -> Shared:
+    return _given(run, federation.arms, federation.dimension * (federation.dimension + 1) // 2)
+
+
+def _model(run: Run, federation: Federation) -> Model:
+    return Model(_triangles(run, federation), _weights(run, federation))
+
+
+def _sums(run: Run, federation: Federation) -> Sums:
+    return Sums(_triangles(run, federation), _weights(run, federation))

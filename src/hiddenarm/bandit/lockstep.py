@@ -6,14 +6,14 @@ replicates lets many independent runs, each with its own epsilon, advance togeth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hiddenarm.bandit.audit import audit_coins, reveal_model
-from hiddenarm.bandit.batches import GATHERED_AT_ONCE, SUMS_FULL, NewtonSchulz, Sums, gather, initial_sums, solve
+from hiddenarm.bandit.batches import GATHERED_AT_ONCE, SUMS_FULL, Sums, initial_sums
 from hiddenarm.bandit.catalogue import DECIDE_ONE, GATHER, LEARN_ONE, SOLVE, ProgramId, program_text
 from hiddenarm.bandit.coins import Coins, exploration_thresholds
 from hiddenarm.bandit.features import checked_features
@@ -22,25 +22,20 @@ from hiddenarm.bandit.programs import (
     DECIDE,
     Interaction,
     Model,
-    decide,
     initial_model,
     interactions,
-    learn,
+    own_words,
     reward_share,
     stacked,
 )
 from hiddenarm.errors import InputError
 from hiddenarm.mpc.dealing import ProgramDealer, trace
-from hiddenarm.mpc.evaluation import Evaluation, PartyRun, ProgramMaterial
+from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, record
 from hiddenarm.mpc.lockstep import LockstepMeter, Observer, run_lockstep
 from hiddenarm.mpc.material import Layout, Seeds, program_stream
-from hiddenarm.mpc.run import Program
 from hiddenarm.mpc.shuffle import permutation_of
 from hiddenarm.mpc.values import Shared
 from hiddenarm.ring.words import Floats, Words, encode
-
-PartyProgram = Callable[[PartyRun, int], Program]
-"""(run, party) -> the program at that party."""
 
 
 class _Supply:
@@ -54,20 +49,22 @@ class _Supply:
         self.next_step = 0
         self._ahead = ahead
         self._dealer = ProgramDealer(program.label, text, self.layout, seeds, replicates)
+        self._scripts = [record(text, party, parties, replicates) for party in range(parties)]
         self._materials = [
-            ProgramMaterial(party, parties, program.label, self.layout, seeds.party(party), replicates, ahead=ahead)
+            ProgramMaterial(party, parties, program.label, self.layout, seeds.party(party), ahead=ahead)
             for party in range(parties)
         ]
         self.actor = program_stream(seeds.actor(), program.label, self.layout.actor_words, ahead=ahead)
         self.rewarder = program_stream(seeds.rewarder(), program.label, self.layout.rewarder_words, in_order=False)
 
-    def take_step(self) -> tuple[int, list[PartyRun]]:
-        """The next step, and each party's run of it."""
+    def begin(self, given: Sequence[Sequence[Words]]) -> tuple[int, list[Evaluation]]:
+        """The next step, and each party's evaluation of it, on what each brings."""
         step, self.next_step = self.next_step, self.next_step + 1
         last = self._materials[-1]
         if not last.ready(step):
             last.add_corrections(step, self._dealer.deal(step, self._ahead))
-        return step, [material.run(step) for material in self._materials]
+        parties = zip(self._scripts, self._materials, given, strict=True)
+        return step, [Evaluation(script, material.take(step), own) for script, material, own in parties]
 
 
 def _shares(model: Model, sums: Sums) -> dict[str, Shared]:
@@ -140,13 +137,11 @@ class Lockstep:
         if not self._sums_full:
             self._learned_singly.append((kept, masked))
 
-        def program(run: PartyRun, party: int) -> Program:
-            interaction = kept[party]
-            arm = Shared((self.federation.arms,), interaction.arm)
-            reward = reward_share(masked, interaction.reward_mask, run.adds_constants)
-            return learn(run, self.federation, self.models[party], interaction.features, party, arm, reward)
-
-        _, self.models = self._run(LEARN_ONE, program)
+        given = []
+        for party, (model, own) in enumerate(zip(self.models, kept, strict=True)):
+            reward = reward_share(masked, own.reward_mask, adds_constants=party == 0)
+            given.append([*own_words(model.inverses, model.weights), own.features, own.arm, reward])
+        _, self.models = self._run(LEARN_ONE, given)
         self.interactions_learned += 1
         if len(self._learned_singly) == self.federation.repair_every:
             self.repair()
@@ -220,35 +215,28 @@ class Lockstep:
     def _decide(
         self, program: ProgramId, features: list[Words]
     ) -> tuple[int, NDArray[np.int64], list[list[Interaction]]]:
-        def text(run: PartyRun, party: int) -> Program:
-            weights = self.models[party].weights
-            return decide(run, self.federation, self._thresholds, weights, features[party], party, program.count)
-
-        step, decided = self._run(program, text)
+        given = [[*own_words(model.weights), own] for model, own in zip(self.models, features, strict=True)]
+        step, decided = self._run(program, given)
         words = self._supply(program).actor.step(step).reshape(self.replicates, program.count, self.federation.arms)
-        arms = np.take_along_axis(permutation_of(words), decided[0].slot[..., None], axis=-1)[..., 0]
+        arms = np.take_along_axis(permutation_of(words), decided[0].slot[..., None].astype(np.intp), axis=-1)[..., 0]
         return step, arms, [interactions(own, kept) for own, kept in zip(features, decided, strict=True)]
 
     def _gather(self, kept: list[list[Interaction]], masked: Words) -> None:
-        def text(run: PartyRun, party: int) -> Program:
-            features, arms, reward_masks = stacked(kept[party], self.federation.arms)
-            rewards = reward_share(masked, reward_masks, run.adds_constants)
-            return gather(run, self.federation, self._sums[party], features, party, arms, rewards)
-
-        _, self._sums = self._run(ProgramId(GATHER, len(kept[0])), text)
+        given = []
+        for party, (sums, own) in enumerate(zip(self._sums, kept, strict=True)):
+            features, arms, reward_masks = stacked(own)
+            rewards = reward_share(masked, reward_masks, adds_constants=party == 0)
+            given.append([*own_words(sums.grams, sums.moments), features, arms, rewards])
+        _, self._sums = self._run(ProgramId(GATHER, len(kept[0])), given)
         self._gathered += len(kept[0])
 
     def _solve(self, new: int) -> None:
-        plan = NewtonSchulz.for_new(self.federation, new)
+        given = [own_words(*_shares(model, sums).values()) for model, sums in zip(self.models, self._sums, strict=True)]
+        _, self.models = self._run(ProgramId(SOLVE, new), given)
 
-        def text(run: PartyRun, party: int) -> Program:
-            return solve(run, self.federation, self.models[party], self._sums[party], plan)
-
-        _, self.models = self._run(ProgramId(SOLVE, new), text)
-
-    def _run(self, program: ProgramId, text: PartyProgram) -> tuple[int, list[Any]]:
-        step, runs = self._supply(program).take_step()
-        evaluations = [Evaluation(run, text(run, party)) for party, run in enumerate(runs)]
+    def _run(self, program: ProgramId, given: Sequence[Sequence[Words]]) -> tuple[int, list[Any]]:
+        """Run a program's next step; `given` is what each party brings, see `program_text`."""
+        step, evaluations = self._supply(program).begin(given)
         return step, run_lockstep(evaluations, program=program.label, meter=self.meter, observer=self._observer)
 
     def _supply(self, program: ProgramId) -> _Supply:

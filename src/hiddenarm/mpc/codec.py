@@ -1,4 +1,8 @@
-"""How openings travel: little-endian words as narrow as the opened values, one after another, exact lengths."""
+"""How openings travel: little-endian words as narrow as the opened values, one after another, exact lengths.
+
+The machine that runs recorded programs packs and unpacks them itself (`send_words` and `open_sum` in
+`ring/instructions.c`); here are the lengths, and a way to look at what was sent.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +18,7 @@ from hiddenarm.ring.words import Words
 
 def payload_bytes(openings: Openings, party: int, copies: int = 1) -> int:
     """The bytes that `party` sends to each peer in one round; `copies` is the number of replicates."""
-    return sum([_bytes(opening, party, copies) for opening in openings])
-
-
-def encode_openings(openings: Openings) -> bytes:
-    """What this party sends for one round."""
-    return b"".join([_encode(opening) for opening in openings])
+    return sum([opening_bytes(opening, party, copies) for opening in openings])
 
 
 def decode_openings(openings: Openings, payload: bytes, sender: int, copies: int = 1) -> list[Words]:
@@ -29,8 +28,8 @@ def decode_openings(openings: Openings, payload: bytes, sender: int, copies: int
         raise FrameError(f"party {sender} sent {len(payload)} bytes in a round that takes {expected}")
     words, start = [], 0
     for opening in openings:
-        words.append(_decode(opening, payload, start, sender))
-        start += _bytes(opening, sender, copies)
+        words.append(_decode(opening, payload, start, sender, copies))
+        start += opening_bytes(opening, sender, copies)
     return words
 
 
@@ -42,25 +41,17 @@ def _wire_type(bits: int) -> np.dtype[np.unsignedinteger]:
     return np.dtype("<u8")
 
 
-def _bytes(opening: Opening, party: int, copies: int) -> int:
+def opening_bytes(opening: Opening, party: int, copies: int) -> int:
+    """The bytes of one opening in what `party` sends."""
     count = prod(opening.sent_shape(party)) * copies
     if opening.bits == 1:
         return (count + 7) // 8
     return count * _wire_type(opening.bits).itemsize
 
 
-def _encode(opening: Opening) -> bytes:
-    assert opening.outgoing is not None
-    if opening.bits == 1:
-        return np.packbits(opening.outgoing.astype(np.uint8)).tobytes()
-    return opening.outgoing.astype(_wire_type(opening.bits), copy=False).tobytes()
-
-
-def _decode(opening: Opening, payload: bytes, start: int, sender: int) -> Words:
+def _decode(opening: Opening, payload: bytes, start: int, sender: int, copies: int) -> Words:
     """The words of one opening from `start` on; views of the payload where it holds whole words."""
-    assert opening.outgoing is not None
-    batch = opening.outgoing.shape[: opening.outgoing.ndim - len(opening.shape)]
-    shape = (*batch, *opening.sent_shape(sender))
+    shape = (copies, *opening.sent_shape(sender))
     count = prod(shape)
     if opening.bits == 1:
         packed = np.frombuffer(payload, np.uint8, (count + 7) // 8, start)

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hiddenarm.mpc.cells import combine_chunks, look_up_chunks
 from hiddenarm.mpc.run import Opening, Run, Sharing
 from hiddenarm.mpc.values import Secret, Shared
-from hiddenarm.ring._kernels import combine_chunks, look_up_chunks
 from hiddenarm.ring.words import Words, low_bits
 
 CHUNK_BITS = 6
@@ -66,8 +66,7 @@ def compare(run: Run, difference: Shared, bits: int) -> Opening:
         if opened is None:
             return Borrow(shape, chunks, None, None, random >> np.uint64(bits - 1))
         opened = low_bits(opened, bits)
-        packed = np.empty_like(opened)
-        look_up_chunks(opened, less, equal, packed, bits)
+        packed = look_up_chunks(opened, less, equal, bits)
         return Borrow(shape, chunks, packed, opened >> np.uint64(bits - 1), None)
 
     outgoing = None if difference.share is None else low_bits(difference.share + random, bits)
@@ -84,11 +83,10 @@ def combine(run: Run, borrow: Borrow) -> Opening:
     def finish(opened: Words | None) -> SharedBit:
         if opened is None:
             return SharedBit(shape, None)
-        result = np.empty_like(opened)
-        combine_chunks(opened, products, result, chunks)
+        result = combine_chunks(opened, products, chunks)
         if run.adds_constants:
             assert borrow.public_top is not None
-            result ^= borrow.public_top
+            result = result ^ borrow.public_top
         return SharedBit(shape, result)
 
     outgoing = None if borrow.bits is None else borrow.bits ^ masks

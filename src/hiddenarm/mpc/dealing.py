@@ -17,11 +17,9 @@ import numpy as np
 
 from hiddenarm.mpc.codec import payload_bytes
 from hiddenarm.mpc.material import CountingTape, Layout, Seeds, Tape, program_stream
-from hiddenarm.mpc.run import Openings, Program, Run, Sharing
+from hiddenarm.mpc.run import Openings, Program, ProgramText, Run, Sharing
 from hiddenarm.ring.streams import Stream
 from hiddenarm.ring.words import Words
-
-ProgramText = Callable[[Run], Program]
 
 
 class DealerRun(Run):
@@ -29,6 +27,7 @@ class DealerRun(Run):
 
     dealing = True
     adds_constants = False
+    party = None
 
     def __init__(
         self, steps: int, replicates: int, parties: list[Tape], actor: Tape, rewarder: Tape, coins: Tape
@@ -40,6 +39,9 @@ class DealerRun(Run):
         self._coins = coins
         self._corrections: list[Words] = []
         self.correction_words = 0
+
+    def given(self, shape: tuple[int, ...]) -> None:
+        return None
 
     def random(self, shape: tuple[int, ...], sharing: Sharing = Sharing.ADD) -> Words:
         return self._shaped(_total([self._read(tape, shape) for tape in self._parties], sharing), shape)
@@ -55,12 +57,12 @@ class DealerRun(Run):
         self._corrections.append(rows)
         self.correction_words += rows.shape[1]
 
-    def owned(self, lead: tuple[int, ...], sizes: tuple[int, ...]) -> Words:
+    def owned(self, lead: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[Words, None]:
         shapes = [(*lead, size) for size in sizes]
         segments = [
             self._shaped(self._read(tape, shape), shape) for tape, shape in zip(self._parties, shapes, strict=True)
         ]
-        return np.concatenate(segments, axis=-1)
+        return np.concatenate(segments, axis=-1), None
 
     def words_of(self, owner: int, shape: tuple[int, ...]) -> Words:
         return self._shaped(self._read(self._parties[owner], shape), shape)

@@ -1,55 +1,71 @@
-"""A party's run of a program, as steps without I/O: openings out, opened words in."""
+"""A party's run of a program, as steps without I/O: bytes to send out, bytes received in.
+
+A party runs the program's text once (`record`), which gives a script; every step then runs the script on the words
+dealt for it (`Evaluation`).
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import reduce
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from hiddenarm.errors import ProtocolError
-from hiddenarm.mpc.material import Layout, Tape, program_stream
-from hiddenarm.mpc.run import Opening, Openings, Program, Run, Sharing
+from hiddenarm.errors import FrameError, ProtocolError
+from hiddenarm.mpc.cells import CORRECTIONS, GIVEN, OWN, Block, Cells, Recording, as_cells, as_words
+from hiddenarm.mpc.codec import opening_bytes, payload_bytes
+from hiddenarm.mpc.material import Layout, program_stream
+from hiddenarm.mpc.run import Opening, Openings, ProgramText, Run, Sharing
+from hiddenarm.mpc.script import Expected, Script, compile_script
 from hiddenarm.ring.words import Words
+
+_NONE = np.empty(0, np.uint64)
 
 
 class PartyRun(Run):
-    """Evaluates a program on masked values with the words dealt to one party for one step."""
+    """Records a program as one party runs it: words are cells, and reading dealt words only counts them."""
 
     dealing = False
 
-    def __init__(self, party: int, replicates: int, own: Tape, corrections: Tape | None) -> None:
-        self.party = party
+    def __init__(self, party: int, parties: int, replicates: int) -> None:
+        self.party: int = party
+        self.parties = parties
         self.batch = (replicates,)
         self.adds_constants = party == 0
-        self._own = own
-        self._corrections = corrections
+        self.recording = Recording()
+        self.read = {OWN: 0, CORRECTIONS: 0}
+        self.given_words: list[int] = []
         self.announced: Any = None
-        """A public result that was known before the end."""
+        self.announced_after = -1
+        self._deals_from = CORRECTIONS if party == parties - 1 else OWN
+
+    def given(self, shape: tuple[int, ...]) -> Words:
+        full = (*self.batch, *shape)
+        bank = GIVEN + len(self.given_words)
+        self.given_words.append(prod(full))
+        return as_words(Cells(self.recording, Block(bank, prod(full), 0), full))
 
     def random(self, shape: tuple[int, ...], sharing: Sharing = Sharing.ADD) -> Words:
-        return self._read(self._own, shape)
+        return self._read(OWN, shape)
 
     def deal(self, shape: tuple[int, ...], make: Callable[[], Words], sharing: Sharing = Sharing.ADD) -> Words:
-        return self._read(self._own if self._corrections is None else self._corrections, shape)
+        return self._read(self._deals_from, shape)
 
-    def owned(self, lead: tuple[int, ...], sizes: tuple[int, ...]) -> Words:
-        words = np.zeros((*self.batch, *lead, sum(sizes)), np.uint64)
-        start, size = sum(sizes[: self.party]), sizes[self.party]
-        words[..., start : start + size] = self._read(self._own, (*lead, size))
-        return words
+    def owned(self, lead: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[Words, Words]:
+        own = self._read(OWN, (*lead, sizes[self.party]))
+        before, after = sum(sizes[: self.party]), sum(sizes[self.party + 1 :])
+        return as_words(as_cells(own).padded(before, after)), own
 
     def words_of(self, owner: int, shape: tuple[int, ...]) -> Words | None:
-        return self._read(self._own, shape) if owner == self.party else None
+        return self._read(OWN, shape) if owner == self.party else None
 
     def tell_last(self, shape: tuple[int, ...], make: Callable[[], Words]) -> Words | None:
-        return None if self._corrections is None else self._read(self._corrections, shape)
+        return self._read(CORRECTIONS, shape) if self._deals_from == CORRECTIONS else None
 
     def announce(self, result: Any) -> None:
-        self.announced = result
+        self.announced, self.announced_after = result, len(self.recording.rounds) - 1
 
     def actor_words(self, shape: tuple[int, ...]) -> Words:
         raise ProtocolError("a party asked for the actor's words")
@@ -60,66 +76,131 @@ class PartyRun(Run):
     def coin_words(self, shape: tuple[int, ...]) -> Words:
         raise ProtocolError("a party asked for the dealer's coins")
 
-    def check_used_up(self) -> None:
-        self._own.check_used_up()
-        if self._corrections is not None:
-            self._corrections.check_used_up()
+    def exchange(self, openings: Openings) -> tuple[Any, ...]:
+        """Record a round: what is sent, and what the openings make of what everybody sent."""
+        for opening in openings:
+            words = self._outgoing(opening)
+            self.recording.write("send_words", words.block, opening.bits, words.size)
+        self.recording.end_round()
+        starts = [0] * self.parties
+        results = []
+        for opening in openings:
+            results.append(opening.finish(self._opened(opening, starts)))
+            sizes = [opening_bytes(opening, party, self.batch[0]) for party in range(self.parties)]
+            starts = [start + size for start, size in zip(starts, sizes, strict=True)]
+        return tuple(results)
 
-    def _read(self, tape: Tape, shape: tuple[int, ...]) -> Words:
-        return tape.read(self.batch[0] * prod(shape)).reshape((*self.batch, *shape))
+    def _outgoing(self, opening: Opening) -> Cells:
+        assert opening.outgoing is not None
+        return as_cells(opening.outgoing)
+
+    def _opened(self, opening: Opening, starts: list[int]) -> Words:
+        """The sum, exclusive or, or concatenation of what the parties sent; `starts` is where in their messages."""
+        out = self.recording.memory((*self.batch, *opening.shape))
+        own, rows = self._outgoing(opening).block, prod((*self.batch, *opening.shape[:-1]))
+        if opening.owners is None:
+            xor = int(opening.sharing is Sharing.XOR)
+            self.recording.write("open_sum", out.block, own, opening.bits, out.size, xor, self.party, *starts)
+        else:
+            places = [number for pair in zip(opening.owners, starts, strict=True) for number in pair]
+            self.recording.write("open_columns", out.block, own, rows, self.party, *places)
+        return as_words(out)
+
+    def _read(self, bank: int, shape: tuple[int, ...]) -> Words:
+        full = (*self.batch, *shape)
+        first, self.read[bank] = self.read[bank], self.read[bank] + prod(full)
+        return as_words(Cells(self.recording, Block(bank, prod(full), first), full))
+
+
+def record(text: ProgramText, party: int, parties: int, replicates: int = 1) -> Script:
+    """Run a program's text at one party, without words."""
+    run = PartyRun(party, parties, replicates)
+    program = text(run)
+    rounds: list[Openings] = []
+    results: tuple[Any, ...] | None = None
+    while True:
+        try:
+            openings = next(program) if results is None else program.send(results)
+        except StopIteration as end:
+            return _script(run, tuple(rounds), end.value)
+        rounds.append(openings)
+        results = run.exchange(openings)
+
+
+def _script(run: PartyRun, rounds: tuple[Openings, ...], result: Any) -> Script:
+    (replicates,) = run.batch
+    sizes = [[payload_bytes(openings, party, replicates) for party in range(run.parties)] for openings in rounds]
+    expected = Expected(
+        run.read[OWN], run.read[CORRECTIONS], tuple(run.given_words), tuple(tuple(round_) for round_ in sizes)
+    )
+    return compile_script(
+        run.party, replicates, run.recording, expected, rounds, result, run.announced, run.announced_after
+    )
+
+
+class DealtWords(NamedTuple):
+    """One party's dealt words of one step: expanded from its seed, and at the last party the dealer's corrections."""
+
+    own: Words
+    corrections: Words
 
 
 class Evaluation:
-    """Drives one party's program from opening to opening.
+    """One step of a program at one party.
 
-    openings = evaluation.openings            # what to send now; None when the program has ended
-    evaluation.advance(opened_words)          # what all parties' words came to
+    evaluation.payload               # what to send to every peer now; None when the program has ended
+    evaluation.advance(received)     # what each party sent, None for our own
     evaluation.result
     """
 
-    def __init__(self, run: PartyRun, program: Program) -> None:
-        self._run = run
-        self._program = program
-        self.openings: Openings | None = None
-        self.result: Any = None
+    def __init__(self, script: Script, dealt: DealtWords, given: Sequence[Words] = ()) -> None:
+        self._script = script
+        brought = [np.ascontiguousarray(words) for words in given]
+        self._banks = script.banks(script.memory(), dealt.own, dealt.corrections, brought)
         self.round = 0
-        self.replicates = run.batch[0]
-        self._resume(None)
+        self.announced: Any = None
+        """A public result that is known before the end."""
+        self.result: Any = None
+        self.payload: bytes | None = None
+        self._run((None,) * len(script.expected.round_bytes[0]) if script.rounds else ())
 
     @property
-    def announced(self) -> Any:
-        """The public result that the program made known before its end, if it has."""
-        return self._run.announced
+    def replicates(self) -> int:
+        return self._script.replicates
 
-    def advance(self, opened: Sequence[Words]) -> None:
-        """Finish the current round with the opened words and compute up to the next."""
-        assert self.openings is not None
+    @property
+    def openings(self) -> Openings | None:
+        """What is opened in the current round; None when the program has ended."""
+        rounds = self._script.rounds
+        return rounds[self.round] if self.round < len(rounds) else None
+
+    def advance(self, received: tuple[bytes | None, ...]) -> None:
+        """Finish the current round with what all parties sent, and compute up to the next."""
+        script = self._script
+        for party, (message, size) in enumerate(zip(received, script.expected.round_bytes[self.round], strict=True)):
+            if message is not None and len(message) != size:
+                raise FrameError(f"party {party} sent {len(message)} bytes in a round that takes {size}")
         self.round += 1
-        self._resume(tuple(opening.finish(words) for opening, words in zip(self.openings, opened, strict=True)))
+        self._run(received)
 
-    def _resume(self, results: tuple[Any, ...] | None) -> None:
-        try:
-            self.openings = next(self._program) if results is None else self._program.send(results)
-        except StopIteration as end:
-            self.openings, self.result = None, end.value
-            self._run.check_used_up()
-
-
-def combine_words(opening: Opening, by_party: Sequence[Words]) -> Words:
-    """The opened words: the sum, exclusive or, or concatenation of what the parties sent."""
-    if opening.owners is not None:
-        return np.concatenate(by_party, axis=-1)
-    return reduce(np.add if opening.sharing is Sharing.ADD else np.bitwise_xor, by_party)
+    def _run(self, received: tuple[bytes | None, ...]) -> None:
+        script = self._script
+        payload = script.run_round(self.round, self._banks, received)
+        if self.round == script.announced_after:
+            self.announced = script.read(script.announced, self._banks)
+        if self.round < len(script.rounds):
+            self.payload = payload
+            return
+        self.payload = None
+        self.result = script.read(script.result, self._banks)
+        script.give_back(self._banks[0])
+        self._banks = ()
 
 
 class ProgramMaterial:
     """One party's words for one program of one epoch. A step's words are handed out once."""
 
-    def __init__(
-        self, party: int, parties: int, name: str, layout: Layout, seed: bytes, replicates: int, ahead: int
-    ) -> None:
-        self._party = party
-        self._replicates = replicates
+    def __init__(self, party: int, parties: int, name: str, layout: Layout, seed: bytes, ahead: int) -> None:
         self._corrected = party == parties - 1
         self._stream = program_stream(seed, name, layout.party_words[party], ahead=ahead)
         self._correction_words = layout.correction_words
@@ -144,13 +225,12 @@ class ProgramMaterial:
         """Whether the step can be run now."""
         return not self._corrected or self._next_correction <= step < self.stocked_until
 
-    def run(self, step: int) -> PartyRun:
+    def take(self, step: int) -> DealtWords:
         """Take the step's words, for the only time; take none while the step's correction is missing."""
         if self._corrected and step >= self.stocked_until:
             raise ProtocolError(f"no correction is stocked for step {step}")
-        own = Tape(self._stream.step(step))
-        corrections = Tape(self._take_correction(step)) if self._corrected else None
-        return PartyRun(self._party, self._replicates, own, corrections)
+        own = self._stream.step(step)
+        return DealtWords(own, self._take_correction(step) if self._corrected else _NONE)
 
     def _take_correction(self, step: int) -> Words:
         skip = step - self._next_correction

@@ -22,6 +22,7 @@ from math import prod
 
 import numpy as np
 
+from hiddenarm.mpc.cells import contract
 from hiddenarm.mpc.masking import triangle_indices, triangle_to_square
 from hiddenarm.mpc.run import Run
 from hiddenarm.mpc.values import Masked, MaskedKind, MaskPart, Shared
@@ -40,9 +41,8 @@ def form(run: Run, spec: str, *factors: Masked) -> Shared:
     if run.adds_constants and plan.has_constant:
         factors = (*factors[:-1], _with_delta_in_mask(factors[-1]))
     known = [words for factor in factors for words in _known_words(factor)]
-    operands = tuple([np.ascontiguousarray(words) for words in (*known, *products)])
-    total = plan.evaluation.run(prod(run.batch), operands)
-    return Shared(plan.shape, total.reshape((*run.batch, *plan.shape)))
+    total = contract(plan.evaluation, prod(run.batch), [*known, *products])
+    return Shared(plan.shape, total.reshape(*run.batch, *plan.shape))
 
 
 class _FactorKind:
@@ -96,7 +96,7 @@ def _deal_products(run: Run, plan: _Plan, factors: tuple[Masked, ...]) -> list[W
     for shape, matrices in plan.symmetric:
         size = shape[-1]
         packed = run.deal((*shape[:-2], size * (size + 1) // 2), partial(triangles, shape, matrices))
-        dealt.append(np.take(packed, triangle_to_square(size), axis=-1))
+        dealt.append(packed.take(triangle_to_square(size), axis=-1))
     return dealt
 
 

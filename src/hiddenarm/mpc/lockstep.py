@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hiddenarm.mpc.codec import payload_bytes
-from hiddenarm.mpc.evaluation import Evaluation, combine_words
+from hiddenarm.mpc.codec import decode_openings
+from hiddenarm.mpc.evaluation import Evaluation
 from hiddenarm.mpc.run import Openings
 from hiddenarm.ring.words import Words
 
@@ -42,21 +42,19 @@ def run_lockstep(
     if meter is not None:
         meter.count_run(program)
     while (openings := evaluations[0].openings) is not None:
-        # Each party sends its words of every opening to all others ...
-        by_party = [_outgoing(evaluation) for evaluation in evaluations]
-        by_opening = list(zip(*by_party, strict=True))
+        # Each party sends the same bytes to all others ...
+        sent = [evaluation.payload for evaluation in evaluations]
         if meter is not None:
-            meter.count_round(program, payload_bytes(openings, 0, evaluations[0].replicates))
+            meter.count_round(program, len(sent[0] or b""))
         if observer is not None:
-            observer(openings, by_opening)
-        # ... which add up to the same opened words at all of them.
-        opened = [combine_words(opening, words) for opening, words in zip(openings, by_opening, strict=True)]
-        for evaluation in evaluations:
-            evaluation.advance(opened)
+            observer(openings, _words_sent(openings, sent, evaluations[0].replicates))
+        # ... and goes on with what it received.
+        for party, evaluation in enumerate(evaluations):
+            evaluation.advance(tuple([None if sender == party else message for sender, message in enumerate(sent)]))
     return [evaluation.result for evaluation in evaluations]
 
 
-def _outgoing(evaluation: Evaluation) -> list[Words]:
-    assert evaluation.openings is not None
-    words = [opening.outgoing for opening in evaluation.openings]
-    return [word for word in words if word is not None]
+def _words_sent(openings: Openings, sent: Sequence[bytes | None], replicates: int) -> list[tuple[Words, ...]]:
+    """For each opening, what each party sent."""
+    by_party = [decode_openings(openings, message or b"", party, replicates) for party, message in enumerate(sent)]
+    return list(zip(*by_party, strict=True))

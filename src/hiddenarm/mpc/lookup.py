@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hiddenarm.mpc.cells import pick_one
 from hiddenarm.mpc.run import Run
 from hiddenarm.mpc.values import Masked, Shared
 from hiddenarm.ring.words import Words, low_bits
@@ -72,9 +73,9 @@ def lookup(run: Run, table: LineTable, number: Masked) -> Shared:
     dealt = run.deal((*number.shape, size, 2), rotated)
     if number.delta is None:
         return Shared(number.shape, None)
-    at = low_bits(number.delta >> shift, table.index_bits).astype(np.intp)
-    lines = np.take_along_axis(dealt, at[..., None, None], axis=-2)[..., 0, :]
-    return Shared(number.shape, lines[..., 0] + number.delta * lines[..., 1])
+    line = pick_one(dealt, low_bits(number.delta >> shift, table.index_bits))
+    intercept, slope = (line.take(np.array(part), axis=-1) for part in (0, 1))
+    return Shared(number.shape, intercept + number.delta * slope)
 
 
 def _ring(integers: list[int]) -> Words:

@@ -51,22 +51,18 @@ def mask_symmetric(run: Run, triangles: Shared, size: int) -> Opening:
 
     def finish(delta: Words | None) -> Masked:
         unpack = triangle_to_square(size)
-        full = None if delta is None else np.take(delta, unpack, axis=-1)
+        full = None if delta is None else delta.take(unpack, axis=-1)
         return Masked(shape, full, (part.take(unpack),), symmetric=True)
 
     return Opening(triangles.shape, outgoing, finish)
 
 
-def input_segments(
-    run: Run, lead: tuple[int, ...], own_segment: Words | None, sizes: tuple[int, ...], party: int | None
-) -> Opening:
+def input_segments(run: Run, lead: tuple[int, ...], own_segment: Words | None, sizes: tuple[int, ...]) -> Opening:
     """Each party contributes its segment of the last axis; the result [*lead, sum of sizes] is masked."""
     shape = (*lead, sum(sizes))
-    part = MaskPart(run.owned(lead, sizes))
-    outgoing = None
-    if own_segment is not None and party is not None:
-        start = sum(sizes[:party])
-        outgoing = own_segment + part.mask[..., start : start + sizes[party]]
+    mask, own_mask = run.owned(lead, sizes)
+    part = MaskPart(mask)
+    outgoing = None if own_segment is None or own_mask is None else own_segment + own_mask
     return Opening(shape, outgoing, lambda delta: Masked(shape, delta, (part,)), owners=sizes)
 
 
@@ -86,11 +82,10 @@ def share_of(run: Run, value: Masked) -> Shared:
     """Turn a masked value into an additive sharing; no round."""
     if run.dealing:
         return Shared(value.shape, None)
-    total = np.zeros((*run.batch, *value.shape), np.uint64)
-    if run.adds_constants and value.delta is not None:
-        total += value.delta
-    for part in value.parts:
-        total -= part.mask if part.sign is None else part.sign * part.mask
+    first, *others = [part.mask if part.sign is None else part.sign * part.mask for part in value.parts]
+    total = value.delta - first if run.adds_constants and value.delta is not None else -first
+    for mask in others:
+        total = total - mask
     return Shared(value.shape, total)
 
 

@@ -7,8 +7,9 @@ communication round; it is sent back what each opening's `finish` made of the op
     z = form(run, "ai,i->a", w, x)                   # no round
     (z,) = yield (truncate(run, z, 20),)             # round 2
 
-The same generator runs at each party (`PartyRun`), which exchanges the openings, and at the dealer (`DealerRun`), which
-opens nothing and thereby learns which correlated words the parties will need, in which order.
+The same text runs at the dealer (`DealerRun`), which opens nothing and thereby computes which correlated words the
+parties will need, in which order; and at each party (`PartyRun`), which runs it once to record what is to be computed
+in every step. So a program may not branch on words: they are not there yet when a party runs its text.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class Opening:
 
 Openings: TypeAlias = tuple[Opening, ...]
 Program: TypeAlias = Generator[Openings, tuple[Any, ...], Any]
+ProgramText: TypeAlias = "Callable[[Run], Program]"
+"""A program before it is run: at a party or at the dealer."""
 
 
 class Run(ABC):
@@ -64,9 +67,15 @@ class Run(ABC):
 
     batch: tuple[int, ...]
     """Leading axes of every array: (replicates,) at a party, (steps, replicates) at the dealer."""
+    party: int | None
+    """The party's number; None at the dealer."""
     dealing: bool
     adds_constants: bool
     """Whether this is the one party that adds public constants to its shares."""
+
+    @abstractmethod
+    def given(self, shape: tuple[int, ...]) -> Words | None:
+        """Words that the party brings into the run: its inputs, its shares of the state. None at the dealer."""
 
     @abstractmethod
     def random(self, shape: tuple[int, ...], sharing: Sharing = Sharing.ADD) -> Words:
@@ -77,9 +86,9 @@ class Run(ABC):
         """A secret of the dealer's making. Party: its share. Dealer: the value, from `make`."""
 
     @abstractmethod
-    def owned(self, lead: tuple[int, ...], sizes: tuple[int, ...]) -> Words:
+    def owned(self, lead: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[Words, Words | None]:
         """Uniform words [*lead, sum of sizes] of which party p knows segment p of the last axis and nobody else does.
-        Party: its share, zero outside its segment. Dealer: all of them."""
+        Party: its share, zero outside its segment, and its segment. Dealer: all of them."""
 
     @abstractmethod
     def words_of(self, owner: int, shape: tuple[int, ...]) -> Words | None:

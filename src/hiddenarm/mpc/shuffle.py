@@ -27,6 +27,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from hiddenarm.mpc.cells import columns, pick, pick_one, unit_vectors
 from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.masking import dealt, dealt_share, share_of
 from hiddenarm.mpc.run import Opening, Openings, Run
@@ -54,13 +55,18 @@ class Shuffle(Protocol):
     def apply(self, values: Masked) -> SharedLater:
         """The values in shuffled order, or zeros where the list is erased."""
 
-    def one_hot(self, slot: Index | None) -> SharedLater:
+    def one_hot(self, slot: Words | None) -> SharedLater:
         """The one-hot, in the original order, of the item in a public slot. `slot` is None at the dealer."""
 
 
 def permutation_of(words: Words) -> Index:
     """The permutation that uniform words stand for: entry s is the item in slot s."""
     return np.argsort(words, axis=-1, kind="stable")
+
+
+def order_of(words: Words) -> Words:
+    """The same at a party or at the dealer, as words. The order of a permutation is its inverse."""
+    return words.argsort(axis=-1, kind="stable")  # type: ignore[return-value]
 
 
 def deal_shuffle(run: Run, lead: tuple[int, ...], size: int, parties: int, kept: Words | None) -> Shuffle:
@@ -94,11 +100,11 @@ class MatrixShuffle:
         return form(self._run, f"{lead}sa,{lead}a->{lead}s", self._erasing_matrix, values)
         yield  # a shuffle may take rounds; this one takes none
 
-    def one_hot(self, slot: Index | None) -> SharedLater:
+    def one_hot(self, slot: Words | None) -> SharedLater:
         shape = self._matrix.shape[:-1]
         if self._matrix.share is None or slot is None:
             return Shared(shape, None)
-        return Shared(shape, np.take_along_axis(self._matrix.share, slot[..., None, None], axis=-2)[..., 0, :])
+        return Shared(shape, pick_one(self._matrix.share, slot))
         yield
 
 
@@ -114,9 +120,8 @@ class TurnShuffle:
         self._shape = (*lead, size)
         self._parties = parties
         own = [run.words_of(party, self._shape) for party in range(parties - 1)]
-        self._orders: list[Index | None] = [None if words is None else permutation_of(words) for words in own]
-        completion = run.tell_last(self._shape, self._completion)
-        self._orders.append(None if completion is None else completion.astype(np.intp))
+        self._orders: list[Words | None] = [None if words is None else order_of(words) for words in own]
+        self._orders.append(run.tell_last(self._shape, self._completion))
 
     def apply(self, values: Masked) -> SharedLater:
         mask = values.parts[0].mask if self._run.dealing else None
@@ -125,17 +130,17 @@ class TurnShuffle:
         lead = "bcd"[: len(self._shape) - 1]
         return form(self._run, f"{lead},{lead}s->{lead}s", kept, shuffled)
 
-    def one_hot(self, slot: Index | None) -> SharedLater:
+    def one_hot(self, slot: Words | None) -> SharedLater:
         unit = None
         if slot is not None:
-            unit = (np.arange(self._shape[-1]) == slot[..., None]).astype(np.uint64)
+            unit = unit_vectors(slot, self._shape[-1])
         mask = np.zeros((*self._run.batch, *self._shape), np.uint64) if self._run.dealing else None
-        backwards = [None if order is None else np.argsort(order, axis=-1) for order in self._orders]
+        backwards = [None if order is None else order_of(order) for order in self._orders]
         found = yield from self._take_turns(unit, mask, reversed(range(self._parties)), backwards)
         return share_of(self._run, found)
 
     def _take_turns(
-        self, delta: Words | None, mask: Words | None, turns: Iterable[int], orders: list[Index | None]
+        self, delta: Words | None, mask: Words | None, turns: Iterable[int], orders: list[Words | None]
     ) -> MaskedLater:
         """Pass the masked list from party to party. At a party `delta` is known, at the dealer `mask`."""
         for owner in turns:
@@ -145,18 +150,16 @@ class TurnShuffle:
                 assert mask is not None
                 assert order is not None
                 assert noise is not None
-                mask = np.take_along_axis(mask, order, axis=-1) + noise
+                mask = np.take_along_axis(mask, order.astype(np.intp), axis=-1) + noise
         final = MaskPart(self._run.deal(self._shape, lambda: mask if mask is not None else _NOTHING))
         return Masked(self._shape, delta, (final,))
 
-    def _turn(self, owner: int, delta: Words | None, order: Index | None, noise: Words | None) -> Opening:
+    def _turn(self, owner: int, delta: Words | None, order: Words | None, noise: Words | None) -> Opening:
         size = self._shape[-1]
         owners = tuple(size if party == owner else 0 for party in range(self._parties))
         outgoing = None
         if delta is not None:
-            outgoing = delta[..., :0]
-            if order is not None and noise is not None:
-                outgoing = np.take_along_axis(delta, order, axis=-1) + noise
+            outgoing = columns(delta, 0, 0) if order is None or noise is None else pick(delta, order) + noise
         return Opening(self._shape, outgoing, lambda opened: opened, owners=owners)
 
     def _completion(self) -> Words:
@@ -165,5 +168,5 @@ class TurnShuffle:
         chain = np.broadcast_to(np.arange(self._shape[-1]), self.items.shape)
         for order in self._orders:
             assert order is not None
-            chain = np.take_along_axis(chain, order, axis=-1)
+            chain = np.take_along_axis(chain, order.astype(np.intp), axis=-1)
         return np.take_along_axis(np.argsort(chain, axis=-1), self.items, axis=-1).astype(np.uint64)

@@ -14,13 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from functools import lru_cache
-from itertools import groupby
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hiddenarm.errors import ScoreRangeError
+from hiddenarm.mpc.cells import pick, winning_slots
 from hiddenarm.mpc.comparison import combine, compare, reveal
 from hiddenarm.mpc.run import Openings, Run
 from hiddenarm.mpc.values import Index, Shared
@@ -31,9 +29,9 @@ ONE_GROUP = 32
 LARGEST_GROUP = 20
 
 
-def open_winner(run: Run, keys: Shared, bits: int) -> Generator[Openings, tuple[Any, ...], Index | None]:
+def open_winner(run: Run, keys: Shared, bits: int) -> Generator[Openings, tuple[Any, ...], Words | None]:
     """The slot of the largest key (signed, modulo 2^bits) along the last axis. None at the dealer."""
-    slots: Index | None = None
+    slots: Words | None = None
     for sizes in levels(keys.shape[-1]):
         first, second = pairs(sizes)
         (borrow,) = yield (compare(run, keys.take(first) - keys.take(second), bits),)
@@ -44,9 +42,9 @@ def open_winner(run: Run, keys: Shared, bits: int) -> Generator[Openings, tuple[
             keys = Shared(shape, None)
             continue
         winners = winning_slots(opened, sizes)
-        keys = Shared(shape, np.take_along_axis(keys.share, winners, axis=-1))
-        slots = winners if slots is None else np.take_along_axis(slots, winners, axis=-1)
-    return None if slots is None else slots[..., 0]
+        keys = Shared(shape, pick(keys.share, winners))
+        slots = winners if slots is None else pick(slots, winners)
+    return None if slots is None else slots.reshape(*slots.shape[:-1])
 
 
 @lru_cache
@@ -65,25 +63,6 @@ def levels(size: int) -> tuple[tuple[int, ...], ...]:
     return tuple(plan)
 
 
-def winning_slots(less: Words, sizes: tuple[int, ...]) -> Index:
-    """The slot of the maximum of each group, from the opened bits "key i < key j" of all pairs within groups."""
-    winners, pair, slot = [], 0, 0
-    for size, run in groupby(sizes):
-        groups = len(list(run))
-        count = groups * size * (size - 1) // 2
-        sign, head_start = _win_counts(size)
-        bits = less[..., pair : pair + count].astype(np.int64)
-        wins = bits.reshape(*bits.shape[:-1], groups, -1) @ sign + head_start
-        if not (np.sort(wins, axis=-1) == np.arange(size)).all():
-            raise ScoreRangeError(
-                "the opened comparisons are no order: a score left the range the comparison was dealt for; "
-                "raise score_bound or lower the norm bounds"
-            )
-        winners.append(slot + size * np.arange(groups) + np.argmax(wins, axis=-1))
-        pair, slot = pair + count, slot + groups * size
-    return np.concatenate(winners, axis=-1)
-
-
 @lru_cache
 def pairs(sizes: tuple[int, ...]) -> tuple[Index, Index]:
     """All pairs of slots i < j within each group."""
@@ -92,15 +71,6 @@ def pairs(sizes: tuple[int, ...]) -> tuple[Index, Index]:
     first = np.concatenate([start + corner[0] for start, corner in zip(starts, corners, strict=True)])
     second = np.concatenate([start + corner[1] for start, corner in zip(starts, corners, strict=True)])
     return first, second
-
-
-@lru_cache
-def _win_counts(size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Wins are linear in the bits: slot j of a pair wins where the bit is set, slot i where it is not."""
-    first, second = np.triu_indices(size, 1)
-    slots = np.arange(size)
-    sign = (second[:, None] == slots).astype(np.int64) - (first[:, None] == slots)
-    return sign, np.bincount(first, minlength=size)
 
 
 def _ceil_root(value: int, degree: int) -> int:

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from hiddenarm.mpc.cells import split_truncated
 from hiddenarm.mpc.run import Opening, Run
 from hiddenarm.mpc.values import Masked, MaskPart, Shared
-from hiddenarm.ring._kernels import split_truncated
 from hiddenarm.ring.words import Words
 
 SIGN_SHIFT = np.uint64(63)
@@ -42,13 +42,12 @@ def truncate(run: Run, value: Shared, bits: int) -> Opening:
     if value.share is not None:
         outgoing = value.share + random
         if run.adds_constants:
-            outgoing += np.uint64(1 << MAGNITUDE_BITS)
+            outgoing = outgoing + np.uint64(1 << MAGNITUDE_BITS)
 
     def finish(opened: Words | None) -> Masked:
         if opened is None:
             return Masked(value.shape, None, (low, MaskPart(overflow_mask, signed=True)))
-        delta, sign = np.empty_like(opened), np.empty_like(opened)
-        split_truncated(opened, delta, sign, bits)
+        delta, sign = split_truncated(opened, bits)
         return Masked(value.shape, delta, (low, MaskPart(overflow_mask, signed=True, sign=sign)))
 
     return Opening(value.shape, outgoing, finish)

@@ -4,14 +4,16 @@
 `Masked` x: every party knows delta; x = delta - lambda, and each party holds an additive share of the mask lambda.
 
 The same program text runs at the parties and at the dealer. At a party the arrays are its shares (and the public
-delta); at the dealer there are no deltas and no shares: a `Shared` is only a shape, and a `Masked` carries the mask
-itself. Arrays have leading batch axes (replicates, and at the dealer steps) before the logical `shape`.
+delta), or stand for them while the text is recorded (`cells`); at the dealer there are no deltas and no shares: a
+`Shared` is only a shape, and a `Masked` carries the mask itself. Arrays have leading batch axes (replicates, and at the
+dealer steps) before the logical `shape`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import add, sub
 from typing import NamedTuple, NoReturn
 
 import numpy as np
@@ -34,20 +36,18 @@ class Secret:
         return f"{type(self).__name__}(shape={self.shape})"
 
 
+@dataclass(slots=True, repr=False, eq=False)
 class Shared(Secret):
     """An additive sharing; `share` is this party's share, or None at the dealer."""
 
-    __slots__ = ("shape", "share")
-
-    def __init__(self, shape: tuple[int, ...], share: Words | None) -> None:
-        self.shape = shape
-        self.share = share
+    shape: tuple[int, ...]
+    share: Words | None
 
     def __add__(self, other: Shared) -> Shared:
-        return self._combine(other, np.add)
+        return self._combine(other, add)
 
     def __sub__(self, other: Shared) -> Shared:
-        return self._combine(other, np.subtract)
+        return self._combine(other, sub)
 
     def __lshift__(self, bits: int) -> Shared:
         """Multiply by 2^bits."""
@@ -60,7 +60,7 @@ class Shared(Secret):
     def take(self, index: Index) -> Shared:
         """Gather along the last axis by a public index."""
         shape = (*self.shape[:-1], *index.shape)
-        return Shared(shape, None if self.share is None else np.take(self.share, index, axis=-1))
+        return Shared(shape, None if self.share is None else self.share.take(index, axis=-1))
 
     def _combine(self, other: Shared, operation: Callable[[Words, Words], Words]) -> Shared:
         if self.shape != other.shape:
@@ -84,9 +84,9 @@ class MaskPart:
 
     def take(self, index: Index) -> MaskPart:
         return MaskPart(
-            np.take(self.mask, index, axis=-1),
+            self.mask.take(index, axis=-1),
             self.signed,
-            None if self.sign is None else np.take(self.sign, index, axis=-1),
+            None if self.sign is None else self.sign.take(index, axis=-1),
         )
 
 
@@ -99,6 +99,7 @@ class MaskedKind(NamedTuple):
     symmetric: bool
 
 
+@dataclass(slots=True, repr=False, eq=False)
 class Masked(Secret):
     """A masked value: x = delta - sum of its mask parts.
 
@@ -106,22 +107,11 @@ class Masked(Secret):
     `symmetric` says that the last two logical axes are a symmetric matrix.
     """
 
-    __slots__ = ("delta", "opened", "parts", "shape", "symmetric")
-
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        delta: Words | None,
-        parts: tuple[MaskPart, ...],
-        *,
-        opened: bool = True,
-        symmetric: bool = False,
-    ) -> None:
-        self.shape = shape
-        self.delta = delta
-        self.parts = parts
-        self.opened = opened
-        self.symmetric = symmetric
+    shape: tuple[int, ...]
+    delta: Words | None
+    parts: tuple[MaskPart, ...]
+    opened: bool = True
+    symmetric: bool = False
 
     @property
     def kind(self) -> MaskedKind:
@@ -129,6 +119,6 @@ class Masked(Secret):
 
     def take(self, index: Index) -> Masked:
         """Gather along the last axis by a public index."""
-        delta = None if self.delta is None else np.take(self.delta, index, axis=-1)
+        delta = None if self.delta is None else self.delta.take(index, axis=-1)
         shape = (*self.shape[:-1], *index.shape)
         return Masked(shape, delta, tuple(part.take(index) for part in self.parts), opened=self.opened)

@@ -1,7 +1,15 @@
 from hiddenarm.ring.contraction import PlanWords
 from hiddenarm.ring.words import Words
 
+OPERATIONS: tuple[str, ...]
+
 def contract(plan: PlanWords, batch: int, out: Words, operands: tuple[Words, ...], /) -> None: ...
-def look_up_chunks(opened: Words, less: Words, equal: Words, packed: Words, bits: int, /) -> None: ...
-def combine_chunks(opened: Words, products: Words, bit: Words, chunks: int, /) -> None: ...
-def split_truncated(opened: Words, delta: Words, sign: Words, bits: int, /) -> None: ...
+def execute(
+    code: PlanWords,
+    first: int,
+    last: int,
+    banks: tuple[Words, ...],
+    received: tuple[bytes | None, ...],
+    sent_length: int,
+    /,
+) -> bytes: ...

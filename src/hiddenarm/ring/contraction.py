@@ -53,12 +53,12 @@ class ContractionPlan:
         words = [out_length, len(operand_lengths), *operand_lengths, len(terms)]
         for term in terms:
             words += _encoded(term, sizes)
-        self._words = np.array(words, np.int64)
+        self.words = np.array(words, np.int64)
 
     def run(self, batch: int, operands: tuple[Words, ...]) -> Words:
         """The sum of all terms: [batch, out_length]. Operands are contiguous with `batch` rows each."""
         out = np.zeros((batch, self.out_length), np.uint64)
-        contract(self._words, batch, out, operands)
+        contract(self.words, batch, out, operands)
         return out
 
 

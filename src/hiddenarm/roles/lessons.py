@@ -16,14 +16,13 @@ from functools import partial
 
 import numpy as np
 
-from hiddenarm.bandit.batches import GATHERED_AT_ONCE, SUMS_FULL, NewtonSchulz, Sums, gather, initial_sums, solve
+from hiddenarm.bandit.batches import GATHERED_AT_ONCE, SUMS_FULL, Sums, initial_sums
 from hiddenarm.bandit.catalogue import GATHER, LEARN_ONE, REPAIR, SOLVE, ProgramId
 from hiddenarm.bandit.decisions import split_number
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import DECIDE, Interaction, Model, initial_model, learn, reward_share, stacked
+from hiddenarm.bandit.programs import DECIDE, Interaction, Model, initial_model, own_words, reward_share, stacked
 from hiddenarm.errors import FrameError, InputError
-from hiddenarm.mpc.evaluation import Evaluation, PartyRun
-from hiddenarm.mpc.run import Program
+from hiddenarm.mpc.evaluation import Evaluation
 from hiddenarm.mpc.values import Shared
 from hiddenarm.net.identity import Identity
 from hiddenarm.ring.words import Words
@@ -56,7 +55,7 @@ class _Stage:
 
     program: ProgramId
     step: int
-    text: Callable[[PartyRun], Program]
+    given: Callable[[], list[Words]]
     take: Callable[[object], None]
 
 
@@ -166,8 +165,7 @@ class School:
     def _take(self, kept: list[Interaction], masked: list[int]) -> _Taken:
         masks = np.stack([interaction.reward_mask for interaction in kept], axis=1)
         rewards = reward_share(np.array([masked], np.uint64), masks, adds_constants=self._number == 0)
-        assert rewards.share is not None
-        return _Taken(kept, rewards.share)
+        return _Taken(kept, rewards)
 
     def _give_up(self, lesson: Lesson) -> None:
         """Spend the randomness of a lesson that nobody learns, and forget what came for it."""
@@ -180,8 +178,8 @@ class School:
     def _stages(self, lesson: Lesson, taken: _Taken) -> list[_Stage]:
         program = _first_program(lesson)
         if program == LEARN_ONE:
-            return [_Stage(program, lesson.number, partial(self._learn, taken), self._learned_one)]
-        return [_Stage(program, lesson.number, partial(self._gather, taken), self._gathered_many)]
+            return [_Stage(program, lesson.number, partial(self._for_learn, taken), self._learned_one)]
+        return [_Stage(program, lesson.number, partial(self._for_gather, taken), self._gathered_many)]
 
     def _singly_learned_stages(self) -> list[_Stage]:
         """Gather all that was learned singly."""
@@ -191,7 +189,7 @@ class School:
             program = ProgramId(REPAIR, len(chunk.kept))
             step = self._repair_gathers.get(program.count, 0)
             self._repair_gathers[program.count] = step + 1
-            stages.append(_Stage(program, step, partial(self._gather, chunk), self._set_sums))
+            stages.append(_Stage(program, step, partial(self._for_gather, chunk), self._set_sums))
         self._gathered += len(self._singly)
         self._singly = []
         return stages
@@ -201,21 +199,26 @@ class School:
         return not self._sums_full and self._gathered + len(self._singly) + count <= self._federation.most_gathered
 
     def _solve_stage(self, new: int, step: int) -> _Stage:
-        plan = NewtonSchulz.for_new(self._federation, new)
         program = ProgramId(SOLVE, new)
-        return _Stage(
-            program, step, lambda run: solve(run, self._federation, self._model, self._sums, plan), self._set_model
-        )
+        return _Stage(program, step, lambda: [*self._model_words(), *self._sum_words()], self._set_model)
 
-    def _learn(self, taken: _Taken, run: PartyRun) -> Program:
+    # What this party brings into each program
+
+    def _for_learn(self, taken: _Taken) -> list[Words]:
         (interaction,) = taken.kept
-        arm, reward = Shared((self._federation.arms,), interaction.arm), Shared((), taken.rewards[:, 0])
-        return learn(run, self._federation, self._model, interaction.features, self._number, arm, reward)
+        return [*self._model_words(), interaction.features, interaction.arm, taken.rewards]
 
-    def _gather(self, taken: _Taken, run: PartyRun) -> Program:
-        features, arms, _ = stacked(taken.kept, self._federation.arms)
-        rewards = Shared((len(taken.kept),), taken.rewards)
-        return gather(run, self._federation, self._sums, features, self._number, arms, rewards)
+    def _for_gather(self, taken: _Taken) -> list[Words]:
+        features, arms, _ = stacked(taken.kept)
+        return [*self._sum_words(), features, arms, taken.rewards]
+
+    def _model_words(self) -> list[Words]:
+        return own_words(self._model.inverses, self._model.weights)
+
+    def _sum_words(self) -> list[Words]:
+        return own_words(self._sums.grams, self._sums.moments)
+
+    # Running them
 
     def _next_stage(self) -> bool:
         """Begin the current lesson's next program if its material is here; whether anything changed."""
@@ -228,8 +231,7 @@ class School:
             return False
         current.running = True
         self._supply.begin(stage.program, stage.step)
-        run = self._supply.run(stage.program, stage.step)
-        evaluation = Evaluation(run, stage.text(run))
+        evaluation = self._supply.evaluate(stage.program, stage.step, stage.given())
         outcome = Outcome(lambda: self._stage_ended(stage, evaluation))
         self._runs.launch((stage.program, stage.step), evaluation, outcome)
         return True

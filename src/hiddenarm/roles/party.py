@@ -18,14 +18,12 @@ from numpy.typing import ArrayLike
 
 from hiddenarm.bandit.batches import GATHERED_AT_ONCE
 from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE, ProgramId
-from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.decisions import decision_number
 from hiddenarm.bandit.features import as_floats, checked_features
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import DECIDE, LEARN, Decided, Interaction, decide, interactions
+from hiddenarm.bandit.programs import DECIDE, LEARN, Decided, Interaction, interactions, own_words
 from hiddenarm.errors import FeatureError, FrameError, InputError, PeerLost
-from hiddenarm.mpc.evaluation import Evaluation
-from hiddenarm.mpc.values import Index, Shared
+from hiddenarm.mpc.values import Shared
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.words import Words
@@ -90,7 +88,6 @@ class Party:
         self._send = send
         self._peers = [Identity(Role.PARTY, p) for p in range(federation.parties) if p != number]
         self._present: set[Identity] = set()
-        self._thresholds = exploration_thresholds(federation.epsilon)
         self._supply = Supply(federation, number, send, stock, expand_ahead)
         self._runs = RunTable(number, federation.parties, self._peers, send)
         self._requests: deque[_DecideRequest] = deque()
@@ -217,11 +214,9 @@ class Party:
 
     def _launch_decision(self, key: RunKey, weights: Shared, features: Words) -> None:
         program, step = key
-        run = self._supply.run(program, step)
-        text = decide(run, self.federation, self._thresholds, weights, features, self.number, program.count)
-        evaluation = Evaluation(run, text)
+        evaluation = self._supply.evaluate(program, step, [*own_words(weights), features])
 
-        def announce(slots: Index) -> None:
+        def announce(slots: Words) -> None:
             self._send(ACTOR, slot_frame(step, *slots[0].tolist()))
 
         def out_of_range(why: str) -> None:  # seen by all parties alike: the decision ends, the federation goes on

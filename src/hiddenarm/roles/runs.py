@@ -11,9 +11,7 @@ from dataclasses import dataclass, field
 
 from hiddenarm.bandit.catalogue import ProgramId
 from hiddenarm.errors import FrameError, ScoreRangeError
-from hiddenarm.mpc.codec import decode_openings, encode_openings
-from hiddenarm.mpc.evaluation import Evaluation, combine_words
-from hiddenarm.mpc.values import Index
+from hiddenarm.mpc.evaluation import Evaluation
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity
 from hiddenarm.ring.words import Words
@@ -33,7 +31,7 @@ class Outcome:
     """What to do with a run: when it ends, when it announces a result before, and when scores leave their range."""
 
     finish: Callable[[], None]
-    announce: Callable[[Index], None] | None = None
+    announce: Callable[[Words], None] | None = None
     out_of_range: Callable[[str], None] | None = None
 
 
@@ -92,17 +90,17 @@ class RunTable:
         return self._early.setdefault(key, {})
 
     def _send_round(self, key: RunKey, evaluation: Evaluation) -> None:
-        assert evaluation.openings is not None
-        frame = run_frame(Kind.ROUND, *key, round=evaluation.round, payload=encode_openings(evaluation.openings))
+        assert evaluation.payload is not None
+        frame = run_frame(Kind.ROUND, *key, round=evaluation.round, payload=evaluation.payload)
         for peer in self._peers:
             self._send(peer, frame)
 
     def _advance(self, key: RunKey, active: _ActiveRun) -> None:
         """Finish every round for which all peers' words are here."""
         evaluation, outcome = active.evaluation, active.outcome
-        while evaluation.openings is not None and self._round_complete(active):
+        while evaluation.payload is not None and self._round_complete(active):
             try:
-                evaluation.advance(self._opened_words(active))
+                evaluation.advance(self._received(active))
             except ScoreRangeError as error:
                 if outcome.out_of_range is None:
                     raise
@@ -112,24 +110,17 @@ class RunTable:
             if not active.announced and outcome.announce is not None and evaluation.announced is not None:
                 active.announced = True
                 outcome.announce(evaluation.announced)
-            if evaluation.openings is not None:
+            if evaluation.payload is not None:
                 self._send_round(key, evaluation)
-        if evaluation.openings is None and self._runs.pop(key, None) is not None:
+        if evaluation.payload is None and self._runs.pop(key, None) is not None:
             outcome.finish()
 
     def _round_complete(self, active: _ActiveRun) -> bool:
         return all((active.evaluation.round, peer.number) in active.inbox for peer in self._peers)
 
-    def _opened_words(self, active: _ActiveRun) -> list[Words]:
-        openings = active.evaluation.openings
-        assert openings is not None
-        by_party = []
-        for party in range(self._parties):
-            if party == self._number:
-                by_party.append([words for opening in openings if (words := opening.outgoing) is not None])
-            else:
-                payload = active.inbox.pop((active.evaluation.round, party))
-                by_party.append(decode_openings(openings, payload, party))
-        return [
-            combine_words(opening, words) for opening, words in zip(openings, zip(*by_party, strict=True), strict=True)
-        ]
+    def _received(self, active: _ActiveRun) -> tuple[bytes | None, ...]:
+        """What each party sent in the current round; None for our own."""
+        round_ = active.evaluation.round
+        return tuple(
+            [None if party == self._number else active.inbox.pop((round_, party)) for party in range(self._parties)]
+        )

@@ -6,6 +6,8 @@ each program, and keeps a stock that is bounded in bytes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from hiddenarm.bandit.catalogue import ProgramId, program_text
@@ -13,9 +15,12 @@ from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import FrameError
 from hiddenarm.mpc.dealing import trace
-from hiddenarm.mpc.evaluation import PartyRun, ProgramMaterial
+from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, record
 from hiddenarm.mpc.material import Layout
+from hiddenarm.mpc.run import ProgramText
+from hiddenarm.mpc.script import Script
 from hiddenarm.net.frames import Frame
+from hiddenarm.ring.words import Words
 from hiddenarm.roles.messages import DEALER, program_and_step, want_frame
 from hiddenarm.roles.runs import Send
 from hiddenarm.roles.stock import WORD_BYTES, batch_steps, expanded_steps, stock_steps
@@ -24,8 +29,9 @@ from hiddenarm.roles.stock import WORD_BYTES, batch_steps, expanded_steps, stock
 class _Line:
     """One program's supply: its words, the next step to be used, and until where corrections were ordered."""
 
-    def __init__(self, layout: Layout, material: ProgramMaterial) -> None:
+    def __init__(self, layout: Layout, script: Script, material: ProgramMaterial) -> None:
         self.layout = layout
+        self.script = script
         self.material = material
         self.next_step = 0
         self.wanted_until = 0
@@ -60,8 +66,7 @@ class Supply:
 
     def layout(self, program: ProgramId) -> Layout:
         if program not in self._layouts:
-            text = program_text(self._federation, self._thresholds, program)
-            self._layouts[program] = trace(text, self._federation.parties, 1)
+            self._layouts[program] = trace(self._text(program), self._federation.parties, 1)
         return self._layouts[program]
 
     def next_step(self, program: ProgramId) -> int:
@@ -88,9 +93,11 @@ class Supply:
         line.next_step = step + 1
         self._order(program, line)
 
-    def run(self, program: ProgramId, step: int) -> PartyRun:
-        """A step's words, for the only time."""
-        return self._line(program).material.run(step)
+    def evaluate(self, program: ProgramId, step: int, given: Sequence[Words]) -> Evaluation:
+        """Begin to run a step on what this party brings (see `program_text`), with the step's words for the only
+        time."""
+        line = self._line(program)
+        return Evaluation(line.script, line.material.take(step), given)
 
     def on_corrections(self, frame: Frame) -> None:
         program, first = program_and_step(frame)
@@ -110,9 +117,12 @@ class Supply:
             layout, parties = self.layout(program), self._federation.parties
             most = max(1, self._expand_ahead // max(1, program.count))
             ahead = expanded_steps(layout.party_words[self._number], most)
-            material = ProgramMaterial(self._number, parties, program.label, layout, self._seed, 1, ahead)
-            self._lines[program] = _Line(layout, material)
+            material = ProgramMaterial(self._number, parties, program.label, layout, self._seed, ahead)
+            self._lines[program] = _Line(layout, record(self._text(program), self._number, parties), material)
         return self._lines[program]
+
+    def _text(self, program: ProgramId) -> ProgramText:
+        return program_text(self._federation, self._thresholds, program)
 
     def _order(self, program: ProgramId, line: _Line) -> None:
         if not self._corrected or line.wanted_until != line.material.stocked_until:

@@ -3,7 +3,7 @@
 Parts of a step are measured apart, in one process and without waiting:
 
     randomness    expanding the step's words from the seed (AES), as far ahead as a party does
-    serialising   words to bytes and back, for all rounds
+    serialising   words to bytes and back, and adding them up, for all rounds
     local work    everything else that the party's state machine does with its frames, mostly evaluating
     frames, TLS   framing, encrypting, one system call to write, one to read, decrypting: for every round and peer
 
@@ -25,14 +25,16 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.cli.bench.machines import Machines
 from hiddenarm.cli.bench.timing import seconds_of
 from hiddenarm.data.worlds import World
-from hiddenarm.mpc.codec import decode_openings, encode_openings
-from hiddenarm.mpc.dealing import DealerRun, ProgramText, trace, walk
+from hiddenarm.mpc.codec import payload_bytes
+from hiddenarm.mpc.dealing import DealerRun, trace, walk
+from hiddenarm.mpc.evaluation import DealtWords, Evaluation, record
 from hiddenarm.mpc.material import CountingTape, program_stream
-from hiddenarm.mpc.run import Openings
+from hiddenarm.mpc.run import Opening, Openings, Program, ProgramText, Run
 from hiddenarm.net.connection import Connection
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.tls import client_context, server_context
 from hiddenarm.ring.streams import fresh_key
+from hiddenarm.ring.words import Words
 from hiddenarm.roles.kit import Kit
 
 _AHEAD = 16
@@ -69,7 +71,7 @@ def break_down(federation: Federation, world: World, step_us: float, steps: int,
     rounds = [openings for text in texts.values() for openings in _rounds(text, federation)]
     serialising = sum(_serialising(openings, federation, party) for openings in rounds)
     machine = _machine_us(federation, world, steps)
-    sizes = [len(_payload(openings, party)) for openings in rounds]
+    sizes = [payload_bytes(openings, party) for openings in rounds]
     frames = _frames(kits, sizes) * (federation.parties - 1)
     local = max(0.0, machine - randomness - serialising)
     waiting = max(0.0, step_us - randomness - serialising - local - frames)
@@ -95,28 +97,23 @@ def _rounds(text: ProgramText, federation: Federation) -> list[Openings]:
     return walk(text(DealerRun(0, 1, [*tapes], CountingTape(), CountingTape(), CountingTape())))
 
 
-def _with_words(openings: Openings, party: int) -> Openings:
-    """The same openings at a party, with some words to send."""
-    return tuple(
-        replace(opening, outgoing=np.zeros((1, *opening.sent_shape(party)), np.uint64)) for opening in openings
-    )
-
-
-def _payload(openings: Openings, party: int) -> bytes:
-    return encode_openings(_with_words(openings, party))
-
-
 def _serialising(openings: Openings, federation: Federation, party: int) -> float:
-    """Encode once, decode what each peer sends."""
-    own = _with_words(openings, party)
-    peers = [(peer, _payload(openings, peer)) for peer in range(federation.parties) if peer != party]
+    """A round that sends words as they are and opens what all parties sent."""
 
-    def work() -> None:
-        encode_openings(own)
-        for peer, payload in peers:
-            decode_openings(own, payload, peer)
+    def text(run: Run) -> Program:
+        here = [replace(opening, outgoing=_given(run, opening), finish=lambda words: words) for opening in openings]
+        return (yield tuple(here))
 
-    return _typical(work)
+    script = record(text, party, federation.parties)
+    given = [np.zeros(words, np.uint64) for words in script.expected.given_words]
+    (sizes,) = script.expected.round_bytes
+    received = tuple(None if sender == party else bytes(size) for sender, size in enumerate(sizes))
+    nothing = np.empty(0, np.uint64)
+    return _typical(lambda: Evaluation(script, DealtWords(nothing, nothing), given).advance(received))
+
+
+def _given(run: Run, opening: Opening) -> Words | None:
+    return None if run.party is None else run.given(opening.sent_shape(run.party))
 
 
 def _machine_us(federation: Federation, world: World, steps: int) -> float:

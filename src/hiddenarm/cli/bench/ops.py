@@ -18,13 +18,13 @@ from hiddenarm.cli.bench.report import Result, print_table
 from hiddenarm.cli.bench.timing import Spread, seconds_of
 from hiddenarm.mpc.comparison import combine, compare, reveal
 from hiddenarm.mpc.dealing import ProgramDealer, trace
-from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial
+from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, record
 from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.lockstep import run_lockstep
 from hiddenarm.mpc.lookup import lookup, reciprocal_table
 from hiddenarm.mpc.masking import mask
 from hiddenarm.mpc.material import Seeds
-from hiddenarm.mpc.run import Program, Run
+from hiddenarm.mpc.run import Program, ProgramText, Run
 from hiddenarm.mpc.shuffle import deal_shuffle
 from hiddenarm.mpc.tournament import open_winner
 from hiddenarm.mpc.truncation import truncate
@@ -109,7 +109,7 @@ def _cells(cost: OperationCost) -> tuple[str, ...]:
 def _cost(operation: Operation, parties: int, replicates: int, repeats: int) -> OperationCost:
     """Run an operation and its plain counterpart in turn."""
     shape = () if operation.size is None else (operation.size,)
-    words = trace(_dealer_text(operation, shape), parties, 1).party_words[0]
+    words = trace(_text(operation, shape), parties, 1).party_words[0]
     count = max(1, min(replicates, _MOST_WORDS // words))
     runner = _Runner(operation, shape, parties, count)
     inputs = [_floats((count, *shape), number) for number in range(operation.inputs)]
@@ -137,14 +137,13 @@ class _Runner:
     """Deals and runs an operation, a step at a time."""
 
     def __init__(self, operation: Operation, shape: tuple[int, ...], parties: int, replicates: int) -> None:
-        self._operation = operation
-        self._shape = shape
         self._seeds = Seeds(fresh_key())
-        text = _dealer_text(operation, shape)
+        text = _text(operation, shape)
         self.layout = trace(text, parties, replicates)
         self._dealer = ProgramDealer(_NAME, text, self.layout, self._seeds, replicates)
+        self._scripts = [record(text, party, parties, replicates) for party in range(parties)]
         self._materials = [
-            ProgramMaterial(party, parties, _NAME, self.layout, self._seeds.party(party), replicates, ahead=1)
+            ProgramMaterial(party, parties, _NAME, self.layout, self._seeds.party(party), ahead=1)
             for party in range(parties)
         ]
         self._step = 0
@@ -158,16 +157,18 @@ class _Runner:
 
     def _run(self, step: int, values: list[Words]) -> list[Any]:
         """Party 0 holds the inputs: a sharing like any other."""
-        evaluations = []
-        for party, material in enumerate(self._materials):
-            run = material.run(step)
-            own = [Shared(self._shape, value if party == 0 else np.zeros_like(value)) for value in values]
-            evaluations.append(Evaluation(run, self._operation.text(run, *own)))
-        return run_lockstep(evaluations)
+        zeros = [np.zeros_like(value) for value in values]
+        parties = enumerate(zip(self._scripts, self._materials, strict=True))
+        return run_lockstep(
+            [
+                Evaluation(script, material.take(step), zeros if party else values)
+                for party, (script, material) in parties
+            ]
+        )
 
 
-def _dealer_text(operation: Operation, shape: tuple[int, ...]) -> Callable[[Run], Program]:
-    return lambda run: operation.text(run, *(Shared(shape, None) for _ in range(operation.inputs)))
+def _text(operation: Operation, shape: tuple[int, ...]) -> ProgramText:
+    return lambda run: operation.text(run, *(Shared(shape, run.given(shape)) for _ in range(operation.inputs)))
 
 
 def _floats(shape: tuple[int, ...], number: int) -> Floats:

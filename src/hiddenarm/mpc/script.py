@@ -1,0 +1,205 @@
+"""A recorded program as the machine runs it: code, constants, and a place for every intermediate value.
+
+Places are given out by first fit in the order of the instructions and taken back after the last use, so memory is as
+large as what is alive at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hiddenarm.errors import ScoreRangeError
+from hiddenarm.mpc.cells import Block, Cells, Instruction, Recording
+from hiddenarm.mpc.run import Openings
+from hiddenarm.ring._kernels import OPERATIONS, execute
+from hiddenarm.ring.contraction import PlanWords
+from hiddenarm.ring.words import Words
+
+_PLACE_BITS = 48
+_LINE_WORDS = 8
+"""Blocks begin at cache lines."""
+_SPARES = 4
+"""Memories that are kept for the next run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What one run of a script is given: words dealt and corrected, words of each array the party brings, and what the
+    parties send in each round, in bytes."""
+
+    own_words: int
+    correction_words: int
+    given_words: tuple[int, ...]
+    round_bytes: tuple[tuple[int, ...], ...]
+
+
+@dataclass(slots=True, repr=False)
+class Script:
+    """A program as one party runs it. `result` and `announced` hold cells; `read` turns them into arrays."""
+
+    party: int
+    replicates: int
+    expected: Expected
+    rounds: tuple[Openings, ...]
+    result: Any
+    announced: Any
+    announced_after: int
+    """The round after which `announced` is known; -1 if nothing is announced."""
+    _code: PlanWords
+    _starts: tuple[int, ...]
+    _constants: Words
+    _memory_words: int
+    _spares: list[Words] = field(default_factory=list)
+
+    def memory(self) -> Words:
+        """Memory for one run; `give_back` when it is over."""
+        return self._spares.pop() if self._spares else np.empty(self._memory_words, np.uint64)
+
+    def give_back(self, memory: Words) -> None:
+        if len(self._spares) < _SPARES:
+            self._spares.append(memory)
+
+    def banks(self, memory: Words, own: Words, corrections: Words, given: Iterable[Words]) -> tuple[Words, ...]:
+        """Where the machine finds its words; their lengths are checked here, once for a run."""
+        banks = (memory, self._constants, own, corrections, *given)
+        expected = self.expected
+        lengths = (expected.own_words, expected.correction_words, *expected.given_words)
+        if tuple(bank.size for bank in banks[2:]) != lengths:
+            raise ValueError(f"a run takes arrays of {lengths} words, got {[bank.size for bank in banks[2:]]}")
+        return banks
+
+    def run_round(self, number: int, banks: tuple[Words, ...], received: tuple[bytes | None, ...]) -> bytes:
+        """Finish the round before with what was received in it, and compute what to send in this one."""
+        sizes = self.expected.round_bytes
+        sent = sizes[number][self.party] if number < len(sizes) else 0
+        try:
+            return execute(self._code, self._starts[number], self._starts[number + 1], banks, received, sent)
+        except ArithmeticError:
+            raise ScoreRangeError(
+                "the opened comparisons are no order: a score left the range the comparison was dealt for; "
+                "raise score_bound or lower the norm bounds"
+            ) from None
+
+    def read(self, value: Any, banks: tuple[Words, ...]) -> Any:
+        """The same value with arrays, copied, in the place of cells."""
+        if isinstance(value, Cells):
+            bank, first = banks[value.block.bank].reshape(-1), value.block.first
+            return bank[first : first + value.size].reshape(value.shape).copy()
+        if isinstance(value, tuple | list):
+            return type(value)([self.read(item, banks) for item in value])
+        if is_dataclass(value) and not isinstance(value, type):
+            return replace(value, **{item.name: self.read(getattr(value, item.name), banks) for item in fields(value)})
+        return value
+
+
+def compile_script(
+    party: int,
+    replicates: int,
+    recording: Recording,
+    expected: Expected,
+    rounds: tuple[Openings, ...],
+    result: Any,
+    announced: Any,
+    announced_after: int,
+) -> Script:
+    """Place all blocks and write the code. The cells of results keep their places to the end."""
+    kept = {cells.block for cells in _cells_of((result, announced))}
+    instructions = [instruction for round_ in recording.rounds for instruction in round_]
+    memory_words = _place(instructions, kept)
+    code: list[int] = []
+    starts = [0]
+    for round_ in recording.rounds:
+        for instruction in round_:
+            code += _encoded(instruction)
+        starts.append(len(code))
+    constants = np.concatenate([np.empty(0, np.uint64), *recording.constants])
+    return Script(
+        party,
+        replicates,
+        expected,
+        rounds,
+        result,
+        announced,
+        announced_after,
+        np.array(code, np.int64),
+        tuple(starts),
+        constants,
+        memory_words,
+    )
+
+
+def _cells_of(value: Any) -> list[Cells]:
+    found: list[Cells] = []
+
+    def collect(item: Any) -> None:
+        if isinstance(item, Cells):
+            found.append(item)
+        elif isinstance(item, tuple | list):
+            for part in item:
+                collect(part)
+        elif is_dataclass(item) and not isinstance(item, type):
+            for part_field in fields(item):
+                collect(getattr(item, part_field.name))
+
+    collect(value)
+    return found
+
+
+def _encoded(instruction: Instruction) -> list[int]:
+    arguments = [_place_of(argument) for argument in instruction.arguments]
+    return [OPERATIONS.index(instruction.operation), len(arguments), *arguments]
+
+
+def _place_of(argument: int | Block) -> int:
+    if isinstance(argument, int):
+        return argument
+    return argument.bank << _PLACE_BITS | argument.first
+
+
+def _place(instructions: list[Instruction], kept: set[Block]) -> int:
+    """Give every block in memory a place; return how many words of memory are needed."""
+    last_use = {block: at for at, instruction in enumerate(instructions) for block in instruction.used()}
+    space = _Space()
+    for at, instruction in enumerate(instructions):
+        for block in instruction.used():
+            if block.first < 0:
+                block.first = space.take(block.length)
+        for block in set(instruction.used()):
+            if last_use[block] == at and block not in kept:
+                space.release(block.first, block.length)
+    return space.end
+
+
+class _Space:
+    """Memory as a list of gaps, in order."""
+
+    def __init__(self) -> None:
+        self.end = 0
+        self._gaps: list[tuple[int, int]] = []
+
+    def take(self, length: int) -> int:
+        """The first gap that is large enough, or new memory."""
+        length = _rounded(length)
+        for number, (first, size) in enumerate(self._gaps):
+            if size >= length:
+                self._gaps[number : number + 1] = [(first + length, size - length)] if size > length else []
+                return first
+        first, self.end = self.end, self.end + length
+        return first
+
+    def release(self, first: int, length: int) -> None:
+        gaps: list[tuple[int, int]] = []
+        for start, size in sorted([*self._gaps, (first, _rounded(length))]):
+            if gaps and sum(gaps[-1]) == start:
+                gaps[-1] = (gaps[-1][0], gaps[-1][1] + size)
+            else:
+                gaps.append((start, size))
+        self._gaps = gaps
+
+
+def _rounded(length: int) -> int:
+    return -(-max(1, length) // _LINE_WORDS) * _LINE_WORDS
