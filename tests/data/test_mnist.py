@@ -18,11 +18,11 @@ LABELS = "train-labels-idx1-ubyte"
 
 def test_reads_both_splits(tiny_mnist: Path) -> None:
     pixels, labels = read_mnist(tiny_mnist, "train")
-    assert pixels.shape == (60, 784)
+    assert pixels.shape == (60, 64)
     assert labels.shape == (60,)
     assert pixels.tobytes() == (tiny_mnist / IMAGES).read_bytes()[16:]
     assert labels.tolist() == list((tiny_mnist / LABELS).read_bytes()[8:])
-    assert read_mnist(tiny_mnist, "test")[0].shape == (20, 784)
+    assert read_mnist(tiny_mnist, "test")[0].shape == (20, 64)
 
 
 def test_real_files_or_the_tiny_ones(tiny_mnist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,8 +44,17 @@ def test_other_names_and_gzip_give_the_same(tiny_mnist: Path, name: str) -> None
     assert np.array_equal(read_mnist(tiny_mnist, "train")[0], pixels)
 
 
-def test_no_folder_named() -> None:
-    with pytest.raises(DataError, match="name the folder"):
+def test_no_folder_named(cache: Path) -> None:
+    with pytest.raises(DataError, match=f"not in its cache, the folder {cache}/mnist. Name a folder"):
+        read_mnist(None, "train")
+
+
+def test_the_cache_is_read_where_no_folder_is_named(tiny_mnist: Path, cache: Path) -> None:
+    cache.mkdir()
+    tiny_mnist.rename(cache / "mnist")
+    assert read_mnist(None, "test")[0].shape == (20, 64)
+    (cache / "mnist" / LABELS).write_bytes(b"")
+    with pytest.raises(DataError, match=f"{cache}/mnist/{LABELS} is damaged"):
         read_mnist(None, "train")
 
 
