@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -102,6 +105,15 @@ def test_kernel_chances_are_the_papers() -> None:
     world = kernel_world(sigma=0.25)
     distance = np.sqrt(((world.centres[2] - world.contexts[7]) ** 2).sum())
     assert float(world.chances(7, 2)) == pytest.approx(np.exp(-2.0 * distance))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"sigma": 0.0}, "sigma"), ({"sigma": float("nan")}, "sigma"), ({"centres": np.ones((3, 5))}, "4 centres of 5")],
+)
+def test_a_kernel_that_does_not_fit_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        replace(kernel_world(), **settings)
 
 
 def test_kernel_rewards_have_their_chances() -> None:
