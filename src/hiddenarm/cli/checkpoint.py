@@ -30,6 +30,8 @@ from hiddenarm.errors import ConfigError
 
 Arrays = dict[str, NDArray[Any]]
 
+_SENT = "sent "
+"""Begins the names of the arrays with what a program sent so far: rounds, and bytes to each peer."""
 _NAME_LETTERS = 40
 """Of the file's name, so many letters come back in that of a partial file, which must not become too long."""
 
@@ -88,7 +90,12 @@ class Checkpoint:
         arrays = saved.arrays
         if not _fit(arrays, _arrays(lockstep, twins, board)):
             raise self._no_state()
-        lockstep.restore(arrays)
+        try:
+            lockstep.restore(arrays)
+        except (KeyError, IndexError, TypeError, ValueError):
+            raise self._no_state() from None
+        for name, (rounds, size) in _sent(arrays).items():
+            lockstep.meter.rounds[name], lockstep.meter.bytes_to_each_peer[name] = int(rounds), int(size)
         for number, bandit in enumerate(twins.bandits):
             bandit.inverses = arrays["plain inverses"][number].copy()
             bandit.weights = arrays["plain weights"][number].copy()
@@ -128,8 +135,14 @@ def _read(file: BinaryIO) -> tuple[dict[str, Any], Saved]:
 
 
 def _arrays(lockstep: Lockstep, twins: PlainTwins, board: Scoreboard) -> Arrays:
-    """All that a file holds."""
+    """All that a file holds. What was sent comes first: a repair that the snapshot brings on is not the run's."""
+    meter = lockstep.meter
+    sent = {
+        f"{_SENT}{name}": np.array([rounds, meter.bytes_to_each_peer[name]], np.uint64)
+        for name, rounds in meter.rounds.items()
+    }
     return {
+        **sent,
         **lockstep.snapshot(),
         "rewards": board.rewards[:, : board.steps],
         "plain rewards": board.plain_rewards[:, : board.steps],
@@ -139,11 +152,16 @@ def _arrays(lockstep: Lockstep, twins: PlainTwins, board: Scoreboard) -> Arrays:
     }
 
 
+def _sent(arrays: Arrays) -> Arrays:
+    return {name.removeprefix(_SENT): array for name, array in arrays.items() if name.startswith(_SENT)}
+
+
 def _fit(arrays: Arrays, fresh: Arrays) -> bool:
     """Whether these arrays can stand in for those of a run that has made no step."""
     return (
         fresh.keys() <= arrays.keys()
         and all(_fits(arrays[name], like) for name, like in fresh.items())
+        and all(_fits(array, np.zeros(2, np.uint64)) for array in _sent(arrays).values())
         and arrays["rewards"].shape == arrays["plain rewards"].shape
     )
 

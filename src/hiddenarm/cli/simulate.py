@@ -57,9 +57,10 @@ class Simulation:
         self._run(made, lockstep, twins, board, display, checkpoint)
         if not board.steps:
             raise KeyboardInterrupt
+        traffic = _traffic(lockstep, board.steps)  # before the last save, which may bring on a repair
         if checkpoint is not None and board.steps > made:
             checkpoint.save(lockstep, twins, board)
-        return board, _traffic(lockstep, board.steps - made)
+        return board, traffic
 
     def _run(
         self,
@@ -79,9 +80,14 @@ class Simulation:
             display.update(
                 steps=board.steps, reward=board.reward, plain_reward=board.plain_reward, agreement=board.agreement
             )
-            if checkpoint is not None and perf_counter() - saved_at > _SAVE_SECONDS:
+            if checkpoint is not None and perf_counter() - saved_at > _SAVE_SECONDS and self._undisturbed(lockstep):
                 checkpoint.save(lockstep, twins, board)
                 saved_at = perf_counter()
+
+    def _undisturbed(self, lockstep: Lockstep) -> bool:
+        """Whether the run goes on after a snapshot as it would without: nothing waits for a repair, which a snapshot
+        would bring on early. So what comes of a seed does not depend on when the clock says to save."""
+        return self.batch > 1 or lockstep.interactions_learned % self.federation.repair_every == 0
 
     def _step(self, step: int, lockstep: Lockstep, twins: PlainTwins, board: Scoreboard) -> None:
         contexts = np.stack([world.context(step) for world in self.worlds])
