@@ -14,11 +14,17 @@ from commands import PATIENCE, check_error, hiddenarm
 
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.cli.local_roles import LocalRoles
-from hiddenarm.cli.serve import MAX_LINE_BYTES
+from hiddenarm.cli.serve import max_line_bytes
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.roles.messages import ACTOR, REWARDER
+from hiddenarm.roles.kit import KitFile
+from hiddenarm.roles.messages import ACTOR, MAX_KEY_BYTES, REWARDER
 
 Ask = Callable[[Identity, bytes], dict[str, Any]]
+
+MAX_BATCH: int = KitFile.model_fields["max_batch"].default
+LONGEST_LINE = max_line_bytes(MAX_BATCH)
+LONGEST_KEY = "\x01" * MAX_KEY_BYTES
+"""No key is longer, and none takes more bytes in JSON."""
 
 NO_REQUESTS = [
     b"",
@@ -35,8 +41,9 @@ NO_REQUESTS = [
     b"[" * 50_000,
     b'{"a":' * 20_000,
     b"9" * 5000,
-    b'{"key": "' + b"k" * (MAX_LINE_BYTES + 10) + b'"}',
-    b"x" * (5 * MAX_LINE_BYTES),
+    b'{"key": "' + b"k" * 70_000 + b'"}',
+    b'{"key": "' + b"k" * LONGEST_LINE + b'"}',
+    b"x" * (5 * LONGEST_LINE),
 ]
 NO_DECISIONS = [
     b'{"key": 17}',
@@ -80,8 +87,8 @@ def no_rewards(identifier: str) -> list[bytes]:
 @pytest.fixture(scope="module")
 def roles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRoles]:
     federation = Federation(arms=3, features=(2, 2), epsilon=0.1)
-    contexts = np.random.default_rng(0).uniform(-0.5, 0.5, (20, 4))
-    keys = [f"user {number}" for number in range(20)]
+    contexts = np.random.default_rng(0).uniform(-0.5, 0.5, (21, 4))
+    keys = [*(f"user {number}" for number in range(20)), LONGEST_KEY]
     with LocalRoles(tmp_path_factory.mktemp("serve") / "kits", federation, keys, contexts, bytes(32)) as roles:
         watchdog = threading.Timer(PATIENCE, lambda: roles.process(Identity(Role.PARTY, 0)).kill())
         watchdog.start()
@@ -201,3 +208,51 @@ def test_many_requests_in_one_line(ask: Ask) -> None:
 def test_many_requests_that_are_none(ask: Ask, role: Identity, line: bytes) -> None:
     check_refused(ask(role, line))
     test_many_requests_in_one_line(ask)
+
+
+def test_a_line_has_room_for_the_largest_batch_of_the_longest_keys(ask: Ask) -> None:
+    line = json.dumps({"keys": [LONGEST_KEY] * MAX_BATCH, "after": 0}).encode()
+    assert len(line) > 2 * 64 * 1024
+    decisions = ask(ACTOR, line)["decisions"]
+    assert len(decisions) == MAX_BATCH
+    rewards = [{"id": decision["id"], "reward": 0.12345678901234567} for decision in decisions]
+    assert ask(REWARDER, json.dumps({"rewards": rewards}).encode()).keys() == {"version"}
+
+
+@pytest.mark.parametrize("role", [ACTOR, REWARDER])
+def test_a_line_may_be_as_long_as_the_limit_and_no_longer(ask: Ask, role: Identity) -> None:
+    request = {ACTOR: {"key": "user 1"}, REWARDER: {"id": "", "reward": 1}}[role]
+    longest = json.dumps(request).encode().ljust(LONGEST_LINE)
+    assert "a line may have" not in ask(role, longest).get("error", "")
+    refused = ask(role, longest + b" ")
+    check_refused(refused)
+    for word in (f"{LONGEST_LINE:,} bytes", f"`max_batch` = {MAX_BATCH}", "kit.json", "several lines"):
+        assert word in refused["error"]
+    check_step(ask)
+
+
+def test_what_follows_a_line_that_is_too_long_is_read(roles: LocalRoles) -> None:
+    process = roles.process(ACTOR)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("x" * (LONGEST_LINE + 1) + '\n{"key": "user 1"}\n' + "x" * (3 * LONGEST_LINE) + "\n\n")
+    process.stdin.write('{"key": "user 2"}\n')
+    process.stdin.flush()
+    answers = [json.loads(process.stdout.readline()) for _ in range(5)]
+    assert ["arm" in answer for answer in answers] == [False, True, False, False, True]
+    assert ["error" in answer for answer in answers] == [True, False, True, True, False]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 256, 4095])
+@pytest.mark.parametrize("letter", ["\x01", "k", '"', "\\", "é", "€", "🙂"])
+def test_the_limit_fits_every_batch(batch: int, letter: str) -> None:
+    key = letter * (MAX_KEY_BYTES // len(letter.encode()))
+    identifier = f"{'f' * 12}-{2**63 - 1}-{'f' * 16}"
+    for request in (
+        {"keys": [key] * batch, "after": 2**48},
+        {"rewards": [{"id": identifier, "reward": 1.2345678901234567e-300}] * batch},
+    ):
+        for ascii_only in (False, True):
+            line = json.dumps(request, ensure_ascii=ascii_only).encode()
+            assert len(line) <= max_line_bytes(batch)
+    assert max_line_bytes(batch) <= max(64 * 1024, 7 * MAX_KEY_BYTES * (batch + 1))

@@ -91,6 +91,8 @@ def test_mnist(tmp_path: Path) -> None:
         (["--data", "mnist", "--data-dir", "."], 5, ["train-images-idx3-ubyte"]),
         (["--json", "nowhere/result.json"], 2, ["nowhere"]),
         (["--plot", "nowhere/curves.png"], 2, ["nowhere"]),
+        (["--state", "nowhere/state.npz"], 2, ["nowhere/state.npz", "no folder nowhere", "make it"]),
+        (["--state", "/proc/state.npz"], 2, ["cannot write /proc/state.npz", "name another file"]),
         (["--plot", "curves.txt"], 2, [".png"]),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else str(value),
@@ -196,8 +198,10 @@ def test_an_interrupted_simulation_can_be_resumed(tmp_path: Path) -> None:
     assert result["steps"] == made + 10
 
 
-def test_a_state_that_is_none(tmp_path: Path) -> None:
-    (tmp_path / "state.npz").write_bytes(b"not an archive")
+@pytest.mark.parametrize("content", [b"not an archive", b"PK\x03\x04", b""])
+def test_a_state_that_is_none(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "state.npz").write_bytes(content)
     ended = hiddenarm("simulate", "--steps", 10, "--state", "state.npz", folder=tmp_path)
-    assert ended.code == 2
-    assert "is not the state of a simulation" in ended.stderr
+    check_error(ended, 2, "state.npz is not the state of a simulation, or it is damaged", "name another file")
+    assert (tmp_path / "state.npz").read_bytes() == content
+    assert os.listdir(tmp_path) == ["state.npz"]

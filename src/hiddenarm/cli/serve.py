@@ -10,7 +10,8 @@ Many at once: {"keys": [...], "after": 3} -> {"decisions": [{"id": ..., "arm": .
 {"rewards": [{"id": ..., "reward": ...}, ...]} -> {"version": 4}.
 
 A request that is refused is answered by {"error": ...}; the role goes on. "after" is optional: the model must hold at
-least so many lessons.
+least so many lessons. A line has room for the longest keys, as many as the kit's `max_batch` allows, even if every
+letter is escaped (`max_line_bytes`). A longer line is not kept, and refused as a whole.
 """
 
 from __future__ import annotations
@@ -31,11 +32,24 @@ import structlog
 from hiddenarm.errors import ConfigError, InputError
 from hiddenarm.net.identity import Role
 from hiddenarm.roles.kit import Kit
+from hiddenarm.roles.messages import MAX_KEY_BYTES
 from hiddenarm.roles.process import ActorClient, Endpoint, RewarderClient, serve
 
 Request = dict[str, Any]
 
 MAX_LINE_BYTES = 64 * 1024
+"""What a line may have in every kit; `max_line_bytes` says how much more where batches are large."""
+
+_LETTER_BYTES = 6
+"""JSON takes at most so many bytes for a byte of text: \\u0001."""
+_ITEM_BYTES = 64
+"""For quotes, commas, names and blanks around a text, and for the reward beside an id."""
+_READ_BYTES = 64 * 1024
+
+
+def max_line_bytes(max_batch: int) -> int:
+    """The longest line of requests for `max_batch` at once. The longest key is longer than any id of a decision."""
+    return max(MAX_LINE_BYTES, (max_batch + 1) * (_LETTER_BYTES * MAX_KEY_BYTES + _ITEM_BYTES))
 
 
 def serve_kit(folder: Path, listen_fd: int | None, report: Path | None, requests: int, answers: TextIO) -> None:
@@ -80,7 +94,7 @@ def _serve_actor(kit: Kit, requests: int, answers: TextIO) -> None:
                 raise InputError("'keys' must be a list of texts")
             return {"decisions": [asdict(decision) for decision in actor.decide_many(keys, after)]}
 
-        _answer_all(actor, requests, answers, answer)
+        _answer_all(actor, kit, requests, answers, answer)
 
 
 def _serve_rewarder(kit: Kit, requests: int, answers: TextIO) -> None:
@@ -94,15 +108,18 @@ def _serve_rewarder(kit: Kit, requests: int, answers: TextIO) -> None:
                 raise InputError("'rewards' must be a list of objects with 'id' and 'reward'")
             return {"version": rewarder.reward_many([_reward(one) for one in rewards])}
 
-        _answer_all(rewarder, requests, answers, answer)
+        _answer_all(rewarder, kit, requests, answers, answer)
 
 
 def _answer_all(
-    client: ActorClient | RewarderClient, requests: int, answers: TextIO, answer: Callable[[Request], Request]
+    client: ActorClient | RewarderClient, kit: Kit, requests: int, answers: TextIO, answer: Callable[[Request], Request]
 ) -> None:
-    lines = _Lines(requests, client.wake)
+    limit = max_line_bytes(kit.file.max_batch)
+    lines = _Lines(requests, client.wake, limit)
     while (line := lines.next(client.idle)) is not None:
         try:
+            if len(line) > limit:
+                raise InputError(_too_long(limit, kit.file.max_batch))
             reply = answer(_parsed(line))
         except InputError as error:
             reply = {"error": str(error)}
@@ -111,11 +128,15 @@ def _answer_all(
 
 
 class _Lines:
-    """Lines of a descriptor, read by a thread one at a time, so that the links are served while none is there."""
+    """Lines of a descriptor, read by a thread one at a time, so that the links are served while none is there.
 
-    def __init__(self, descriptor: int, wake: Callable[[], None]) -> None:
+    Of a line with more than `limit` bytes, one byte more than that comes, and the rest is dropped.
+    """
+
+    def __init__(self, descriptor: int, wake: Callable[[], None], limit: int) -> None:
         self._descriptor = descriptor
         self._wake = wake
+        self._limit = limit
         self._wanted = Semaphore(0)
         self._lines: SimpleQueue[bytes | None] = SimpleQueue()
         Thread(target=self._read, daemon=True).start()
@@ -129,31 +150,37 @@ class _Lines:
 
     def _read(self) -> None:
         """Not through `sys.stdin`: a thread that waits in there keeps the interpreter from ending."""
-        buffer = bytearray()
+        rest = b""
         while True:
             self._wanted.acquire()
-            self._fill(buffer)
-            line, newline, rest = bytes(buffer).partition(b"\n")
-            buffer[:] = rest
-            self._lines.put(line if line or newline else None)
+            line, rest = self._line(rest)
+            self._lines.put(line)
             self._wake()
 
-    def _fill(self, buffer: bytearray) -> None:
-        """Read until a line is complete or the stream ends; of a line too long only so much is kept that it shows."""
-        while b"\n" not in buffer:
-            try:
-                chunk = os.read(self._descriptor, MAX_LINE_BYTES)
-            except OSError:
-                return
-            if not chunk:
-                return
-            del buffer[MAX_LINE_BYTES + 1 :]
-            buffer += chunk
+    def _line(self, chunk: bytes) -> tuple[bytes | None, bytes]:
+        """The line that begins with `chunk`, or None if the stream ends there, and what was read beyond it."""
+        line, newline, rest = bytearray(), b"", b""
+        while True:
+            head, newline, rest = chunk.partition(b"\n")
+            line += head[: self._limit + 1 - len(line)]
+            if newline or not (chunk := self._chunk()):
+                return bytes(line) if line or newline else None, rest
+
+    def _chunk(self) -> bytes:
+        try:
+            return os.read(self._descriptor, _READ_BYTES)
+        except OSError:
+            return b""
+
+
+def _too_long(limit: int, max_batch: int) -> str:
+    return (
+        f"a line may have {limit:,} bytes, enough for `max_batch` = {max_batch} in kit.json; "
+        "this one has more and was not read: put its requests on several lines"
+    )
 
 
 def _parsed(line: bytes) -> Request:
-    if len(line) > MAX_LINE_BYTES:
-        raise InputError(f"a request may have at most {MAX_LINE_BYTES} bytes")
     try:
         request = json.loads(line)
     except (ValueError, RecursionError):

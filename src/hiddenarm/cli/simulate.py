@@ -12,7 +12,7 @@ import numpy as np
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.programs import DECIDE
-from hiddenarm.cli.checkpoint import Checkpoint, resume
+from hiddenarm.cli.checkpoint import Checkpoint, check_place
 from hiddenarm.cli.interrupts import until_interrupted
 from hiddenarm.cli.progress import ProgressDisplay
 from hiddenarm.cli.results import Scoreboard, Traffic
@@ -35,24 +35,32 @@ class Simulation:
     batch: int = 1
     state: Path | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse a state that could not be saved, before any work."""
+        if self.state is not None:
+            check_place(self.state)
+
     def run(self, display: ProgressDisplay) -> tuple[Scoreboard, Traffic]:
         """Run to the end, or to an interrupt: then the result is that of the steps made. `state` is where to go on."""
         checkpoint = None
         if self.state is not None:
             checkpoint = Checkpoint.of(self.state, self.federation, list(self.worlds), self.batch)
         saved = checkpoint.load() if checkpoint is not None else None
-        made = 0 if saved is None else saved["rewards"].shape[1]
+        made = 0 if saved is None else saved.steps
         if made >= self.steps:
             raise ConfigError(f"{self.state} holds {made} steps already; ask for more with --steps, or remove it")
         lockstep = Lockstep(self.federation, derive(self.epoch_key, "after", made), replicates=len(self.worlds))
         twins = PlainTwins(self.federation, self.worlds, lockstep.coins)
         board = Scoreboard(self.steps, len(self.worlds))
-        if saved is not None:
-            resume(saved, lockstep, twins, board)
+        if checkpoint is not None and saved is not None:
+            checkpoint.resume(saved, lockstep, twins, board)
         self._run(made, lockstep, twins, board, display, checkpoint)
         if not board.steps:
             raise KeyboardInterrupt
-        return board, _traffic(lockstep, board.steps - made)
+        traffic = _traffic(lockstep, board.steps)  # before the last save, which may bring on a repair
+        if checkpoint is not None and board.steps > made:
+            checkpoint.save(lockstep, twins, board)
+        return board, traffic
 
     def _run(
         self,
@@ -72,11 +80,14 @@ class Simulation:
             display.update(
                 steps=board.steps, reward=board.reward, plain_reward=board.plain_reward, agreement=board.agreement
             )
-            if checkpoint is not None and perf_counter() - saved_at > _SAVE_SECONDS:
+            if checkpoint is not None and perf_counter() - saved_at > _SAVE_SECONDS and self._undisturbed(lockstep):
                 checkpoint.save(lockstep, twins, board)
                 saved_at = perf_counter()
-        if checkpoint is not None and board.steps > made:
-            checkpoint.save(lockstep, twins, board)
+
+    def _undisturbed(self, lockstep: Lockstep) -> bool:
+        """Whether the run goes on after a snapshot as it would without: nothing waits for a repair, which a snapshot
+        would bring on early. So what comes of a seed does not depend on when the clock says to save."""
+        return self.batch > 1 or lockstep.interactions_learned % self.federation.repair_every == 0
 
     def _step(self, step: int, lockstep: Lockstep, twins: PlainTwins, board: Scoreboard) -> None:
         contexts = np.stack([world.context(step) for world in self.worlds])
