@@ -259,7 +259,7 @@ class TestRefusals:
                 wrong.append(np.full_like(array, np.nan))
             for other in wrong:
                 check_refused(run, tmp_path, archive_of(others | {name: other}))
-            if not name.startswith("sent "):
+            if not name.startswith(("sent ", "next step solve", "next step gather")):
                 check_refused(run, tmp_path, archive_of(others))
 
     @pytest.mark.parametrize("about", ["[]", "17", "null", "{", "[" * 100_000, "{}"])
@@ -337,7 +337,7 @@ def check_refused(run: Run, folder: Path, content: bytes) -> None:
 
 
 class TestReproducing:
-    @pytest.mark.parametrize(("batch", "expected"), [(1, [10, 20, 30, 35]), (4, [*range(4, 35, 4), 35, 35])])
+    @pytest.mark.parametrize(("batch", "expected"), [(1, [*range(1, 36), 35]), (4, [*range(4, 35, 4), 35, 35])])
     def test_saving_changes_nothing(
         self, tmp_path: Path, run: Run, saves: list[int], batch: int, expected: list[int]
     ) -> None:
@@ -354,7 +354,6 @@ class TestReproducing:
         assert len(resumed.arms) == 4
         assert resumed.traffic == whole.traffic
 
-    @pytest.mark.xfail(strict=True, reason="a snapshot repairs the model and does not say which steps come next")
     @pytest.mark.parametrize(("batch", "interrupt_at"), [(1, 7), (1, 17), (1, 20), (4, 16)])
     def test_resuming_changes_nothing(self, tmp_path: Path, run: Run, batch: int, interrupt_at: int) -> None:
         whole = run(35, batch=batch)

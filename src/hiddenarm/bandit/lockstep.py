@@ -37,6 +37,9 @@ from hiddenarm.mpc.shuffle import permutation_of
 from hiddenarm.mpc.values import Shared
 from hiddenarm.ring.words import Floats, Words, encode
 
+_NEXT_STEP = "next step "
+"""Begins the names of the arrays of a snapshot with a program's next step."""
+
 
 class _Supply:
     """One program: its dealer, and the words dealt to each role."""
@@ -66,9 +69,19 @@ class _Supply:
         parties = zip(self._scripts, self._materials, given, strict=True)
         return step, [Evaluation(script, material.take(step), own) for script, material, own in parties]
 
+    def skip_to(self, step: int) -> None:
+        """Leave out all steps before `step`: they were used by the run that is resumed."""
+        self.next_step = step
+        self._materials[-1].skip_to(step)
+
 
 def _shares(model: Model, sums: Sums) -> dict[str, Shared]:
     return {"inverses": model.inverses, "weights": model.weights, "grams": sums.grams, "moments": sums.moments}
+
+
+def _rows(arrays: list[Words], *shape: int) -> Words:
+    """Arrays of one shape, one after another; of that shape also where there are none."""
+    return np.array(arrays, np.uint64).reshape(len(arrays), *shape)
 
 
 class Lockstep:
@@ -184,22 +197,51 @@ class Lockstep:
         self._solve(0)
 
     def snapshot(self) -> dict[str, Words]:
-        """All that was learned, as arrays: every party's shares of model and sums. What was learned singly is taken up
-        first; decisions that wait for a reward are not part of it."""
-        self.repair()
-        arrays = {"gathered": np.array([self._gathered, self._sums_full], np.uint64)}
+        """The whole run as arrays, without doing anything to it: every party's shares of model and sums, what was
+        learned singly and waits for a repair, and the next step of every program. Decisions that wait for a reward are
+        not part of it."""
+        arrays = {
+            "learned": np.array([self.interactions_learned, self._gathered, self._sums_full], np.uint64),
+            "waiting rewards": _rows([masked for _, masked in self._learned_singly], self.replicates),
+        }
+        for program, supply in self._supplies.items():
+            arrays[f"{_NEXT_STEP}{program.name} {program.count}"] = np.array([supply.next_step], np.uint64)
         for party, (model, sums) in enumerate(zip(self.models, self._sums, strict=True)):
             for name, shared in _shares(model, sums).items():
                 assert shared.share is not None
                 arrays[f"{name} {party}"] = shared.share
+            waiting = [parties[party] for parties, _ in self._learned_singly]
+            for name, shape in self._kept_shapes(party).items():
+                arrays[f"waiting {name} {party}"] = _rows([getattr(one, name) for one in waiting], *shape)
         return arrays
 
     def restore(self, arrays: Mapping[str, Words]) -> None:
-        """Go on from a snapshot, in an epoch of one's own: under another key, so that no mask is used again."""
-        self._gathered, self._sums_full = int(arrays["gathered"][0]), bool(arrays["gathered"][1])
+        """Go on from a snapshot, at the steps that came next.
+
+        Under the key of the run that was saved, everything comes as it would have come there; this is for the same
+        inputs only, so that a mask that both use hides the same value. Under another key it is an epoch of its own.
+        """
+        self.interactions_learned, self._gathered = int(arrays["learned"][0]), int(arrays["learned"][1])
+        self._sums_full = bool(arrays["learned"][2])
+        for label in (name.removeprefix(_NEXT_STEP) for name in arrays if name.startswith(_NEXT_STEP)):
+            program, count = label.split(" ")
+            self._supply(ProgramId(program, int(count))).skip_to(int(arrays[_NEXT_STEP + label][0]))
         for party, (model, sums) in enumerate(zip(self.models, self._sums, strict=True)):
             for name, shared in _shares(model, sums).items():
                 shared.share = np.array(arrays[f"{name} {party}"], np.uint64)
+        self._learned_singly = [
+            ([self._waiting(arrays, party, row) for party in range(self.federation.parties)], masked.copy())
+            for row, masked in enumerate(arrays["waiting rewards"])
+        ]
+
+    def _kept_shapes(self, party: int) -> dict[str, tuple[int, ...]]:
+        """The shapes of the fields of an `Interaction`."""
+        copies, federation = self.replicates, self.federation
+        features, arm = (copies, federation.features[party]), (copies, federation.arms)
+        return {"features": features, "arm": arm, "reward_mask": (copies,)}
+
+    def _waiting(self, arrays: Mapping[str, Words], party: int, row: int) -> Interaction:
+        return Interaction(**{name: arrays[f"waiting {name} {party}"][row].copy() for name in self._kept_shapes(party)})
 
     def coins(self, first: int, count: int, batch: int = 1) -> Coins:
         """The dealer's coins of some runs of `decide`, for the plain twin (see `audit_coins`).

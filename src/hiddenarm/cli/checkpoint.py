@@ -3,8 +3,9 @@
 It holds every party's shares and the plain twins: all that a simulation knows, and therefore secrets (mode 0600). A
 file is written under a name of its own beside the old one and takes its place when it is complete and on the disk.
 
-A resumed run opens an epoch of its own, so that no mask is used for two values. With a seed the epoch's key follows
-from the seed and the steps made: runs that share a seed share masks, one more reason why a seeded run is not private.
+A resumed run goes on at the steps of randomness that come next. With a seed it has the key of the run before, and all
+comes as if there had been no interruption; without one it has a fresh key: an epoch of its own. Runs that share a seed
+share masks, one more reason why a seeded run is not private.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ def _read(file: BinaryIO) -> tuple[dict[str, Any], Saved]:
 
 
 def _arrays(lockstep: Lockstep, twins: PlainTwins, board: Scoreboard) -> Arrays:
-    """All that a file holds. What was sent comes first: a repair that the snapshot brings on is not the run's."""
+    """All that a file holds."""
     meter = lockstep.meter
     sent = {
         f"{_SENT}{name}": np.array([rounds, meter.bytes_to_each_peer[name]], np.uint64)

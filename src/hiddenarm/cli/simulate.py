@@ -49,7 +49,7 @@ class Simulation:
         made = 0 if saved is None else saved.steps
         if made >= self.steps:
             raise ConfigError(f"{self.state} holds {made} steps already; ask for more with --steps, or remove it")
-        lockstep = Lockstep(self.federation, derive(self.epoch_key, "after", made), replicates=len(self.worlds))
+        lockstep = Lockstep(self.federation, derive(self.epoch_key, "after", 0), replicates=len(self.worlds))
         twins = PlainTwins(self.federation, self.worlds, lockstep.coins)
         board = Scoreboard(self.steps, len(self.worlds))
         if checkpoint is not None and saved is not None:
@@ -57,10 +57,9 @@ class Simulation:
         self._run(made, lockstep, twins, board, display, checkpoint)
         if not board.steps:
             raise KeyboardInterrupt
-        traffic = _traffic(lockstep, board.steps)  # before the last save, which may bring on a repair
         if checkpoint is not None and board.steps > made:
             checkpoint.save(lockstep, twins, board)
-        return board, traffic
+        return board, _traffic(lockstep, board.steps)
 
     def _run(
         self,
@@ -80,14 +79,9 @@ class Simulation:
             display.update(
                 steps=board.steps, reward=board.reward, plain_reward=board.plain_reward, agreement=board.agreement
             )
-            if checkpoint is not None and perf_counter() - saved_at > _SAVE_SECONDS and self._undisturbed(lockstep):
+            if checkpoint is not None and perf_counter() - saved_at > _SAVE_SECONDS:
                 checkpoint.save(lockstep, twins, board)
                 saved_at = perf_counter()
-
-    def _undisturbed(self, lockstep: Lockstep) -> bool:
-        """Whether the run goes on after a snapshot as it would without: nothing waits for a repair, which a snapshot
-        would bring on early. So what comes of a seed does not depend on when the clock says to save."""
-        return self.batch > 1 or lockstep.interactions_learned % self.federation.repair_every == 0
 
     def _step(self, step: int, lockstep: Lockstep, twins: PlainTwins, board: Scoreboard) -> None:
         contexts = np.stack([world.context(step) for world in self.worlds])
