@@ -15,7 +15,7 @@ from scipy import stats
 
 from hiddenarm.mpc.comparison import SharedBit
 from hiddenarm.mpc.dealing import ProgramDealer, trace
-from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, record
+from hiddenarm.mpc.evaluation import DealtWords, Evaluation, ProgramMaterial, record
 from hiddenarm.mpc.lockstep import LockstepMeter, Observer, run_lockstep
 from hiddenarm.mpc.material import Layout, Seeds, program_stream
 from hiddenarm.mpc.run import Openings, Program, Run
@@ -24,6 +24,7 @@ from hiddenarm.ring.streams import Stream, derive
 from hiddenarm.ring.words import Words
 
 NAME = "test"
+NOTHING_DEALT = DealtWords(np.empty(0, np.uint64), np.empty(0, np.uint64))
 PARTIES = (2, 3, 5)
 SIGNIFICANCE = 1e-4
 """A test that sees less than this under its null hypothesis fails. Keys are fixed, so this happens never or always."""
@@ -64,6 +65,8 @@ class Ran:
     seeds: Seeds
     replicates: int
     observed: list[tuple[Openings, Sequence[Sequence[Words]]]]
+    payloads: list[bytes]
+    """What was sent, party by party in every round."""
 
     def opened(self, pick: Callable[[Any], Any] = lambda result: result) -> Words:
         """What the parties' shares of the result (or of a picked part of it) add up to."""
@@ -98,12 +101,13 @@ def run_program(
     seeds = Seeds(fixed_key("epoch", *labels))
     corrections = ProgramDealer(NAME, text, layout, seeds, replicates).deal(0, 1)
     evaluations = []
+    payloads: list[bytes] = []
     for party in range(parties):
         material = ProgramMaterial(party, parties, NAME, layout, seeds.party(party), ahead=1)
         if party == parties - 1:
             material.add_corrections(0, corrections)
         script = record(text, party, parties, replicates)
-        evaluations.append(Evaluation(script, material.take(0), [shares[party] for shares in shared]))
+        evaluations.append(tapped(payloads)(script, material.take(0), [shares[party] for shares in shared]))
     observed: list[tuple[Openings, Sequence[Sequence[Words]]]] = []
 
     def watch(openings: Openings, by_opening: Sequence[Sequence[Words]]) -> None:
@@ -114,7 +118,59 @@ def run_program(
 
     meter = LockstepMeter()
     results = run_lockstep(evaluations, program=NAME, meter=meter, observer=watch)
-    return Ran(results, layout, meter, seeds, replicates, observed)
+    return Ran(results, layout, meter, seeds, replicates, observed, payloads)
+
+
+def tapped(payloads: list[bytes]) -> type[Evaluation]:
+    """Evaluations that note the bytes they send."""
+
+    class Tapped(Evaluation):
+        def advance(self, received: tuple[bytes | None, ...]) -> None:
+            assert self.payload is not None
+            payloads.append(self.payload)
+            super().advance(received)
+
+    return Tapped
+
+
+def travelled(openings: Openings, by_opening: Sequence[Sequence[Words]], payloads: Sequence[bytes]) -> list[int]:
+    """Check that what each party sent in a round is the observed words, as narrow as declared; the bytes of each."""
+    for party, payload in enumerate(payloads):
+        words = [sent[party] for sent in by_opening]
+        assert payload == b"".join(plain_bytes(word, o.bits) for o, word in zip(openings, words, strict=True))
+    return [len(payload) for payload in payloads]
+
+
+def plain_bytes(words: Words, bits: int) -> bytes:
+    """How words of so many bits travel: single bits eight a byte, others in 1, 2, 4 or 8 bytes, little-endian."""
+    if bits == 1:
+        return np.packbits(words.astype(np.uint8)).tobytes()
+    size = next(size for size in (1, 2, 4, 8) if bits <= 8 * size)
+    return words.astype(f"<u{size}").tobytes()
+
+
+def computed(compute: Callable[..., Any], *words: Words) -> Any:
+    """What a party computes from words [replicates, ...] it brings along, without a round."""
+
+    def text(run: Run) -> Program:
+        return compute(*(run.given(array.shape[1:]) for array in words))
+        yield ()
+
+    return Evaluation(record(text, 0, 1, len(words[0])), NOTHING_DEALT, words).result
+
+
+def winners_of(less: Words, sizes: Sequence[int]) -> np.ndarray:
+    """The slot of the maximum of each group from the bits "key i < key j" of all pairs i < j within groups."""
+    winners, slot, pair = [], 0, 0
+    for size in sizes:
+        first, second = np.triu_indices(size, 1)
+        bits = less[..., pair : pair + len(first)].astype(bool)
+        won = np.where(bits, second, first)
+        wins = (won[..., None] == np.arange(size)).sum(axis=-2)
+        assert np.array_equal(np.sort(wins, axis=-1), np.broadcast_to(np.arange(size), wins.shape))
+        winners.append(slot + np.argmax(wins, axis=-1))
+        slot, pair = slot + size, pair + len(first)
+    return np.stack(winners, axis=-1)
 
 
 def uniformity(words: Words, bits: int = 64) -> float:

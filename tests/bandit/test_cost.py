@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
+import hiddenarm.bandit.lockstep
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.programs import DECIDE, LEARN
-from support import PARTIES, fixed_key, travelled
+from hiddenarm.mpc.run import Openings
+from hiddenarm.ring.words import Words
+from support import PARTIES, fixed_key, tapped, travelled
 
 
 @pytest.mark.parametrize("parties", PARTIES)
 @pytest.mark.parametrize("replicates", [1, 3])
-def test_declared_bytes_are_those_that_travel(parties: int, replicates: int) -> None:
+def test_declared_bytes_are_those_that_travel(parties: int, replicates: int, monkeypatch: pytest.MonkeyPatch) -> None:
     federation = Federation(arms=4, features=tuple(range(1, parties + 1)), epsilon=0.1)
-    sent: list[tuple[int, ...]] = []
+    observed: list[tuple[Openings, Sequence[Sequence[Words]]]] = []
+    payloads: list[bytes] = []
+    monkeypatch.setattr(hiddenarm.bandit.lockstep, "Evaluation", tapped(payloads))
     lockstep = Lockstep(
         federation,
         fixed_key("cost", parties),
         replicates=replicates,
-        observer=lambda openings, words: sent.append(tuple(travelled(openings, words, replicates))),
+        observer=lambda openings, words: observed.append((openings, words)),
     )
     for _ in range(2):
         number, _ = lockstep.decide([np.full((replicates, size), 0.1) for size in federation.features])
         lockstep.learn(number, np.ones(replicates))
     decide, learn = lockstep.layouts[DECIDE], lockstep.layouts[LEARN]
+    by_round = [payloads[start : start + parties] for start in range(0, len(payloads), parties)]
+    sent = [tuple(travelled(*seen, bytes_)) for seen, bytes_ in zip(observed, by_round, strict=True)]
     assert tuple(sent) == 2 * (decide.round_bytes + learn.round_bytes)
     assert lockstep.meter.runs == {DECIDE: 2, LEARN: 2}
     assert lockstep.meter.rounds == {DECIDE: 2 * decide.rounds, LEARN: 2 * learn.rounds}

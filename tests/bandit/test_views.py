@@ -15,9 +15,9 @@ from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.programs import DECIDE, LEARN
 from hiddenarm.mpc.material import Seeds, program_stream
 from hiddenarm.mpc.run import Openings, Sharing
-from hiddenarm.mpc.tournament import pairs, winning_slots
+from hiddenarm.mpc.tournament import pairs
 from hiddenarm.ring.words import Words, encode, low_bits
-from support import SIGNIFICANCE, evenness, fixed_key, independence, same_distribution, uniformity
+from support import SIGNIFICANCE, evenness, fixed_key, independence, same_distribution, uniformity, winners_of
 
 ARMS = 4
 ROUNDS = {DECIDE: 5, LEARN: 5}
@@ -188,7 +188,7 @@ def many_decisions(weights: list[float], epsilon: float, key: str, draws: int) -
         lockstep.decide([np.ones((replicates, 1)), np.zeros((replicates, 1))])[1] for _ in range(draws // replicates)
     ]
     order = np.concatenate(orders)
-    return order, winning_slots(order, (ARMS,)).ravel(), np.concatenate(arms)
+    return order, winners_of(order, (ARMS,)).ravel(), np.concatenate(arms)
 
 
 @pytest.mark.parametrize(

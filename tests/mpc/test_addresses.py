@@ -7,10 +7,10 @@ import pytest
 
 from hiddenarm.errors import AddressError, ProtocolError
 from hiddenarm.mpc.dealing import ProgramDealer, trace
-from hiddenarm.mpc.evaluation import Evaluation, PartyRun, ProgramMaterial
+from hiddenarm.mpc.evaluation import Evaluation, PartyRun, ProgramMaterial, record
 from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.masking import mask
-from hiddenarm.mpc.material import Layout, Seeds, Tape, program_stream
+from hiddenarm.mpc.material import Layout, Seeds, program_stream
 from hiddenarm.mpc.run import Program, Run
 from hiddenarm.mpc.shuffle import deal_shuffle
 from hiddenarm.mpc.values import Shared
@@ -24,8 +24,7 @@ def square(run: Run) -> Program:
     """A program with words of every holder: parties, corrections, actor, rewarder and coins."""
     deal_shuffle(run, (), 2, PARTIES, np.ones(run.batch, np.uint64) if run.dealing else None)
     run.deal((), lambda: run.rewarder_words(()) + run.coin_words(()))
-    share = None if run.dealing else np.zeros((run.batch[0], 4), np.uint64)
-    (x,) = yield (mask(run, Shared((4,), share)),)
+    (x,) = yield (mask(run, Shared((4,), run.given((4,)))),)
     return form(run, "i,i->", x, x)
 
 
@@ -37,7 +36,7 @@ def dealer() -> ProgramDealer:
 
 
 def material(party: int, ahead: int = 4) -> ProgramMaterial:
-    return ProgramMaterial(party, PARTIES, "square", LAYOUT, SEEDS.party(party), 1, ahead)
+    return ProgramMaterial(party, PARTIES, "square", LAYOUT, SEEDS.party(party), ahead)
 
 
 def test_the_layout_counts_every_holder() -> None:
@@ -65,25 +64,25 @@ def test_a_party_runs_each_step_once(party: int) -> None:
     stock = material(party)
     if party == PARTIES - 1:
         stock.add_corrections(0, dealer().deal(0, 20))
-    stock.run(0)
-    stock.run(7)
+    stock.take(0)
+    stock.take(7)
     for step in (7, 0, 3, -1):
         with pytest.raises(AddressError):
-            stock.run(step)
-    stock.run(8)
+            stock.take(step)
+    stock.take(8)
 
 
 def test_a_run_without_its_correction_uses_nothing_up() -> None:
     stock, dealt = material(PARTIES - 1), dealer()
     assert not stock.ready(0)
     with pytest.raises(ProtocolError, match="no correction is stocked for step 0"):
-        stock.run(0)
+        stock.take(0)
     stock.add_corrections(0, dealt.deal(0, 2))
     assert stock.ready(0)
-    stock.run(0)
+    stock.take(0)
     with pytest.raises(ProtocolError, match="step 2"):
-        stock.run(2)
-    stock.run(1)
+        stock.take(2)
+    stock.take(1)
 
 
 def test_skipped_steps_keep_corrections_in_step() -> None:
@@ -94,7 +93,7 @@ def test_skipped_steps_keep_corrections_in_step() -> None:
         stock.add_corrections(first, rows[first:last])
     for step in (0, 2, 3, 7, 11):
         assert stock.ready(step)
-        assert np.array_equal(stock.run(step).deal((LAYOUT.correction_words,), lambda: rows)[0], rows[step])
+        assert np.array_equal(stock.take(step).corrections, rows[step])
     assert not stock.ready(11)
 
 
@@ -117,19 +116,39 @@ def test_no_two_holders_or_programs_share_words() -> None:
 
 
 def test_a_program_that_uses_fewer_words_than_dealt_is_stopped() -> None:
-    stock = material(0)
+    script = record(_nothing, 0, PARTIES)
     with pytest.raises(ProtocolError, match="do not run the same program"):
-        Evaluation(stock.run(0), _nothing())
+        Evaluation(script, material(0).take(0))
 
 
-def _nothing() -> Program:
+def test_a_program_that_uses_more_words_than_dealt_is_stopped() -> None:
+    def longer(run: Run) -> Program:
+        yield from square(run)
+        run.random(())
+
+    script = record(longer, 0, PARTIES)
+    with pytest.raises(ProtocolError, match="do not run the same program"):
+        Evaluation(script, material(0).take(0), [words_from((1, 4), "given")])
+
+
+@pytest.mark.parametrize("party", range(PARTIES))
+def test_a_program_reads_its_dealt_words_and_no_others(party: int) -> None:
+    """What a party's recording counts is what tracing the same text at the dealer counts."""
+    expected = record(square, party, PARTIES).expected
+    last = party == PARTIES - 1
+    assert expected.own_words == LAYOUT.party_words[party]
+    assert expected.correction_words == (LAYOUT.correction_words if last else 0)
+    assert expected.round_bytes == LAYOUT.round_bytes
+
+
+def _nothing(run: Run) -> Program:
     return None
     yield ()
 
 
 @pytest.mark.parametrize("ask", ["actor_words", "rewarder_words", "coin_words"])
 def test_parties_cannot_ask_for_others_words(ask: str) -> None:
-    run = PartyRun(0, 1, Tape(np.zeros(4, np.uint64)), None)
+    run = PartyRun(0, 1, 1)
     with pytest.raises(ProtocolError, match="a party asked"):
         getattr(run, ask)((1,))
 
@@ -143,9 +162,10 @@ def test_only_the_owner_holds_an_input_mask() -> None:
 
     ran = run_program(text, [words_from(1, "nothing")], 3, "owned")
     start = 0
-    for size, words in zip(sizes, ran.results, strict=True):
+    for size, (words, own) in zip(sizes, ran.results, strict=True):
         assert np.all(words[0, start : start + size] != 0)
         assert np.count_nonzero(words) == size
+        assert np.array_equal(words[:, start : start + size], own)
         start += size
 
 

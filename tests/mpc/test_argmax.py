@@ -10,21 +10,24 @@ import pytest
 from scipy import stats
 
 from hiddenarm.errors import ScoreRangeError
+from hiddenarm.mpc.cells import winning_slots
 from hiddenarm.mpc.masking import mask
 from hiddenarm.mpc.run import Program, Run
 from hiddenarm.mpc.shuffle import MATRIX_LIMIT, deal_shuffle, permutation_of
-from hiddenarm.mpc.tournament import LARGEST_GROUP, ONE_GROUP, levels, open_winner, pairs, winning_slots
+from hiddenarm.mpc.tournament import LARGEST_GROUP, ONE_GROUP, levels, open_winner, pairs
 from hiddenarm.mpc.values import Shared
 from support import (
     PARTIES,
     SIGNIFICANCE,
     Ran,
+    computed,
     evenness,
     independence,
     run_program,
     signed,
     uniformity,
     unsigned,
+    winners_of,
     words_from,
 )
 
@@ -85,7 +88,7 @@ def test_argmax_is_exact_with_and_without_ties(parties: int, spread: int, size: 
     assert np.array_equal(opened_bits(ran)[0], (shuffled[:, first] < shuffled[:, second]).astype(np.uint64))
     for slot, *_ in ran.results:
         assert np.array_equal(slot, np.argmax(shuffled, axis=-1))
-    arm = np.take_along_axis(permutation, ran.results[0][0][:, None], axis=-1)[:, 0]
+    arm = np.take_along_axis(permutation, ran.results[0][0].astype(np.intp)[:, None], axis=-1)[:, 0]
     assert np.array_equal(arm, np.argmax(keys, axis=-1))
     assert np.array_equal(ran.opened(lambda result: result[1]), np.eye(size, dtype=np.uint64)[arm])
 
@@ -99,7 +102,7 @@ def test_order_and_slot_are_uniform_whatever_the_scores(scores: list[int]) -> No
     numbers, seen = np.unique(order_number(order), return_inverse=True)
     assert len(numbers) == factorial(size)
     assert evenness(seen, 24) > SIGNIFICANCE
-    slot = ran.results[0][0]
+    slot = ran.results[0][0].astype(np.intp)
     assert evenness(slot, size) > SIGNIFICANCE
     arm = np.take_along_axis(permutation_of(ran.actor_words()), slot[:, None], axis=-1)[:, 0]
     tied = np.flatnonzero(np.array(scores) == max(scores))
@@ -121,7 +124,7 @@ def test_erased_lists_come_out_as_zeros(parties: int, size: int) -> None:
         shuffle = deal_shuffle(run, (), size, parties, kept_by(run, kept))
         (masked,) = yield (mask(run, values),)
         shuffled = yield from shuffle.apply(masked)
-        slot = None if run.dealing else np.arange(count) % size
+        slot = None if run.dealing else run.recording.constant(np.arange(count) % size)  # type: ignore[attr-defined]
         return shuffled, (yield from shuffle.one_hot(slot))
 
     values = words_from((count, size), "erased")
@@ -146,15 +149,15 @@ def test_long_lists_show_as_little(scores: str) -> None:
     count, size, parties = 4000, 40, 3
     values = np.zeros(size, np.int64) if scores == "equal" else np.arange(size)
     ran = run_best(np.tile(values, (count, 1)), random_tags(count, size, "long"), parties, "long", scores)
-    assert evenness(ran.results[0][0], size) > SIGNIFICANCE
+    assert evenness(ran.results[0][0].astype(np.intp), size) > SIGNIFICANCE
     # Winners of larger groups win more often, for a public reason; within the first level all is even.
     bits, sizes = opened_bits(ran)[0], levels(size)[0]
     starts = np.cumsum((0, *sizes[:-1]))
-    for group, winners in enumerate(winning_slots(bits, sizes).T):
+    for group, winners in enumerate(winners_of(bits, sizes).T):
         assert evenness(winners - starts[group], sizes[group]) > SIGNIFICANCE
     trio = order_number(bits[:, [0, 1, sizes[0] - 1]])  # the order of the first three keys
     assert evenness(np.unique(trio, return_inverse=True)[1], 6) > SIGNIFICANCE
-    last = winning_slots(opened_bits(ran)[-1], levels(size)[-1])[:, 0]
+    last = winners_of(opened_bits(ran)[-1], levels(size)[-1])[:, 0]
     assert stats.chisquare(np.bincount(last), count * np.array(sizes) / size).pvalue > SIGNIFICANCE
     p_values = [
         uniformity(words, opening.bits)
@@ -171,25 +174,24 @@ def test_long_lists_show_as_little(scores: str) -> None:
 def test_turns_hide_the_order_from_each_party() -> None:
     """No party's own permutation goes with the item that wins: each alone knows nothing of the chain."""
     count, size, parties = 4000, MATRIX_LIMIT + 1, 3
-    own: dict[int, np.ndarray] = {}
 
     def text(run: Run, scores: Shared, tags: Shared) -> Program:
         shuffle = deal_shuffle(run, (), size, parties, kept_by(run))
-        if not run.dealing:
-            own[run.party] = shuffle._orders[run.party]  # type: ignore[attr-defined]
         (keys,) = yield (mask(run, (scores << TAG_BITS) + tags),)
         shuffled = yield from shuffle.apply(keys)
         slot = yield from open_winner(run, shuffled, BITS)
-        return slot, (yield from shuffle.one_hot(slot))
+        own = None if run.party is None else shuffle._orders[run.party]  # type: ignore[attr-defined]
+        return slot, (yield from shuffle.one_hot(slot)), own
 
     scores, tags = np.zeros((count, size), np.int64), random_tags(count, size, "turns")
     ran = run_program(text, [unsigned(scores), unsigned(tags)], parties, "turns")
-    slot = ran.results[0][0]
+    slot = ran.results[0][0].astype(np.intp)
     arm = np.argmax(ran.opened(lambda result: result[1]), axis=-1)
     chain = np.broadcast_to(np.arange(size), (count, size))
     for party in range(parties):
-        chain = np.take_along_axis(chain, own[party], axis=-1)
-        at_slot = np.take_along_axis(own[party], slot[:, None], axis=-1)[:, 0]
+        own = ran.results[party][2].astype(np.intp)
+        chain = np.take_along_axis(chain, own, axis=-1)
+        at_slot = np.take_along_axis(own, slot[:, None], axis=-1)[:, 0]
         # A coarse grid, so that cells expect 4000 / 16 = 250.
         assert independence(at_slot * 4 // size, arm * 4 // size) > SIGNIFICANCE
     assert np.array_equal(chain, permutation_of(ran.actor_words()))
@@ -200,7 +202,7 @@ def test_turns_hide_the_order_from_each_party() -> None:
 def test_bits_that_are_no_order_are_refused() -> None:
     # A rock-paper-scissors of three keys: 0 < 1, 1 < 2, 2 < 0.
     with pytest.raises(ScoreRangeError, match="score_bound"):
-        winning_slots(np.array([[1, 0, 1]], np.uint64), (3,))
+        computed(lambda less: winning_slots(less, (3,)), np.array([[1, 0, 1]], np.uint64))
 
 
 def test_scores_out_of_range_are_refused() -> None:

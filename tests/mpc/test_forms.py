@@ -182,7 +182,7 @@ def test_inputs_of_the_parties_form_one_vector(parties: int) -> None:
     def text(run: Run, _: Shared) -> Program:
         party = None if run.dealing else run.party
         own = None if party is None else plain[:, starts[party] : starts[party + 1]]
-        (x,) = yield (input_segments(run, (), own, sizes, party),)
+        (x,) = yield (input_segments(run, (), own, sizes),)
         return form(run, "i,i->", x, x), share_of(run, x)
 
     ran = run_program(text, [plain], parties, "inputs", parties)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hiddenarm.errors import ScoreRangeError
+from hiddenarm.errors import ProtocolError, ScoreRangeError
 from hiddenarm.mpc.cells import Block, Cells, Instruction, Recording
 from hiddenarm.mpc.run import Openings
 from hiddenarm.ring._kernels import OPERATIONS, execute
@@ -65,11 +65,18 @@ class Script:
 
     def banks(self, memory: Words, own: Words, corrections: Words, given: Iterable[Words]) -> tuple[Words, ...]:
         """Where the machine finds its words; their lengths are checked here, once for a run."""
-        banks = (memory, self._constants, own, corrections, *given)
+        brought = tuple(given)
         expected = self.expected
-        lengths = (expected.own_words, expected.correction_words, *expected.given_words)
-        if tuple(bank.size for bank in banks[2:]) != lengths:
-            raise ValueError(f"a run takes arrays of {lengths} words, got {[bank.size for bank in banks[2:]]}")
+        if (own.size, corrections.size) != (expected.own_words, expected.correction_words):
+            raise ProtocolError(
+                f"a program uses {expected.own_words} words and {expected.correction_words} corrections, dealt were "
+                f"{own.size} and {corrections.size}; the parties and the dealer do not run the same program"
+            )
+        if tuple([words.size for words in brought]) != expected.given_words:
+            raise ValueError(f"a run takes arrays of {expected.given_words} words, got {[w.size for w in brought]}")
+        banks = (memory, self._constants, own, corrections, *brought)
+        if any(bank.dtype != np.uint64 for bank in banks):
+            raise ValueError("a run takes arrays of words")
         return banks
 
     def run_round(self, number: int, banks: tuple[Words, ...], received: tuple[bytes | None, ...]) -> bytes:
