@@ -6,7 +6,7 @@ A program has its own layout and its own streams of randomness for every such co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from hiddenarm.bandit.batches import NewtonSchulz, Sums, gather, solve
 from hiddenarm.bandit.federation import Federation
@@ -21,12 +21,11 @@ REPAIR = "repair"
 """`gather`, under a name and with randomness of its own, for interactions that were learned one by one."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramId:
+class ProgramId(NamedTuple):
     """A program for `count` interactions at once; of `solve`, the number that is new to the inverse."""
 
     name: str
-    count: int = 1
+    count: int = 1  # type: ignore[assignment]  # hides the method of tuples, which nobody needs here
 
     @property
     def label(self) -> str:

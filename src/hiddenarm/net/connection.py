@@ -138,7 +138,8 @@ class Connection:
         Takes what one read of the socket gives and decrypts all of it: nothing is left of which the selector does not
         know, and a fast sender cannot keep the loop from its other peers. Raises FrameError or OSError.
         """
-        self._ended = self._pull(buffer) or self._ended
+        if self._pull(buffer):
+            self._ended = True
         frames = self._decrypt(buffer)
         if self._leaving.pending:  # TLS itself may have to answer
             self._push()
@@ -178,27 +179,40 @@ class Connection:
         data = self._leaving.read()
         if not data:
             return
-        self._outgoing.append(memoryview(data))
-        self.backlog += len(data)
-        if len(self._outgoing) == 1:
-            self.flush()
+        taken = 0 if self._outgoing else self._write(data)
+        if taken < len(data):
+            self._outgoing.append(memoryview(data)[taken:])
+            self.backlog += len(data) - taken
+
+    def _write(self, data: bytes) -> int:
+        """Bytes that the kernel takes now; what cannot be written any more counts as taken."""
+        try:
+            return self.socket.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            self.break_off(reason_of(error))
+            return len(data)
 
     def _decrypt(self, buffer: memoryview) -> list[Frame]:
         """Read record by record into `buffer`, so that a frame of several records is still copied only once."""
         frames: list[Frame] = []
-        filled, last_start = 0, len(buffer) - RECORD_BYTES
+        arrived, filled = self._arrived, 0
         try:
-            while self._arrived.pending:
+            while arrived.pending:
                 count = self._read_record(buffer[filled:] if filled else buffer)
                 if not count:
                     break
                 filled += count
-                if filled > last_start:
+                if filled > len(buffer) - RECORD_BYTES:
                     frames += self._reader.feed(buffer[:filled])
                     filled = 0
         except ssl.SSLWantReadError:
             pass
-        return frames + self._reader.feed(buffer[:filled]) if filled else frames
+        if not filled:
+            return frames
+        last = self._reader.feed(buffer[:filled])
+        return frames + last if frames else last
 
     def _read_record(self, into: memoryview) -> int:
         """Decrypt one record; 0 when TLS was ended by the peer, after which nothing it sends is read."""

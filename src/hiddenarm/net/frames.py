@@ -41,6 +41,8 @@ class Kind(IntEnum):
     BYE = 11
     REFUSED = 12
 
+    __hash__ = int.__hash__  # the hash of a kind is taken for every frame
+
 
 DEFAULT_CAPS: Final[Mapping[Kind, int]] = {
     Kind.HELLO: 64 * 1024,

@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 from hiddenarm.errors import IdentityError
 
@@ -29,19 +28,24 @@ class Role(StrEnum):
     __hash__ = str.__hash__  # the hash of an identity is taken for every frame
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Identity:
-    """One member of a federation. Only parties come in several, so only they show their number when it is 0."""
-
+class _Member(NamedTuple):
     role: Role
-    number: int = 0
+    number: int
 
-    def __post_init__(self) -> None:
-        if not _URI.fullmatch(self.uri):
-            raise IdentityError(f"no such member of a federation: {self.role!s} {self.number}")
 
-    def __hash__(self) -> int:
-        return hash(self.role) + self.number
+class Identity(_Member):
+    """One member of a federation. Only parties come in several, so only they show their number when it is 0.
+
+    A tuple, because identities are compared and looked up for every frame.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, role: Role, number: int = 0) -> Self:
+        identity = super().__new__(cls, role, number)
+        if not _URI.fullmatch(identity.uri):
+            raise IdentityError(f"no such member of a federation: {role!s} {number}")
+        return identity
 
     def __str__(self) -> str:
         if self.role is Role.PARTY or self.number:

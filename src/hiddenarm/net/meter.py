@@ -22,11 +22,15 @@ class LinkMeter:
 
     def count_sent(self, frame: Frame) -> None:
         """One more frame left."""
-        _count(self.sent, frame)
+        counts = self.sent.setdefault(frame[:2], [0, 0])
+        counts[0] += 1
+        counts[1] += HEADER.size + len(frame.payload)
 
     def count_received(self, frame: Frame) -> None:
         """One more frame arrived whole."""
-        _count(self.received, frame)
+        counts = self.received.setdefault(frame[:2], [0, 0])
+        counts[0] += 1
+        counts[1] += HEADER.size + len(frame.payload)
 
 
 class Meter:
@@ -84,12 +88,3 @@ class Meter:
 
 def _counts(link: LinkMeter, direction: str) -> Counts:
     return link.sent if direction == "sent" else link.received
-
-
-def _count(counts: Counts, frame: Frame) -> None:
-    kind, program, _, _, payload = frame
-    entry = counts.get((kind, program))
-    if entry is None:
-        entry = counts[kind, program] = [0, 0]
-    entry[0] += 1
-    entry[1] += HEADER.size + len(payload)

@@ -16,6 +16,7 @@ else is raised out of the loop, since trying again would not help.
 from __future__ import annotations
 
 import errno
+import os
 import selectors
 import socket
 import ssl
@@ -85,8 +86,8 @@ class _Dial:
 class Switchboard:
     """Connects one role with its peers; see the module's docstring. Not thread-safe, but for `stop`.
 
-    `spin_seconds` is how long to poll before sleeping: a wake-up costs more than a short wait. It only pays while
-    there is a processor core to spare; 0 turns it off.
+    `spin_seconds` is how long to poll before sleeping: a wake-up costs more than a short wait. It only pays when
+    something should come at once, which `expecting` tells; to others who want the core it is left. 0 turns it off.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Switchboard:
         handler: Handler,
         clock: Callable[[], float] = time.monotonic,
         spin_seconds: float = 30e-6,
+        expecting: Callable[[], bool] = lambda: True,
         limits: Limits | None = None,
     ) -> None:
         self.me = me
@@ -108,6 +110,7 @@ class Switchboard:
         self._handler = handler
         self._clock = clock
         self._spin = spin_seconds
+        self._expecting = expecting
         self._limits = limits or Limits()
         self._server_context = server_context(tls)
         self._client_context = client_context(tls)
@@ -222,9 +225,10 @@ class Switchboard:
         ready = select(0)
         if ready or timeout == 0:
             return ready
-        if self._spin:
+        if self._spin and self._expecting():
             end = time.monotonic() + self._spin
             while time.monotonic() < end:
+                os.sched_yield()
                 ready = select(0)
                 if ready:
                     return ready

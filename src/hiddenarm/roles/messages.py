@@ -6,7 +6,7 @@
     DECIDE       actor -> parties          program, step; model version (u64), keys (length u16, text)
     SLOT         party -> actor            program, step; a slot for each key (u32)
     REWARD       rewarder -> parties       step = number of the lesson; for each: decision (u64), masked reward (u64)
-    LEARNED      party -> rewarder, actor  step = number of the lesson now in the model
+    LEARNED      party -> rewarder         step = number of the lesson now in the model; party 0 tells the actor too
     REFUSED      party -> anyone           program, step; why (text): this run ends, the federation goes on
     ROUND        party -> party            program, step, round; words
 

@@ -103,6 +103,11 @@ class Party:
         }
         self._school = School(federation, number, self._supply, self._runs, self._lesson_ended)
 
+    @property
+    def expecting(self) -> bool:
+        """Whether a peer's words are awaited, which should come any moment."""
+        return len(self._runs) > 0
+
     # What the switchboard tells us
 
     def expects(self, identity: Identity) -> bool:
@@ -136,11 +141,14 @@ class Party:
         self._start_what_can_start()
 
     def _on_round(self, identity: Identity, frame: Frame) -> None:
-        program, step = program_and_step(frame)
+        key = program, step = program_and_step(frame)
+        if key in self._runs:
+            if self._runs.on_round(identity, key, frame):
+                self._start_what_can_start()
+            return
         self._check_batch(identity, program.count)
-        rounds, past = self._supply.layout(program).rounds, step < self._supply.next_step(program)
-        self._runs.on_round(identity, (program, step), frame, past=past, rounds=rounds)
-        self._start_what_can_start()
+        if step >= self._supply.next_step(program):  # otherwise it is of a run that was refused
+            self._runs.on_early_round(identity, key, frame, self._supply.layout(program).rounds)
 
     def _on_decide(self, identity: Identity, frame: Frame) -> None:
         version, keys = read_decide(frame)
@@ -253,7 +261,7 @@ class Party:
     def _lesson_ended(self, lesson: Lesson, refused: str | None, tell_peers: bool) -> None:
         """Tell who must know that a lesson was learned, or why not."""
         frame = learned_frame(lesson.number) if refused is None else refused_frame(LEARN_ONE, lesson.number, refused)
-        told = [REWARDER] if refused is not None else [REWARDER, ACTOR]
+        told = [REWARDER, ACTOR] if refused is None and self.number == 0 else [REWARDER]
         for identity in (*told, *(self._peers if tell_peers else ())):
             if identity in self._present:
                 self._send(identity, frame)

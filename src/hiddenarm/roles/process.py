@@ -45,7 +45,16 @@ class Endpoint:
         self.kit = kit
         self.machine: Machine = _machine(kit, self.send)
         caps = frame_caps(kit)
-        self.switchboard = Switchboard(kit.identity, kit.tls, kit.hello, caps, self.machine, limits=_limits(caps))
+        self.switchboard = Switchboard(
+            kit.identity,
+            kit.tls,
+            kit.hello,
+            caps,
+            self.machine,
+            spin_seconds=float(__import__("os").environ.get("SPIN", "200e-6")),
+            expecting=_expecting(self.machine),
+            limits=_limits(caps),
+        )
 
     @property
     def meter(self) -> Meter:
@@ -200,6 +209,11 @@ def frame_caps(kit: Kit) -> dict[Kind, int]:
         Kind.REFUSED: MAX_REASON_BYTES,
         Kind.ROUND: max(size for layout in layouts for sizes in layout.round_bytes for size in sizes),
     }
+
+
+def _expecting(machine: Machine) -> Callable[[], bool]:
+    """A party in a run gets its peers' words any moment. Everybody else waits for people, or for whole runs."""
+    return (lambda: machine.expecting) if isinstance(machine, Party) else lambda: bool(int(__import__("os").environ.get("CSPIN", "0")))
 
 
 def _limits(caps: dict[Kind, int]) -> Limits:

@@ -19,8 +19,8 @@ from hiddenarm.roles.messages import run_frame
 
 Send = Callable[[Identity, Frame], None]
 RunKey = tuple[ProgramId, int]
-Inbox = dict[tuple[int, int], bytes]
-"""(round, party) -> what the party sent."""
+Inbox = dict[int, dict[int, bytes]]
+"""round -> party -> what the party sent."""
 
 MAX_WAITING = 1024
 """Requests a client may have waiting, and runs a peer may be ahead, before it is cut off."""
@@ -47,8 +47,7 @@ class RunTable:
     """All runs of one party, by program and step."""
 
     def __init__(self, number: int, parties: int, peers: list[Identity], send: Send) -> None:
-        self._number = number
-        self._parties = parties
+        self._parties = range(parties)
         self._peers = peers
         self._send = send
         self._runs: dict[RunKey, _ActiveRun] = {}
@@ -56,6 +55,10 @@ class RunTable:
 
     def __contains__(self, key: RunKey) -> bool:
         return key in self._runs
+
+    def __len__(self) -> int:
+        """How many runs are under way."""
+        return len(self._runs)
 
     def launch(self, key: RunKey, evaluation: Evaluation, outcome: Outcome) -> None:
         """Begin a run: send its first round, and go on as far as the peers' words allow."""
@@ -69,25 +72,28 @@ class RunTable:
         self._early.pop(key, None)
         return self._runs.pop(key, None) is not None
 
-    def on_round(self, identity: Identity, key: RunKey, frame: Frame, *, past: bool, rounds: int) -> None:
-        """A peer's words for one round. `past` says that the run was begun here before."""
-        if frame.round >= rounds:
-            raise FrameError(f"{identity} sent round {frame.round} of {key[0].name}, which has none")
-        active = self._runs.get(key)
-        if active is None and past:
-            return  # of a run that was refused
-        inbox = active.inbox if active is not None else self._early_inbox(key, identity)
-        slot = (frame.round, identity.number)
-        if slot in inbox or (active is not None and frame.round < active.evaluation.round):
+    def on_round(self, identity: Identity, key: RunKey, frame: Frame) -> bool:
+        """A peer's words for one round of a run that is under way; whether the run has ended."""
+        active = self._runs[key]
+        current = active.evaluation.round
+        if frame.round < current:
             raise FrameError(f"{identity} sent round {frame.round} of {key[0].name} {key[1]} twice")
-        inbox[slot] = frame.payload
-        if active is not None:
-            self._advance(key, active)
+        self._keep(active.inbox, identity, key, frame, active.evaluation.rounds)
+        return frame.round == current and self._advance(key, active)
 
-    def _early_inbox(self, key: RunKey, identity: Identity) -> Inbox:
+    def on_early_round(self, identity: Identity, key: RunKey, frame: Frame, rounds: int) -> None:
+        """A peer's words for a run that has not begun here."""
         if key not in self._early and len(self._early) >= MAX_WAITING:
             raise FrameError(f"{identity} is more than {MAX_WAITING} runs ahead")
-        return self._early.setdefault(key, {})
+        self._keep(self._early.setdefault(key, {}), identity, key, frame, rounds)
+
+    def _keep(self, inbox: Inbox, identity: Identity, key: RunKey, frame: Frame, rounds: int) -> None:
+        if frame.round >= rounds:
+            raise FrameError(f"{identity} sent round {frame.round} of {key[0].name}, which has none")
+        messages = inbox.setdefault(frame.round, {})
+        if identity.number in messages:
+            raise FrameError(f"{identity} sent round {frame.round} of {key[0].name} {key[1]} twice")
+        messages[identity.number] = frame.payload
 
     def _send_round(self, key: RunKey, evaluation: Evaluation) -> None:
         assert evaluation.payload is not None
@@ -95,32 +101,27 @@ class RunTable:
         for peer in self._peers:
             self._send(peer, frame)
 
-    def _advance(self, key: RunKey, active: _ActiveRun) -> None:
-        """Finish every round for which all peers' words are here."""
+    def _advance(self, key: RunKey, active: _ActiveRun) -> bool:
+        """Finish every round for which all peers' words are here; whether the run has ended."""
         evaluation, outcome = active.evaluation, active.outcome
-        while evaluation.payload is not None and self._round_complete(active):
+        while evaluation.payload is not None:
+            messages = active.inbox.get(evaluation.round)
+            if messages is None or len(messages) < len(self._peers):
+                return False
+            del active.inbox[evaluation.round]
             try:
-                evaluation.advance(self._received(active))
+                evaluation.advance(tuple([messages.get(party) for party in self._parties]))
             except ScoreRangeError as error:
                 if outcome.out_of_range is None:
                     raise
                 del self._runs[key]
                 outcome.out_of_range(str(error))
-                return
-            if not active.announced and outcome.announce is not None and evaluation.announced is not None:
+                return True
+            if evaluation.announced is not None and not active.announced and outcome.announce is not None:
                 active.announced = True
                 outcome.announce(evaluation.announced)
             if evaluation.payload is not None:
                 self._send_round(key, evaluation)
-        if evaluation.payload is None and self._runs.pop(key, None) is not None:
+        if self._runs.pop(key, None) is not None:
             outcome.finish()
-
-    def _round_complete(self, active: _ActiveRun) -> bool:
-        return all((active.evaluation.round, peer.number) in active.inbox for peer in self._peers)
-
-    def _received(self, active: _ActiveRun) -> tuple[bytes | None, ...]:
-        """What each party sent in the current round; None for our own."""
-        round_ = active.evaluation.round
-        return tuple(
-            [None if party == self._number else active.inbox.pop((round_, party)) for party in range(self._parties)]
-        )
+        return True
