@@ -49,6 +49,11 @@ def unsigned(integers: Any) -> Words:
     return np.asarray(integers, np.int64).view(np.uint64)
 
 
+def unsigned_words(integers: Sequence[int]) -> Words:
+    """Words from integers of 0 to 2^64 - 1."""
+    return np.array(list(integers), np.uint64)
+
+
 def split(values: Words, parties: int, *labels: str | int) -> list[Words]:
     """Random additive shares of plain words."""
     shares = [words_from(values.shape, "share", *labels, party) for party in range(parties - 1)]

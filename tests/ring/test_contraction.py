@@ -91,3 +91,22 @@ def test_operands_must_be_contiguous_and_of_the_declared_length() -> None:
         plan.run(1, (np.zeros((1, 4), np.uint64)[:, ::2],))
     with pytest.raises(TypeError):
         contract(plan.words, 1, np.zeros((1, 2), np.uint64), [np.zeros((1, 2), np.uint64)])  # type: ignore[arg-type]
+
+
+def test_a_step_that_is_never_taken_may_have_any_length() -> None:
+    x = words(np.random.default_rng(2), 1, 2)
+    plan = ContractionPlan({"i": 1, "j": 2}, 3, [2], [Term((Factor(0, "ij"),), "ij", offset=1)]).words.copy()
+    in_out, in_factor = 10, 14
+    assert plan[[in_out, in_factor]].tolist() == [2, 2]
+    for stride in (0, 2**62, 2**63 - 1):
+        plan[[in_out, in_factor]] = stride
+        out = np.zeros((1, 3), np.uint64)
+        contract(plan, 1, out, (x,))
+        assert out.tolist() == [[0, *x[0].tolist()]]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, object, np.uint32, ">u8"])
+def test_sums_are_written_to_words_only(dtype: str | type) -> None:
+    plan = ContractionPlan({"i": 2}, 2, [2], [Term((Factor(0, "i"),), "i")])
+    with pytest.raises(ValueError, match="8 bytes"):
+        contract(plan.words, 1, np.zeros((1, 2), dtype), (np.ones((1, 2), np.uint64),))

@@ -11,11 +11,21 @@
 #define MAX_BANKS 16
 #define MAX_PARTIES 256
 
+/* Whether a buffer's items are integers of this machine. NumPy takes time to tell, so this is asked only of what is
+ * written: no other bits may come where an array keeps floats, or pointers. */
+static int holds_integers(const Py_buffer *buffer)
+{
+    const char *format = buffer->format ? buffer->format : "B";
+    if (*format == '@' || *format == '=' || *format == '<') format++;
+    return *format && strchr("lLqQ", *format) && !format[1];
+}
+
 /* Takes a contiguous buffer of 8-byte items; 0, or -1 with a Python error set. */
 static int take_words(PyObject *object, Py_buffer *buffer, int writable)
 {
-    if (PyObject_GetBuffer(object, buffer, PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0)) < 0) return -1;
-    if (buffer->itemsize == 8 && (uintptr_t)buffer->buf % 8 == 0) return 0;
+    const int flags = PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE | PyBUF_FORMAT : 0);
+    if (PyObject_GetBuffer(object, buffer, flags) < 0) return -1;
+    if (buffer->itemsize == 8 && (uintptr_t)buffer->buf % 8 == 0 && (!writable || holds_integers(buffer))) return 0;
     PyBuffer_Release(buffer);
     PyErr_SetString(PyExc_ValueError, "an array must hold aligned words of 8 bytes");
     return -1;
@@ -67,13 +77,21 @@ static PyObject *explain(outcome_t outcome, const memory_t *memory)
     return NULL;
 }
 
+/* Whether the code lies in memory that it writes. */
+static int writes_itself(const Py_buffer *code, const Py_buffer *bank, int64_t banks)
+{
+    const uintptr_t first = (uintptr_t)code->buf, written = banks ? (uintptr_t)bank[0].buf : 0;
+    return banks && first < written + (uintptr_t)bank[0].len && written < first + (uintptr_t)code->len;
+}
+
 /* Runs code on the banks and messages that were taken; returns the bytes to send. */
 static PyObject *run_taken(const Py_buffer *code, int64_t first, int64_t last, const Py_buffer *bank, int64_t banks,
                            const Py_buffer *message, int64_t parties, int64_t sent_length)
 {
     bank_t words[MAX_BANKS];
     message_t received[MAX_PARTIES];
-    if (first < 0 || first > last || last > code->len / 8 || sent_length < 0) return explain(MALFORMED, NULL);
+    if (first < 0 || first > last || last > code->len / 8 || sent_length < 0 || writes_itself(code, bank, banks))
+        return explain(MALFORMED, NULL);
     for (int64_t k = 0; k < banks; k++) words[k] = (bank_t){bank[k].buf, bank[k].len / 8};
     for (int64_t k = 0; k < parties; k++) received[k] = (message_t){message[k].buf, message[k].len};
     PyObject *sent = PyBytes_FromStringAndSize(NULL, sent_length);

@@ -112,12 +112,14 @@ static void add_term(const term_t *t, uint64_t *out, const uint64_t **rows)
             add_products(out + out_at, t->out_stride[last], scale, inner, p, s, count);
         int i = outer - 1;
         for (; i >= 0; i--) {
-            out_at += t->out_stride[i];
-            for (int k = 0; k < t->factors; k++) position[k] += t->stride[k][i];
-            if (++at[i] < t->size[i]) break;
-            out_at -= t->out_stride[i] * t->size[i];
-            for (int k = 0; k < t->factors; k++) position[k] -= t->stride[k][i] * t->size[i];
-            at[i] = 0;
+            if (++at[i] < t->size[i]) {
+                out_at += t->out_stride[i];
+                for (int k = 0; k < t->factors; k++) position[k] += t->stride[k][i];
+                break;
+            }
+            at[i] = 0; /* back by the furthest step, which was checked to be one */
+            out_at -= t->out_stride[i] * (t->size[i] - 1);
+            for (int k = 0; k < t->factors; k++) position[k] -= t->stride[k][i] * (t->size[i] - 1);
         }
         if (i < 0) return;
     }
@@ -187,7 +189,7 @@ int run_plan(const int64_t *plan, int64_t length, int64_t batch, uint64_t *out, 
         const int64_t used = read_term(p, length - (p - plan), &term, out_row, row, operands);
         if (used < 0) return -1;
         p += used;
-        for (int64_t b = 0; b < batch; b++) {
+        for (int64_t b = 0; b < batch && out_row; b++) {
             const uint64_t *rows[MAX_OPERANDS];
             for (int k = 0; k < operands; k++) rows[k] = operand[k].words + b * row[k];
             add_term(&term, out + b * out_row, rows);

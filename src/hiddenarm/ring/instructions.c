@@ -42,6 +42,12 @@ static int64_t times(int64_t a, int64_t b)
     return a < 0 || b < 0 || __builtin_mul_overflow(a, b, &product) ? -1 : product;
 }
 
+/* Whether no word belongs to both. What is checked first and read again later must lie apart from what is written. */
+static int apart(const uint64_t *a, int64_t a_count, const uint64_t *b, int64_t b_count)
+{
+    return !a_count || !b_count || (uintptr_t)(a + a_count) <= (uintptr_t)b || (uintptr_t)(b + b_count) <= (uintptr_t)a;
+}
+
 /* ---- Word by word: out, x, y, count, where y is a place or a number */
 
 #define WORD_BY_WORD(name, expression)                                                        \
@@ -99,8 +105,8 @@ static outcome_t copy_block(const int64_t *a, memory_t *m)
     if (!out || !x || columns < 0 || out_first < 0 || x_first < 0 || out_first > out_row - columns ||
         x_first > x_row - columns)
         return MALFORMED;
-    for (int64_t r = 0; r < rows; r++)
-        memcpy(out + r * out_row + out_first, x + r * x_row + x_first, (size_t)columns * 8);
+    for (int64_t r = 0; r < rows && columns; r++)
+        memmove(out + r * out_row + out_first, x + r * x_row + x_first, (size_t)columns * 8);
     return DONE;
 }
 
@@ -110,10 +116,10 @@ static outcome_t take(const int64_t *a, memory_t *m)
     const int64_t rows = a[3], length = a[4], taken = a[5];
     uint64_t *out = target(m, a[0], times(rows, taken));
     const uint64_t *x = source(m, a[1], times(rows, length)), *index = source(m, a[2], taken);
-    if (!out || !x || !index) return MALFORMED;
+    if (!out || !x || !index || !apart(out, rows * taken, index, taken)) return MALFORMED;
     for (int64_t k = 0; k < taken; k++)
         if (index[k] >= (uint64_t)length) return MALFORMED;
-    for (int64_t r = 0; r < rows; r++, out += taken, x += length)
+    for (int64_t r = 0; r < rows && taken; r++, out += taken, x += length)
         for (int64_t k = 0; k < taken; k++) out[k] = x[index[k]];
     return DONE;
 }
@@ -125,11 +131,11 @@ static outcome_t pick(const int64_t *a, memory_t *m)
     uint64_t *out = target(m, a[0], times(times(rows, picked), width));
     const uint64_t *x = source(m, a[1], times(times(rows, items), width)), *index = source(m, a[2], times(rows, picked));
     if (!out || !x || !index) return MALFORMED;
-    for (int64_t r = 0; r < rows; r++, x += items * width)
+    for (int64_t r = 0; r < rows && picked; r++, x += items * width)
         for (int64_t k = 0; k < picked; k++, out += width) {
             const uint64_t item = *index++;
             if (item >= (uint64_t)items) return MALFORMED;
-            memcpy(out, x + (int64_t)item * width, (size_t)width * 8);
+            memmove(out, x + (int64_t)item * width, (size_t)width * 8);
         }
     return DONE;
 }
@@ -167,7 +173,8 @@ static outcome_t sort_order(const int64_t *a, memory_t *m)
     uint64_t *out = target(m, a[0], times(rows, length));
     const uint64_t *x = source(m, a[1], times(rows, length));
     if (!out || !x) return MALFORMED;
-    keyed_t *keyed = malloc((size_t)(length ? length : 1) * sizeof *keyed);
+    if (!rows || !length) return DONE;
+    keyed_t *keyed = malloc((size_t)length * sizeof *keyed);
     if (!keyed) return NO_MEMORY;
     for (int64_t r = 0; r < rows; r++, out += length, x += length) {
         for (int64_t i = 0; i < length; i++) keyed[i] = (keyed_t){x[i], (uint64_t)i};
@@ -215,8 +222,9 @@ static outcome_t split_truncated(const int64_t *a, memory_t *m)
  * chunks + j - 1 is table equal[j] at chunk j, for j >= 1. */
 static outcome_t look_up_chunks(const int64_t *a, memory_t *m)
 {
-    const int64_t bits = a[4], count = a[5], chunks = (bits - 1 + CHUNK_BITS - 1) / CHUNK_BITS;
-    if (bits < 2 || chunks > MAX_CHUNKS) return MALFORMED;
+    const int64_t bits = a[4], count = a[5];
+    if (bits < 2 || bits > CHUNK_BITS * MAX_CHUNKS + 1) return MALFORMED;
+    const int64_t chunks = (bits - 1 + CHUNK_BITS - 1) / CHUNK_BITS;
     uint64_t *packed = target(m, a[0], count);
     const uint64_t *opened = source(m, a[1], count), *less = source(m, a[2], times(count, chunks)),
                    *equal = source(m, a[3], times(count, chunks - 1));
@@ -274,14 +282,14 @@ static outcome_t winners(const int64_t *a, memory_t *m)
     const int64_t rows = a[3], groups = a[4];
     uint64_t *out = target(m, a[0], times(rows, groups));
     const uint64_t *less = source(m, a[1], times(rows, a[5])), *sizes = source(m, a[2], groups);
-    if (!out || !less || !sizes) return MALFORMED;
+    if (!out || !less || !sizes || !apart(out, rows * groups, sizes, groups)) return MALFORMED;
     int64_t pairs = 0;
     for (int64_t g = 0; g < groups; g++) {
         if (sizes[g] < 1 || sizes[g] > MAX_GROUP) return MALFORMED;
         pairs += (int64_t)(sizes[g] * (sizes[g] - 1) / 2);
     }
     if (pairs != a[5]) return MALFORMED;
-    for (int64_t r = 0; r < rows; r++) {
+    for (int64_t r = 0; r < rows && groups; r++) {
         int64_t slot = 0;
         for (int64_t g = 0; g < groups; g++) {
             const int64_t size = (int64_t)sizes[g], winner = winner_of(less, size);
@@ -395,14 +403,14 @@ static outcome_t open_columns(const int64_t *a, memory_t *m)
         const uint8_t *from = party == me ? (const uint8_t *)source(m, a[1], words)
                                           : arrived(m, party, a[5 + 2 * party], times(words, 8));
         if (!from) return MALFORMED;
-        for (int64_t r = 0; r < rows; r++)
-            memcpy(out + r * width + first, from + (size_t)(r * columns) * 8, (size_t)columns * 8);
+        for (int64_t r = 0; r < rows && columns; r++)
+            memmove(out + r * width + first, from + (size_t)(r * columns) * 8, (size_t)columns * 8);
         first += columns;
     }
     return DONE;
 }
 
-/* ---- All operations, and how many arguments each takes; -1, -2: with one or two more for every party; -3: it says */
+/* ---- All operations: how many arguments each takes, and how many more for every party; -1: two for every operand */
 
 typedef outcome_t (*operation_t)(const int64_t *, memory_t *);
 
@@ -420,7 +428,7 @@ const char *const OPERATION_NAMES[] = {OPERATIONS(NAME) NULL};
 
 static const struct {
     operation_t run;
-    int64_t fixed, by_party; /* by_party -1: two for each operand, whose number is the last of the fixed ones */
+    int64_t fixed, by_party; /* the number of operands is the last of the fixed ones */
 } OPERATION[] = {
 #define ENTRY(name, fixed, by_party) {name, fixed, by_party},
     OPERATIONS(ENTRY)};
@@ -436,7 +444,7 @@ outcome_t run_instructions(const int64_t *code, int64_t length, memory_t *memory
         if (arguments < OPERATION[operation].fixed || arguments > length - at - 2) return MALFORMED;
         const int64_t *a = code + at + 2, fixed = OPERATION[operation].fixed, more = OPERATION[operation].by_party;
         const int64_t extra = more < 0 ? times(2, a[fixed - 1]) : more * memory->parties;
-        if (extra < 0 || arguments != fixed + extra) return MALFORMED;
+        if (extra < 0 || arguments - fixed != extra) return MALFORMED;
         const outcome_t outcome = OPERATION[operation].run(a, memory);
         if (outcome != DONE) return outcome;
         at += 2 + arguments;
