@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import prod
-from typing import cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
@@ -98,6 +98,12 @@ class Cells:
     def __repr__(self) -> str:
         return f"Cells(shape={self.shape})"
 
+    def _no_words_yet(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError("a recorded program cannot look at its words: they are not there yet")
+
+    __bool__ = __eq__ = __ne__ = __iter__ = __len__ = _no_words_yet
+    __hash__ = None  # type: ignore[assignment]
+
     @property
     def size(self) -> int:
         return self.block.length
@@ -142,13 +148,15 @@ class Cells:
     def _with(self, other: Cells | Words | np.uint64, with_cells: str | None, with_number: str | None) -> Cells:
         out = self.recording.memory(self.shape)
         if not isinstance(other, Cells) and np.ndim(other) == 0:
-            assert with_number is not None
+            if with_number is None:
+                raise TypeError(f"there is no instruction to {with_cells} a number")
             self.recording.write(with_number, out.block, self.block, _signed(int(other)), self.size)
             return out
         if not isinstance(other, Cells):
             other = self.recording.constant(np.broadcast_to(other, self.shape))
-        if other.shape != self.shape or with_cells is None:
-            raise ValueError(f"shapes differ: {self.shape} and {other.shape}")
+        if with_cells is None:
+            raise TypeError(f"there is no instruction to {with_number} by an array")
+        _check(other.shape == self.shape, f"shapes differ: {self.shape} and {other.shape}")
         self.recording.write(with_cells, out.block, self.block, other.block, self.size)
         return out
 
@@ -156,15 +164,14 @@ class Cells:
 
     def reshape(self, *shape: int) -> Cells:
         """The same words in another shape, which must be as large."""
-        if prod(shape) != self.size:
-            raise ValueError(f"{self.size} words have no shape {shape}")
+        _check(prod(shape) == self.size, f"{self.size} words have no shape {shape}")
         return Cells(self.recording, self.block, shape)
 
     def take(self, index: Index, axis: int = -1) -> Cells:
         """Gather along the last axis by a fixed index."""
-        if axis != -1:
-            raise ValueError("words are taken along the last axis")
+        _check(axis == -1, "words are taken along the last axis")
         length = self.shape[-1]
+        _check(not index.size or 0 <= index.min() <= index.max() < length, f"an index is not among {length} columns")
         out = self.recording.memory((*self.shape[:-1], *index.shape))
         places = self.recording.constant(index.astype(np.uint64))
         rows = prod(self.shape[:-1])
@@ -174,6 +181,10 @@ class Cells:
     def pick(self, index: Cells) -> Cells:
         """Gather items by an index that only the run knows: of [*rows, items, *item] by [*rows, picked]."""
         *rows, picked = index.shape
+        _check(
+            len(self.shape) > len(rows) and self.shape[: len(rows)] == tuple(rows),
+            f"an index of shape {index.shape} picks nothing from {self.shape}",
+        )
         items, item = self.shape[len(rows)], self.shape[len(rows) + 1 :]
         out = self.recording.memory((*rows, picked, *item))
         self.recording.write("pick", out.block, self.block, index.block, prod(rows), items, prod(item), picked)
@@ -186,6 +197,7 @@ class Cells:
 
     def columns(self, first: int, count: int) -> Cells:
         """Neighbouring columns of the last axis."""
+        _check(0 <= first <= first + count <= self.shape[-1], f"{self.shape} has no columns {first} to {first + count}")
         out = self.recording.memory((*self.shape[:-1], count))
         rows = prod(self.shape[:-1])
         self.recording.write("copy_block", out.block, count, 0, self.block, self.shape[-1], first, rows, count)
@@ -202,8 +214,7 @@ class Cells:
 
     def argsort(self, axis: int = -1, kind: str = "stable") -> Cells:
         """The stable order of the words along the last axis."""
-        if axis != -1 or kind != "stable":
-            raise ValueError("words are sorted along the last axis, stably")
+        _check(axis == -1 and kind == "stable", "words are sorted along the last axis, stably")
         out = self.recording.memory(self.shape)
         self.recording.write("sort_order", out.block, self.block, prod(self.shape[:-1]), self.shape[-1])
         return out
@@ -222,11 +233,16 @@ class Cells:
         return delta, sign
 
     def look_up_chunks(self, less: Cells, equal: Cells, bits: int) -> Cells:
+        _check(
+            equal.shape[:-1] == self.shape and less.shape == (*self.shape, equal.shape[-1] + 1),
+            f"tables of shapes {less.shape} and {equal.shape} are not those of words of shape {self.shape}",
+        )
         out = self.recording.memory(self.shape)
         self.recording.write("look_up_chunks", out.block, self.block, less.block, equal.block, bits, self.size)
         return out
 
     def combine_chunks(self, products: Cells, chunks: int) -> Cells:
+        _check(products.shape == (*self.shape, 2), f"shapes differ: {products.shape} and {(*self.shape, 2)}")
         out = self.recording.memory(self.shape)
         self.recording.write("combine_chunks", out.block, self.block, products.block, chunks, self.size)
         return out
@@ -237,6 +253,12 @@ class Cells:
         rows = prod(self.shape[:-1])
         self.recording.write("winners", out.block, self.block, groups.block, rows, groups.size, self.shape[-1])
         return out
+
+
+def _check(fits: bool, otherwise: str) -> None:
+    """The machine checks its memory, not whose words lie there: a place must be as large as its instruction says."""
+    if not fits:
+        raise ValueError(otherwise)
 
 
 def _signed(number: int) -> int:

@@ -92,7 +92,12 @@ class PartyRun(Run):
 
     def _outgoing(self, opening: Opening) -> Cells:
         assert opening.outgoing is not None
-        return as_cells(opening.outgoing)
+        words, shape = as_cells(opening.outgoing), (*self.batch, *opening.sent_shape(self.party))
+        if words.shape != shape:
+            raise ValueError(f"an opening declares shape {shape} and sends {words.shape}")
+        if opening.owners is not None and opening.bits != 64:
+            raise ValueError(f"what has owners is opened in whole words, not in {opening.bits} bits")
+        return words
 
     def _opened(self, opening: Opening, starts: list[int]) -> Words:
         """The sum, exclusive or, or concatenation of what the parties sent; `starts` is where in their messages."""
