@@ -19,6 +19,7 @@ from hiddenarm.ring._kernels import OPERATIONS, execute
 from hiddenarm.ring.contraction import PlanWords
 from hiddenarm.ring.words import Words
 
+_WORD = np.dtype(np.uint64)
 _PLACE_BITS = 48
 _LINE_WORDS = 8
 """Blocks begin at cache lines."""
@@ -74,10 +75,10 @@ class Script:
             )
         if tuple([words.size for words in brought]) != expected.given_words:
             raise ValueError(f"a run takes arrays of {expected.given_words} words, got {[w.size for w in brought]}")
-        banks = (memory, self._constants, own, corrections, *brought)
-        if any(bank.dtype != np.uint64 for bank in banks):
-            raise ValueError("a run takes arrays of words")
-        return banks
+        for words in brought:
+            if words.dtype != _WORD:
+                raise ValueError("a run takes arrays of words")
+        return (memory, self._constants, own, corrections, *brought)
 
     def run_round(self, number: int, banks: tuple[Words, ...], received: tuple[bytes | None, ...]) -> bytes:
         """Finish the round before with what was received in it, and compute what to send in this one."""
