@@ -117,6 +117,8 @@ class Counter:
     def on_frame(self, identity: Identity, frame: Frame) -> None:
         self.frames += 1
 
+    def on_idle(self) -> None: ...
+
     def on_lost(self, identity: Identity, reason: str, graceful: bool) -> None: ...
 
 

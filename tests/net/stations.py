@@ -40,6 +40,9 @@ class Recorder:
         if self.answer:
             self.answer(identity, frame)
 
+    def on_idle(self) -> None:
+        return
+
     def on_lost(self, identity: Identity, reason: str, graceful: bool) -> None:
         self.lost.append((identity, reason, graceful))
 

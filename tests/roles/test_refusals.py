@@ -242,7 +242,7 @@ def test_a_guessed_id_of_a_decision_in_flight_is_learned_by_all_or_by_none(parti
         network = MemoryNetwork(small_federation(parties), seed=seed).start()
         first = network.decide(KEYS[0])
         number = network.ask(KEYS[1])
-        for _ in range(seed * parties // 8):
+        for _ in range(seed * parties // 5):
             network.deliver()
         lesson = network.teach(network.id_of(number), 1.0)
         second = network.teach(first.id, 0.25)

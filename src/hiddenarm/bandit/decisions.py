@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from hiddenarm.errors import DecisionIdError
 
 _EPOCH_BYTES = 6
-_TAG_DIGITS = 16
+_TAG_BYTES = 8
 _PATTERN = re.compile(r"([0-9a-f]{12})-([0-9]{6}|[1-9][0-9]{6,18})-([0-9a-f]{16})", re.ASCII)
 _COUNT_BITS, _POSITION_BITS = 48, 16
 
@@ -66,4 +66,4 @@ class DecisionIds:
 
     def _tag(self, number: int) -> str:
         message = f"{self.epoch}-{number}".encode()
-        return hmac.new(self.key, message, hashlib.sha256).hexdigest()[:_TAG_DIGITS]
+        return hashlib.blake2b(message, key=self.key, digest_size=_TAG_BYTES).hexdigest()

@@ -21,15 +21,20 @@ def clipped_features(values: ArrayLike, federation: Federation, party: int) -> F
     expected = federation.features[party]
     if features.ndim == 0 or features.shape[-1] != expected:
         raise FeatureError(f"party {party} declared {expected} features but gave an array of shape {features.shape}")
-    if not np.isfinite(features).all():
-        position = int(np.flatnonzero(~np.isfinite(features).reshape(-1, expected).all(axis=0))[0])
-        raise FeatureError(f"feature {position} of party {party} is not a finite number")
-    with np.errstate(over="ignore"):
-        norm = np.linalg.norm(features, axis=-1, keepdims=True)
-    if not np.isfinite(norm).all():
-        raise FeatureError(f"the features of party {party} are too large to have a finite norm")
-    clipped: Floats = features / np.maximum(1.0, norm / federation.norms[party])
+    norms = np.sqrt(np.einsum("...i,...i->...", features, features))
+    if (norms <= federation.norms[party]).all():  # most often: one pass over the features finds them finite and small
+        return features
+    _check_finite(features, norms, party)
+    clipped: Floats = features / np.maximum(1.0, norms / federation.norms[party])[..., None]
     return clipped
+
+
+def _check_finite(features: Floats, norms: Floats, party: int) -> None:
+    if not np.isfinite(features).all():
+        by_column = np.isfinite(features).reshape(-1, features.shape[-1]).all(axis=0)
+        raise FeatureError(f"feature {int(np.flatnonzero(~by_column)[0])} of party {party} is not a finite number")
+    if not np.isfinite(norms).all():
+        raise FeatureError(f"the features of party {party} are too large to have a finite norm")
 
 
 def checked_reward(value: float) -> float:

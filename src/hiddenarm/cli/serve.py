@@ -32,6 +32,7 @@ import structlog
 from hiddenarm.errors import ConfigError, InputError
 from hiddenarm.net.identity import Role
 from hiddenarm.roles.kit import Kit
+from hiddenarm.roles.memory import keep_freed_memory
 from hiddenarm.roles.messages import MAX_KEY_BYTES
 from hiddenarm.roles.process import ActorClient, Endpoint, RewarderClient, serve
 
@@ -62,6 +63,7 @@ def serve_kit(folder: Path, listen_fd: int | None, report: Path | None, requests
         case Role.REWARDER:
             _serve_rewarder(kit, requests, answers)
         case _:
+            keep_freed_memory()
             endpoint = Endpoint(kit)
             serve(endpoint, None if listen_fd is None else _handed_over(listen_fd))
             if report is not None:

@@ -174,6 +174,16 @@ class Evaluation:
         return self._script.replicates
 
     @property
+    def ended(self) -> bool:
+        """Whether the program has ended, and `result` is there."""
+        return self.payload is None
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the program has."""
+        return len(self._script.rounds)
+
+    @property
     def openings(self) -> Openings | None:
         """What is opened in the current round; None when the program has ended."""
         rounds = self._script.rounds
@@ -181,10 +191,10 @@ class Evaluation:
 
     def advance(self, received: tuple[bytes | None, ...]) -> None:
         """Finish the current round with what all parties sent, and compute up to the next."""
-        script = self._script
-        for party, (message, size) in enumerate(zip(received, script.expected.round_bytes[self.round], strict=True)):
-            if message is not None and len(message) != size:
-                raise FrameError(f"party {party} sent {len(message)} bytes in a round that takes {size}")
+        sizes = self._script.expected.round_bytes[self.round]
+        for party, message in enumerate(received):
+            if message is not None and len(message) != sizes[party]:
+                raise FrameError(f"party {party} sent {len(message)} bytes in a round that takes {sizes[party]}")
         self.round += 1
         self._run(received)
 
@@ -192,12 +202,12 @@ class Evaluation:
         script = self._script
         payload = script.run_round(self.round, self._banks, received)
         if self.round == script.announced_after:
-            self.announced = script.read(script.announced, self._banks)
+            self.announced = script.announced(self._banks)
         if self.round < len(script.rounds):
             self.payload = payload
             return
         self.payload = None
-        self.result = script.read(script.result, self._banks)
+        self.result = script.result(self._banks)
         script.give_back(self._banks[0])
         self._banks = ()
 

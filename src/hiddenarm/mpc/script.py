@@ -6,9 +6,9 @@ large as what is alive at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -27,6 +27,12 @@ _SPARES = 4
 """Memories that are kept for the next run."""
 
 
+Banks: TypeAlias = tuple[Words, ...]
+"""Where the machine finds its words, in the order of the banks."""
+Reader: TypeAlias = Callable[[Banks], Any]
+"""Reads a value out of the banks of a run."""
+
+
 @dataclass(frozen=True, slots=True)
 class Expected:
     """What one run of a script is given: words dealt and corrected, words of each array the party brings, and what the
@@ -40,14 +46,14 @@ class Expected:
 
 @dataclass(slots=True, repr=False)
 class Script:
-    """A program as one party runs it. `result` and `announced` hold cells; `read` turns them into arrays."""
+    """A program as one party runs it. `result` and `announced` read what it came to from the banks of a run."""
 
     party: int
     replicates: int
     expected: Expected
     rounds: tuple[Openings, ...]
-    result: Any
-    announced: Any
+    result: Reader
+    announced: Reader
     announced_after: int
     """The round after which `announced` is known; -1 if nothing is announced."""
     _code: PlanWords
@@ -64,7 +70,7 @@ class Script:
         if len(self._spares) < _SPARES:
             self._spares.append(memory)
 
-    def banks(self, memory: Words, own: Words, corrections: Words, given: Iterable[Words]) -> tuple[Words, ...]:
+    def banks(self, memory: Words, own: Words, corrections: Words, given: Iterable[Words]) -> Banks:
         """Where the machine finds its words; their lengths are checked here, once for a run."""
         brought = tuple(given)
         expected = self.expected
@@ -80,7 +86,7 @@ class Script:
                 raise ValueError("a run takes arrays of words")
         return (memory, self._constants, own, corrections, *brought)
 
-    def run_round(self, number: int, banks: tuple[Words, ...], received: tuple[bytes | None, ...]) -> bytes:
+    def run_round(self, number: int, banks: Banks, received: tuple[bytes | None, ...]) -> bytes:
         """Finish the round before with what was received in it, and compute what to send in this one."""
         sizes = self.expected.round_bytes
         sent = sizes[number][self.party] if number < len(sizes) else 0
@@ -92,16 +98,19 @@ class Script:
                 "raise score_bound or lower the norm bounds"
             ) from None
 
-    def read(self, value: Any, banks: tuple[Words, ...]) -> Any:
-        """The same value with arrays, copied, in the place of cells."""
-        if isinstance(value, Cells):
-            bank, first = banks[value.block.bank].reshape(-1), value.block.first
-            return bank[first : first + value.size].reshape(value.shape).copy()
-        if isinstance(value, tuple | list):
-            return type(value)([self.read(item, banks) for item in value])
-        if is_dataclass(value) and not isinstance(value, type):
-            return replace(value, **{item.name: self.read(getattr(value, item.name), banks) for item in fields(value)})
-        return value
+
+def reader_of(value: Any) -> Reader:
+    """How to read a value that holds cells: the same value with arrays, copied, in their place."""
+    if isinstance(value, Cells):
+        bank, first, last, shape = value.block.bank, value.block.first, value.block.first + value.size, value.shape
+        return lambda banks: banks[bank].reshape(-1)[first:last].reshape(shape).copy()
+    if isinstance(value, tuple | list):
+        kind, parts = type(value), [reader_of(part) for part in value]
+        return lambda banks: kind([read(banks) for read in parts])
+    if is_dataclass(value) and not isinstance(value, type):
+        made, read_all = type(value), [reader_of(getattr(value, item.name)) for item in fields(value)]
+        return lambda banks: made(*[read(banks) for read in read_all])
+    return lambda banks: value
 
 
 def compile_script(
@@ -130,8 +139,8 @@ def compile_script(
         replicates,
         expected,
         rounds,
-        result,
-        announced,
+        reader_of(result),
+        reader_of(announced),
         announced_after,
         np.array(code, np.int64),
         tuple(starts),

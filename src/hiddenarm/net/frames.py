@@ -73,8 +73,7 @@ class Frame(NamedTuple):
 def encode(frame: Frame) -> bytes:
     """The bytes of a frame, header and payload in one piece: one frame, one write."""
     kind, program, round_, step, payload = frame
-    header = HEADER.pack(MAGIC, VERSION, kind, program, round_, 0, step, len(payload))
-    return b"".join((header, payload))
+    return HEADER.pack(MAGIC, VERSION, kind, program, round_, 0, step, len(payload)) + payload
 
 
 def notice(kind: Kind, text: str, *, retry: bool = False) -> Frame:
@@ -108,6 +107,11 @@ class FrameReader:
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Frame]:
         """Take the next bytes of the stream; return the frames they complete, in order."""
+        if not self._partial and len(data) >= HEADER.size:  # most often this is one whole frame: be quick
+            kind, program, round_, step, length = self._header(data, 0)
+            if HEADER.size + length == len(data):
+                self._allowed = self._kinds
+                return [Frame(kind, program, round_, step, bytes(data[HEADER.size :]))]
         view = memoryview(data)
         frames: list[Frame] = []
         at = self._continue_partial(view, frames) if self._partial else 0
@@ -149,7 +153,7 @@ class FrameReader:
         self._allowed = self._kinds
         return frame
 
-    def _header(self, data: bytearray | memoryview, at: int) -> tuple[Kind, int, int, int, int]:
+    def _header(self, data: bytes | bytearray | memoryview, at: int) -> tuple[Kind, int, int, int, int]:
         """Check the header at `at`; return kind, program, round, step and payload length."""
         magic, version, code, program, round_, reserved, step, length = HEADER.unpack_from(data, at)
         allowed = self._allowed.get(code)

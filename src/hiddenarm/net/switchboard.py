@@ -22,7 +22,8 @@ import socket
 import ssl
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -40,7 +41,12 @@ from hiddenarm.net.tls import TlsFiles, client_context, server_context
 
 READ: Final = selectors.EVENT_READ
 WRITE: Final = selectors.EVENT_WRITE
+IDLE_SECONDS: Final = 0.002
+"""A loop in which nothing happens for this long has time to spare."""
 BUFFER_BYTES: Final = 256 * 1024
+_LINK_KINDS: Final = frozenset((Kind.HELLO, Kind.BYE, Kind.ABORT))
+_FAILURES: Final = 5
+_SKIPS: Final = 200
 NO_GOODBYE: Final = "the connection ended without a goodbye"
 
 
@@ -58,6 +64,9 @@ class Handler(Protocol):
 
     def on_lost(self, identity: Identity, reason: str, graceful: bool) -> None:
         """A peer that was ready is gone; `graceful` when it said goodbye."""
+
+    def on_idle(self) -> None:
+        """Nothing has happened for a while: time for what can wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +95,8 @@ class _Dial:
 class Switchboard:
     """Connects one role with its peers; see the module's docstring. Not thread-safe, but for `stop`.
 
-    `spin_seconds` is how long to poll before sleeping: a wake-up costs more than a short wait. It only pays when
-    something should come at once, which `expecting` tells; to others who want the core it is left. 0 turns it off.
+    `spin_seconds` is how long to poll before sleeping, after something came and in `exchange`: to be woken up costs
+    more than a short wait. Meanwhile the core is left to others who want it. 0 turns it off.
     """
 
     def __init__(
@@ -98,8 +107,7 @@ class Switchboard:
         caps: Mapping[Kind, int],
         handler: Handler,
         clock: Callable[[], float] = time.monotonic,
-        spin_seconds: float = 30e-6,
-        expecting: Callable[[], bool] = lambda: True,
+        spin_seconds: float = 0.0,
         limits: Limits | None = None,
     ) -> None:
         self.me = me
@@ -110,7 +118,9 @@ class Switchboard:
         self._handler = handler
         self._clock = clock
         self._spin = spin_seconds
-        self._expecting = expecting
+        self._patience = _Patience()
+        self._undelivered: deque[tuple[Connection, Frame]] = deque()
+        self._troubled: deque[tuple[Connection, FrameError | OSError]] = deque()
         self._limits = limits or Limits()
         self._server_context = server_context(tls)
         self._client_context = client_context(tls)
@@ -173,6 +183,32 @@ class Switchboard:
         if connection.backlog:
             self._watch_backlog(connection)
 
+    def exchange(self, peers: Sequence[Identity], frame: Frame) -> list[bytes] | None:
+        """Send a frame to some peers, and stay on the line for a moment for the same frame from each of them.
+
+        Returns their payloads if all have come, else None: what comes later, or is something else, is told by
+        `on_frame`, from the loop.
+        """
+        for peer in peers:
+            self.send(peer, frame)
+        if not self._spin or self._undelivered or self._troubled or not self._patience.is_worth_it():
+            return None
+        end = time.monotonic() + self._spin
+        answers = []
+        for peer in peers:
+            answer = self._await_answer(self._peers[peer], frame, end)
+            if answer is None:
+                break
+            answers.append((self._peers[peer], answer))
+        complete = len(answers) == len(peers)
+        self._patience.remember(complete)
+        if not complete:
+            self._undelivered.extendleft(reversed(answers))
+            return None
+        for connection, answer in answers:
+            connection.meter.count_received(answer)
+        return [answer.payload for _, answer in answers]
+
     def drop(self, identity: Identity, reason: str) -> None:
         """Break with a peer: ABORT with a reason, then close. `on_lost` is not called."""
         connection = self._peers.get(identity)
@@ -197,11 +233,18 @@ class Switchboard:
 
     def run_once(self, timeout: float | None = 0.0) -> None:
         """One turn of the loop: wait for something to happen, at most `timeout` seconds, and see to it."""
+        if self._undelivered or self._troubled:
+            self._catch_up()
+            timeout = 0.0
         for key, events in self._poll(timeout):
-            if isinstance(key.data, Connection):
-                self._serve(key.data, events)
+            served = key.data
+            if isinstance(served, Connection):
+                if events == READ and served.phase is Phase.READY:
+                    self._read(served)
+                else:
+                    self._serve(served, events)
             else:
-                key.data()
+                served()
         self._timers.run(self._clock())
 
     def stop(self) -> None:
@@ -221,18 +264,53 @@ class Switchboard:
     # ---------------------------------------------------------------- waiting
 
     def _poll(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
-        select = self._selector.select
-        ready = select(0)
-        if ready or timeout == 0:
+        """What is ready. First poll for a moment; when nothing has come for a while, tell the handler, once."""
+        select, longest = self._selector.select, self._timers.wait(self._clock(), timeout)
+        if longest == 0:
+            return select(0)
+        end = time.monotonic() + self._spin
+        while time.monotonic() < end:
+            ready = select(0)
+            if ready:
+                return ready
+            os.sched_yield()
+        ready = select(IDLE_SECONDS if longest is None else min(longest, IDLE_SECONDS))
+        if ready or (longest is not None and longest <= IDLE_SECONDS):
             return ready
-        if self._spin and self._expecting():
-            end = time.monotonic() + self._spin
-            while time.monotonic() < end:
-                os.sched_yield()
-                ready = select(0)
-                if ready:
-                    return ready
+        self._handler.on_idle()
         return select(self._timers.wait(self._clock(), timeout))
+
+    def _await_answer(self, connection: Connection, frame: Frame, end: float) -> Frame | None:
+        """The next frame of a peer, if it comes before `end` and is of the same kind, program, round and step."""
+        wanted = frame[:4]
+        while connection.phase is Phase.READY and not connection.backlog:
+            try:
+                frames = connection.receive(self._buffer)
+            except (FrameError, OSError) as error:
+                self._troubled.append((connection, error))
+                return None
+            if frames is None:
+                self._troubled.append((connection, ConnectionAbortedError(errno.ECONNABORTED, NO_GOODBYE)))
+                return None
+            if frames:
+                first = frames[0] if frames[0][:4] == wanted else None
+                self._undelivered.extend((connection, other) for other in frames[first is not None :])
+                return first
+            if time.monotonic() >= end:
+                return None
+            os.sched_yield()
+        return None
+
+    def _catch_up(self) -> None:
+        """Deliver what `exchange` found and was not waiting for."""
+        while self._undelivered:
+            connection, frame = self._undelivered.popleft()
+            self._deliver(connection, frame)
+        while self._troubled:
+            connection, error = self._troubled.popleft()
+            if connection.phase is Phase.READY:
+                lost = isinstance(error, ConnectionAbortedError)
+                self._fail(connection, PeerLost(connection.fault or NO_GOODBYE) if lost else error)
 
     def _drain_wakes(self) -> None:
         with suppress(OSError):
@@ -396,23 +474,27 @@ class Switchboard:
             self._fail(connection, PeerLost(connection.fault or NO_GOODBYE))
             return
         for frame in frames:
-            if connection.phase is Phase.READY:
+            self._deliver(connection, frame)
+
+    def _deliver(self, connection: Connection, frame: Frame) -> None:
+        if connection.phase is Phase.READY:
+            connection.meter.count_received(frame)
+            if frame.kind in _LINK_KINDS:
                 self._take(connection, frame)
-            elif connection.phase is Phase.HELLO:
-                self._greet(connection, frame)
+            else:
+                self._handler.on_frame(connection.peer, frame)  # type: ignore[arg-type]  # it has one if it is ready
+        elif connection.phase is Phase.HELLO:
+            self._greet(connection, frame)
 
     def _take(self, connection: Connection, frame: Frame) -> None:
-        """A frame of a peer that is ready."""
-        connection.meter.count_received(frame)
+        """A frame about the link itself, of a peer that is ready."""
         peer, kind = connection.peer, frame.kind
         assert peer is not None
-        if kind is Kind.BYE or kind is Kind.ABORT:
-            self._part(connection, None)
-            self._handler.on_lost(peer, notice_text(frame), graceful=kind is Kind.BYE)
-        elif kind is Kind.HELLO:
+        if kind is Kind.HELLO:
             self._fail(connection, FrameError("a second hello"))
         else:
-            self._handler.on_frame(peer, frame)
+            self._part(connection, None)
+            self._handler.on_lost(peer, notice_text(frame), graceful=kind is Kind.BYE)
 
     def _greet(self, connection: Connection, frame: Frame) -> None:
         """The first frame of a peer: its hello, or why it does not want us."""
@@ -542,6 +624,25 @@ class Switchboard:
         self._selector.close()
         self._waker.close()
         self._wakes.close()
+
+
+class _Patience:
+    """Whether to wait for answers at all: not for a while, once they kept failing to come in time."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._skipped = 0
+
+    def is_worth_it(self) -> bool:
+        if self._failures < _FAILURES:
+            return True
+        self._skipped += 1
+        if self._skipped >= _SKIPS:
+            self._failures = self._skipped = 0
+        return False
+
+    def remember(self, success: bool) -> None:
+        self._failures = 0 if success else self._failures + 1
 
 
 def _tune(sock: socket.socket, silence_seconds: int) -> None:

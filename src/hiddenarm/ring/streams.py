@@ -105,7 +105,10 @@ class Stream:
     def word(self, step: int, position: int) -> int:
         """One word of a step; a second request for it raises. Not to be mixed with requests for whole steps."""
         self._spent.spend(step * self._words + position)
-        return int(self._expand(step, 1)[0, position])
+        if not 0 <= step - self._cached_first < len(self._cached):
+            self._cached_first = step - step % self._ahead
+            self._cached = self._expand(self._cached_first, self._ahead)
+        return int(self._cached[step - self._cached_first, position])
 
     def spent(self, step: int, position: int) -> bool:
         """Whether `word` was asked for this one."""

@@ -61,8 +61,9 @@ class Actor(Client):
         step = self._next_step.get(len(keys), 0)
         self._next_step[len(keys)] = step + 1
         self._asked[len(keys), step] = _Asked(version)
+        frame = decide_frame(step, version, *keys)
         for party in self._parties:
-            self._send(party, decide_frame(step, version, *keys))
+            self._send(party, frame)
         return len(keys), step
 
     def on_frame(self, identity: Identity, frame: Frame) -> None:

@@ -41,6 +41,9 @@ class Client:
     def on_lost(self, identity: Identity, reason: str, graceful: bool) -> None:
         raise PeerLost(f"{identity} {'has left' if graceful else 'is gone'}: {reason}")
 
+    def on_idle(self) -> None:
+        return
+
     def _on_seed(self, frame: Frame) -> None:
         if self._seed is not None:
             raise FrameError("the dealer sent a second seed")

@@ -63,6 +63,9 @@ class Dealer:
         if identity in self._parties:
             self.finished = True
 
+    def on_idle(self) -> None:
+        return
+
     def on_frame(self, identity: Identity, frame: Frame) -> None:
         if frame.kind is not Kind.WANT or identity != self._last:
             raise FrameError(f"{identity} may not send {frame.kind.name}")

@@ -163,7 +163,7 @@ class School:
                 del interactions[number]
 
     def _take(self, kept: list[Interaction], masked: list[int]) -> _Taken:
-        masks = np.stack([interaction.reward_mask for interaction in kept], axis=1)
+        masks = np.array([interaction.reward_mask for interaction in kept]).T
         rewards = reward_share(np.array([masked], np.uint64), masks, adds_constants=self._number == 0)
         return _Taken(kept, rewards)
 

@@ -21,6 +21,7 @@ only reads.
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 
 from hiddenarm.bandit.catalogue import GATHER, REPAIR, SOLVE, ProgramId
 from hiddenarm.bandit.decisions import DecisionIds
@@ -43,6 +44,7 @@ MAX_LESSONS = 2**48
 
 _EPOCH_BYTES = 6
 _STEP_BITS = 48
+_STEP_MASK = (1 << _STEP_BITS) - 1
 _COUNT = struct.Struct("<I")
 _LENGTH = struct.Struct("<H")
 _VERSION = struct.Struct("<Q")
@@ -56,13 +58,19 @@ def run_frame(kind: Kind, program: ProgramId, step: int, *, round: int = 0, payl
 
 def program_and_step(frame: Frame) -> tuple[ProgramId, int]:
     """Which run a frame is about."""
-    name = PROGRAM_NAMES.get(frame.program)
+    step = frame.step
+    return program_of(frame.program, step >> _STEP_BITS ^ 1), step & _STEP_MASK
+
+
+@lru_cache
+def program_of(number: int, count: int) -> ProgramId:
+    """The program with a number, for so many interactions at once."""
+    name = PROGRAM_NAMES.get(number)
     if name is None:
-        raise FrameError(f"no program has number {frame.program}")
-    program = ProgramId(name, frame.step >> _STEP_BITS ^ 1)
-    if (name == LEARN and program.count != 1) or (name != SOLVE and program.count == 0):
-        raise FrameError(f"there is no program {name} for {program.count} at once")
-    return program, frame.step & ((1 << _STEP_BITS) - 1)
+        raise FrameError(f"no program has number {number}")
+    if (name == LEARN and count != 1) or (name != SOLVE and count == 0):
+        raise FrameError(f"there is no program {name} for {count} at once")
+    return ProgramId(name, count)
 
 
 def seed_frame(epoch: str, *keys: bytes) -> Frame:

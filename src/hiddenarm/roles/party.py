@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -41,7 +42,7 @@ from hiddenarm.roles.messages import (
     refused_frame,
     slot_frame,
 )
-from hiddenarm.roles.runs import MAX_WAITING, Outcome, RunKey, RunTable, Send
+from hiddenarm.roles.runs import MAX_WAITING, Exchange, Outcome, RunKey, RunTable, Send, send_to_all
 from hiddenarm.roles.supply import Supply
 
 MAX_PENDING = 100_000
@@ -66,7 +67,8 @@ class _DecideRequest:
 
 
 class Party:
-    """Party `number` of a federation. `send` delivers a frame; frames arrive through the `on_` methods."""
+    """Party `number` of a federation. `send` delivers a frame; frames arrive through the `on_` methods. `exchange`, if
+    there is one, is a quicker way to send a round and get the peers' words for it (see `runs`)."""
 
     def __init__(
         self,
@@ -74,6 +76,7 @@ class Party:
         number: int,
         features: FeatureSource,
         send: Send,
+        exchange: Exchange | None = None,
         *,
         stock: int = 256,
         expand_ahead: int = 16,
@@ -89,7 +92,7 @@ class Party:
         self._peers = [Identity(Role.PARTY, p) for p in range(federation.parties) if p != number]
         self._present: set[Identity] = set()
         self._supply = Supply(federation, number, send, stock, expand_ahead)
-        self._runs = RunTable(number, federation.parties, self._peers, send)
+        self._runs = RunTable(federation.parties, self._peers, send, exchange or partial(send_to_all, send))
         self._requests: deque[_DecideRequest] = deque()
         self._refused_by_peer: set[RunKey] = set()
         self._interactions: dict[int, Interaction] = {}
@@ -102,11 +105,6 @@ class Party:
             (Role.REWARDER, Kind.REWARD): self._on_reward,
         }
         self._school = School(federation, number, self._supply, self._runs, self._lesson_ended)
-
-    @property
-    def expecting(self) -> bool:
-        """Whether a peer's words are awaited, which should come any moment."""
-        return len(self._runs) > 0
 
     # What the switchboard tells us
 
@@ -124,6 +122,9 @@ class Party:
             raise PeerLost(f"{identity} is gone: {reason}")
         if identity != REWARDER:
             self.finished = True
+
+    def on_idle(self) -> None:
+        self._supply.stock_up()
 
     def on_frame(self, identity: Identity, frame: Frame) -> None:
         handler = self._handlers.get((identity.role, frame.kind))
@@ -239,7 +240,7 @@ class Party:
         for row in rows:
             if row.shape != rows[0].shape or row.ndim != 1:
                 raise FeatureError(f"the features of party {self.number} must be a list of numbers, got {row.shape}")
-        return checked_features(np.stack(rows), self.federation, self.number)
+        return checked_features(np.array(rows), self.federation, self.number)
 
     def _refuse_decision(self, key: RunKey, why: str) -> None:
         self._runs.drop(key)

@@ -29,9 +29,11 @@ from hiddenarm.roles.kit import Address, Kit
 from hiddenarm.roles.messages import DEALER, MAX_KEY_BYTES, MAX_REASON_BYTES, PROGRAM_NUMBERS
 from hiddenarm.roles.party import Party
 from hiddenarm.roles.rewarder import Rewarder
-from hiddenarm.roles.runs import Send
+from hiddenarm.roles.runs import Exchange, Send
 from hiddenarm.roles.stock import BATCHES_IN_STOCK, largest_batch_bytes
 
+PARTY_SPIN_SECONDS = 200e-6
+"""How long a party polls before it sleeps. The others wait for whole programs, or for people: they sleep at once."""
 CONNECT_SECONDS = 30.0
 ANSWER_SECONDS = 60.0
 
@@ -43,7 +45,7 @@ class Endpoint:
 
     def __init__(self, kit: Kit) -> None:
         self.kit = kit
-        self.machine: Machine = _machine(kit, self.send)
+        self.machine: Machine = _machine(kit, self.send, self.exchange)
         caps = frame_caps(kit)
         self.switchboard = Switchboard(
             kit.identity,
@@ -51,8 +53,7 @@ class Endpoint:
             kit.hello,
             caps,
             self.machine,
-            spin_seconds=float(__import__("os").environ.get("SPIN", "200e-6")),
-            expecting=_expecting(self.machine),
+            spin_seconds=PARTY_SPIN_SECONDS if kit.identity.role is Role.PARTY else 0.0,
             limits=_limits(caps),
         )
 
@@ -62,6 +63,9 @@ class Endpoint:
 
     def send(self, identity: Identity, frame: Frame) -> None:
         self.switchboard.send(identity, frame)
+
+    def exchange(self, peers: Sequence[Identity], frame: Frame) -> list[bytes] | None:
+        return self.switchboard.exchange(peers, frame)
 
     def connect(self, listener: socket.socket | None = None) -> None:
         """Listen where others dial us, on our address or on a socket handed in; dial those who listen before us."""
@@ -211,23 +215,18 @@ def frame_caps(kit: Kit) -> dict[Kind, int]:
     }
 
 
-def _expecting(machine: Machine) -> Callable[[], bool]:
-    """A party in a run gets its peers' words any moment. Everybody else waits for people, or for whole runs."""
-    return (lambda: machine.expecting) if isinstance(machine, Party) else lambda: bool(int(__import__("os").environ.get("CSPIN", "0")))
-
-
 def _limits(caps: dict[Kind, int]) -> Limits:
     """An honest peer may be behind by all that it has ordered: a stock for each program."""
     ordered = len(PROGRAM_NUMBERS) * BATCHES_IN_STOCK * caps[Kind.CORRECTIONS]
     return Limits(backlog_bytes=max(Limits().backlog_bytes, ordered))
 
 
-def _machine(kit: Kit, send: Send) -> Machine:
+def _machine(kit: Kit, send: Send, exchange: Exchange) -> Machine:
     federation, many = kit.federation, kit.file.max_batch
     match kit.identity.role:
         case Role.PARTY:
             number, stock = kit.identity.number, kit.file.stock
-            return Party(federation, number, kit.features(), send, stock=stock, max_batch=many)
+            return Party(federation, number, kit.features(), send, exchange, stock=stock, max_batch=many)
         case Role.DEALER:
             return Dealer(federation, kit.take_epoch_key() or fresh_key(), send, max_batch=max(many, GATHERED_AT_ONCE))
         case Role.ACTOR:

@@ -33,12 +33,13 @@ class Rewarder(Client):
         if not 1 <= len(rewards) <= self._max_batch:
             raise InputError(f"a lesson has 1 to {self._max_batch} rewards, got {len(rewards)}")
         numbers = self._checked_numbers([decision for decision, _ in rewards])
-        values = encode([checked_reward(reward) for _, reward in rewards], self._federation.fraction_bits)
-        masked = [(int(value) + self._mask(number)) % 2**64 for value, number in zip(values, numbers, strict=True)]
+        values = encode([checked_reward(reward) for _, reward in rewards], self._federation.fraction_bits).tolist()
+        masked = [(value + self._mask(number)) % 2**64 for value, number in zip(values, numbers, strict=True)]
         lesson, self._next_lesson = self._next_lesson, self._next_lesson + 1
         self._waiting[lesson] = set(self._parties)
+        frame = reward_frame(lesson, *zip(numbers, masked, strict=True))
         for party in self._parties:
-            self._send(party, reward_frame(lesson, *zip(numbers, masked, strict=True)))
+            self._send(party, frame)
         return lesson
 
     def _checked_numbers(self, decisions: list[str]) -> list[int]:
@@ -58,7 +59,7 @@ class Rewarder(Client):
     def _stream(self, count: int) -> Stream:
         """Masks of the rewards of decisions that were made `count` at once."""
         if count not in self._masks:
-            self._masks[count] = self._decision_stream(count, count, in_order=False)
+            self._masks[count] = self._decision_stream(count, count, ahead=max(1, 64 // count), in_order=False)
         return self._masks[count]
 
     def on_frame(self, identity: Identity, frame: Frame) -> None:

@@ -6,7 +6,7 @@ here yet. What comes early waits in an inbox; a round is finished when all peers
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hiddenarm.bandit.catalogue import ProgramId
@@ -18,6 +18,9 @@ from hiddenarm.ring.words import Words
 from hiddenarm.roles.messages import run_frame
 
 Send = Callable[[Identity, Frame], None]
+Exchange = Callable[[Sequence[Identity], Frame], list[bytes] | None]
+"""Sends a round to all peers; gives their payloads for the same round if they come at once, in the order of peers.
+Otherwise they come as frames."""
 RunKey = tuple[ProgramId, int]
 Inbox = dict[int, dict[int, bytes]]
 """round -> party -> what the party sent."""
@@ -46,25 +49,22 @@ class _ActiveRun:
 class RunTable:
     """All runs of one party, by program and step."""
 
-    def __init__(self, number: int, parties: int, peers: list[Identity], send: Send) -> None:
+    def __init__(self, parties: int, peers: list[Identity], send: Send, exchange: Exchange) -> None:
         self._parties = range(parties)
         self._peers = peers
         self._send = send
+        self._exchange = exchange
         self._runs: dict[RunKey, _ActiveRun] = {}
         self._early: dict[RunKey, Inbox] = {}
 
     def __contains__(self, key: RunKey) -> bool:
         return key in self._runs
 
-    def __len__(self) -> int:
-        """How many runs are under way."""
-        return len(self._runs)
-
     def launch(self, key: RunKey, evaluation: Evaluation, outcome: Outcome) -> None:
         """Begin a run: send its first round, and go on as far as the peers' words allow."""
         active = _ActiveRun(evaluation, outcome, self._early.pop(key, {}))
         self._runs[key] = active
-        self._send_round(key, evaluation)
+        self._send_round(key, active)
         self._advance(key, active)
 
     def drop(self, key: RunKey) -> bool:
@@ -95,16 +95,23 @@ class RunTable:
             raise FrameError(f"{identity} sent round {frame.round} of {key[0].name} {key[1]} twice")
         messages[identity.number] = frame.payload
 
-    def _send_round(self, key: RunKey, evaluation: Evaluation) -> None:
+    def _send_round(self, key: RunKey, active: _ActiveRun) -> None:
+        """Send this party's words for the current round; the peers' may come back at once."""
+        evaluation = active.evaluation
         assert evaluation.payload is not None
         frame = run_frame(Kind.ROUND, *key, round=evaluation.round, payload=evaluation.payload)
-        for peer in self._peers:
-            self._send(peer, frame)
+        if evaluation.round in active.inbox:  # then the answers are not all still to come
+            send_to_all(self._send, self._peers, frame)
+            return
+        answers = self._exchange(self._peers, frame)
+        if answers is not None:
+            numbers = [peer.number for peer in self._peers]
+            active.inbox[evaluation.round] = dict(zip(numbers, answers, strict=True))
 
     def _advance(self, key: RunKey, active: _ActiveRun) -> bool:
         """Finish every round for which all peers' words are here; whether the run has ended."""
         evaluation, outcome = active.evaluation, active.outcome
-        while evaluation.payload is not None:
+        while not evaluation.ended:
             messages = active.inbox.get(evaluation.round)
             if messages is None or len(messages) < len(self._peers):
                 return False
@@ -120,8 +127,14 @@ class RunTable:
             if evaluation.announced is not None and not active.announced and outcome.announce is not None:
                 active.announced = True
                 outcome.announce(evaluation.announced)
-            if evaluation.payload is not None:
-                self._send_round(key, evaluation)
+            if not evaluation.ended:
+                self._send_round(key, active)
         if self._runs.pop(key, None) is not None:
             outcome.finish()
         return True
+
+
+def send_to_all(send: Send, peers: Sequence[Identity], frame: Frame) -> None:
+    """Send a round; the answers come as frames."""
+    for peer in peers:
+        send(peer, frame)

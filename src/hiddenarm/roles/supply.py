@@ -1,7 +1,8 @@
 """A party's dealt material: layouts and words of every program it runs, and the orders that keep it stocked.
 
 Programs are set up when they are first needed. The last party orders corrections ahead of use, one batch at a time for
-each program, and keeps a stock that is bounded in bytes.
+each program, and keeps a stock that is bounded in bytes. It orders when nothing else is to be done, and otherwise only
+when half of the stock is used up: dealing is off-line work.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from hiddenarm.net.frames import Frame
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.messages import DEALER, program_and_step, want_frame
 from hiddenarm.roles.runs import Send
-from hiddenarm.roles.stock import WORD_BYTES, batch_steps, expanded_steps, stock_steps
+from hiddenarm.roles.stock import BATCHES_IN_STOCK, WORD_BYTES, batch_steps, expanded_steps, stock_steps
 
 
 class _Line:
@@ -87,6 +88,11 @@ class Supply:
         self._order(program, line)
         return False
 
+    def stock_up(self) -> None:
+        """There is time: order whatever there is room for."""
+        for program, line in self._lines.items():
+            self._order(program, line, room=1)
+
     def begin(self, program: ProgramId, step: int) -> None:
         """A step is used or given up: keep the stock ahead of it."""
         line = self._line(program)
@@ -124,10 +130,11 @@ class Supply:
     def _text(self, program: ProgramId) -> ProgramText:
         return program_text(self._federation, self._thresholds, program)
 
-    def _order(self, program: ProgramId, line: _Line) -> None:
+    def _order(self, program: ProgramId, line: _Line, room: int = BATCHES_IN_STOCK // 2) -> None:
+        """Order a batch, unless one is under way or there is room for less than `room` batches."""
         if not self._corrected or line.wanted_until != line.material.stocked_until:
             return
         batch, stock = (size(line.layout, self._stock) for size in (batch_steps, stock_steps))
-        if line.wanted_until + batch <= line.next_step + stock:
+        if line.wanted_until + room * batch <= line.next_step + stock:
             self._send(DEALER, want_frame(program, line.wanted_until, batch))
             line.wanted_until += batch
