@@ -199,7 +199,7 @@ def some_program(data: st.DataObject) -> ProgramText:
 
 
 @given(st.data(), st.integers(0, 2), st.integers(1, 2))
-@settings(max_examples=300)
+@settings(max_examples=200)
 def test_random_programs_keep_what_is_alive(data: st.DataObject, party: int, replicates: int) -> None:
     of = recorded(some_program(data), party, 3, replicates)
     check_places(of)

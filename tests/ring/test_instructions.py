@@ -329,7 +329,7 @@ WRONG += [2**63 - 5, 2**63 - 1]
 
 @pytest.mark.parametrize("name", OPERATIONS)
 @given(data=st.data())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_no_spoilt_instruction_leaves_its_memory(name: str, data: st.DataObject) -> None:
     """Any word of good code is put to many values: it is refused, or writes inside bank 0 only."""
     at = data.draw(instructions(name))
@@ -358,7 +358,7 @@ def test_places_outside_their_bank_are_refused(name: str, data: st.DataObject) -
 
 
 @given(data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_no_spoilt_code_leaves_its_memory(data: st.DataObject) -> None:
     """Several words of code and of what lies in the banks (indices, plans, sizes of groups) are spoilt together."""
     at = data.draw(instructions(data.draw(st.sampled_from(OPERATIONS))))
