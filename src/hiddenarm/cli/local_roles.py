@@ -165,7 +165,12 @@ class LocalRoles:
         public = FederationFile(**asdict(self._federation))
         for identity in (*self._parties, DEALER, ACTOR, REWARDER):
             file = KitFile(
-                name="demo", role=identity.role, number=identity.number, federation=public, addresses=addresses
+                name="demo",
+                role=identity.role,
+                number=identity.number,
+                federation=public,
+                addresses=addresses,
+                **self._spinning(),
             )
             write_kit(self.kit(identity), file, authority)
         start = 0
@@ -173,6 +178,10 @@ class LocalRoles:
             write_features(self.kit(identity), keys, contexts[:, start : start + count])
             start += count
         write_private(self.kit(DEALER) / EPOCH_KEY_FILE, epoch_key)
+
+    def _spinning(self) -> dict[str, int]:
+        """Parties that share cores would only take them from each other by polling."""
+        return {} if len(self._parties) <= (os.cpu_count() or 1) else {"spin_microseconds": 0}
 
     def _report(self, identity: Identity) -> Path:
         return self.kit(identity) / "report.json"

@@ -124,7 +124,8 @@ class Party:
             self.finished = True
 
     def on_idle(self) -> None:
-        self._supply.stock_up()
+        if DEALER in self._present:
+            self._supply.stock_up()
 
     def on_frame(self, identity: Identity, frame: Frame) -> None:
         handler = self._handlers.get((identity.role, frame.kind))

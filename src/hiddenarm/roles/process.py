@@ -32,8 +32,6 @@ from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.runs import Exchange, Send
 from hiddenarm.roles.stock import BATCHES_IN_STOCK, largest_batch_bytes
 
-PARTY_SPIN_SECONDS = 200e-6
-"""How long a party polls before it sleeps. The others wait for whole programs, or for people: they sleep at once."""
 CONNECT_SECONDS = 30.0
 ANSWER_SECONDS = 60.0
 
@@ -53,7 +51,7 @@ class Endpoint:
             kit.hello,
             caps,
             self.machine,
-            spin_seconds=PARTY_SPIN_SECONDS if kit.identity.role is Role.PARTY else 0.0,
+            spin_seconds=_spin_seconds(kit),
             limits=_limits(caps),
         )
 
@@ -213,6 +211,12 @@ def frame_caps(kit: Kit) -> dict[Kind, int]:
         Kind.REFUSED: MAX_REASON_BYTES,
         Kind.ROUND: max(size for layout in layouts for sizes in layout.round_bytes for size in sizes),
     }
+
+
+def _spin_seconds(kit: Kit) -> float:
+    """A party waits for its peers' next words. The others wait for whole programs, or for people: they sleep at
+    once."""
+    return kit.file.spin_microseconds / 1e6 if kit.identity.role is Role.PARTY else 0.0
 
 
 def _limits(caps: dict[Kind, int]) -> Limits:
