@@ -115,9 +115,12 @@ class Office:
         files: TlsFiles | None = None,
         limits: Limits | None = None,
         recorder: Recorder | None = None,
+        spin_seconds: float = 0.0,
     ) -> Station:
         recorder = recorder or Recorder()
         files = files or self.files(me)
-        switchboard = Switchboard(me, files, hello or {"arms": 10}, CAPS, recorder, limits=limits or QUICK)
+        switchboard = Switchboard(
+            me, files, hello or {"arms": 10}, CAPS, recorder, spin_seconds=spin_seconds, limits=limits or QUICK
+        )
         self.stations.append(Station(switchboard, recorder))
         return self.stations[-1]

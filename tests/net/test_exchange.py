@@ -1,0 +1,133 @@
+"""`Switchboard.exchange`: a round sent and answered on the spot, and everything that may come instead of the answer."""
+
+from __future__ import annotations
+
+import time
+
+from stations import PARTY0, PARTY1, Office, Station
+
+from hiddenarm.net.frames import Frame, Kind
+
+LONG = 5.0
+"""Seconds to poll where the answer is sure to come."""
+
+
+def round_frame(number: int, payload: bytes = b"words", step: int = 0) -> Frame:
+    return Frame(Kind.ROUND, program=1, round=number, step=step, payload=payload)
+
+
+def talking(office: Office, spin_seconds: float = LONG) -> tuple[Station, Station]:
+    """A server in a thread of its own, and a client that polls."""
+    server, client = office.station(PARTY0), office.station(PARTY1, spin_seconds=spin_seconds)
+    server.start()
+    client.meet(server)
+    return server, client
+
+
+def answer_with(server: Station, *frames: Frame) -> None:
+    """Have the server answer every frame with these."""
+
+    def answer(_: object, __: Frame) -> None:
+        for frame in frames:
+            server.switchboard.send(PARTY1, frame)
+
+    server.recorder.answer = answer
+
+
+def test_the_answer_comes_back_at_once_and_is_not_told_again(office: Office) -> None:
+    server, client = talking(office)
+    answer_with(server, round_frame(2, b"theirs"))
+    assert client.switchboard.exchange([PARTY0], round_frame(2, b"ours")) == [b"theirs"]
+    assert [frame.payload for frame in server.recorder.frames] == [b"ours"]
+    client.switchboard.run_once(0.05)
+    assert client.recorder.frames == []
+    assert client.switchboard.meter.frames_received(PARTY0, Kind.ROUND) == 1
+
+
+def test_another_frame_instead_is_told_by_the_loop(office: Office) -> None:
+    for other in (round_frame(3), round_frame(2, step=1), Frame(Kind.ROUND, program=2, round=2)):
+        server, client = talking(office)
+        answer_with(server, other, round_frame(2))
+        assert client.switchboard.exchange([PARTY0], round_frame(2)) is None
+        assert client.recorder.frames == []
+        client.until(lambda recorder=client.recorder: len(recorder.frames) == 2)  # type: ignore[misc]
+        assert client.recorder.frames == [other, round_frame(2)]
+        client.end()
+        server.end()
+
+
+def test_what_follows_the_answer_is_told_by_the_loop(office: Office) -> None:
+    server, client = talking(office)
+    answer_with(server, round_frame(2, b"answer"), round_frame(3, b"next"))
+    assert client.switchboard.exchange([PARTY0], round_frame(2)) == [b"answer"]
+    client.until(lambda: bool(client.recorder.frames))
+    assert client.recorder.frames == [round_frame(3, b"next")]
+
+
+def test_an_answer_that_does_not_come_in_time_is_told_by_the_loop(office: Office) -> None:
+    server, client = talking(office, spin_seconds=0.01)
+
+    def answer_late(_: object, frame: Frame) -> None:
+        time.sleep(0.1)
+        server.switchboard.send(PARTY1, frame)
+
+    server.recorder.answer = answer_late
+    assert client.switchboard.exchange([PARTY0], round_frame(2)) is None
+    client.until(lambda: client.recorder.frames == [round_frame(2)])
+
+
+def test_who_keeps_being_late_is_not_waited_for(office: Office) -> None:
+    _, client = talking(office, spin_seconds=0.05)
+    seconds = []
+    for number in range(10):
+        start = time.monotonic()
+        assert client.switchboard.exchange([PARTY0], round_frame(number)) is None
+        seconds.append(time.monotonic() - start)
+    assert all(taken >= 0.05 for taken in seconds[:5])
+    assert sum(seconds[5:]) < 0.05
+
+
+def test_with_two_peers_one_answer_alone_is_told_by_the_loop(office: Office) -> None:
+    server, client = talking(office, spin_seconds=0.2)
+    answer_with(server, round_frame(2))
+    silent = office.station(PARTY0.__class__(PARTY0.role, 2))
+    client.recorder.expected = frozenset({PARTY0, silent.switchboard.me})
+    silent.recorder.expected = frozenset({PARTY1})
+    silent.start()
+    client.meet(silent, silent.switchboard.me)
+    assert client.switchboard.exchange([PARTY0, silent.switchboard.me], round_frame(2)) is None
+    client.until(lambda: client.recorder.frames == [round_frame(2)])
+
+
+def test_a_peer_that_leaves_instead_of_answering_is_lost_to_the_loop(office: Office) -> None:
+    server, client = talking(office)
+
+    def hang_up(_: object, __: Frame) -> None:
+        server.switchboard.drop(PARTY1, "enough")
+
+    server.recorder.answer = hang_up
+    assert client.switchboard.exchange([PARTY0], round_frame(2)) is None
+    client.until(lambda: bool(client.recorder.lost))
+    assert client.recorder.lost == [(PARTY0, "enough", False)]
+
+
+def test_a_malformed_answer_ends_the_link_from_the_loop(office: Office) -> None:
+    server, client = talking(office)
+
+    def garbage(_: object, __: Frame) -> None:
+        connection = server.switchboard._peers[PARTY1]
+        connection.tls.write(b"no frame at all, but long enough to be a header")
+        connection._push()
+
+    server.recorder.answer = garbage
+    assert client.switchboard.exchange([PARTY0], round_frame(2)) is None
+    assert client.recorder.lost == []
+    client.until(lambda: bool(client.recorder.lost))
+    assert client.recorder.lost == [(PARTY0, "not a frame: unknown magic", False)]
+
+
+def test_without_polling_nothing_is_awaited(office: Office) -> None:
+    server, client = talking(office, spin_seconds=0.0)
+    answer_with(server, round_frame(2))
+    assert client.switchboard.exchange([PARTY0], round_frame(2)) is None
+    client.until(lambda: client.recorder.frames == [round_frame(2)])
