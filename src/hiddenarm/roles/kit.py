@@ -74,7 +74,7 @@ class KitFile(_Strict):
     """Steps of dealt corrections that the last party keeps in stock."""
     max_batch: int = Field(default=256, ge=1, le=4095)
     """Most decisions, and most rewards, in one request."""
-    spin_microseconds: int = Field(default=200, ge=0, le=10_000)
+    spin_microseconds: int = Field(default=500, ge=0, le=10_000)
     """How long a party polls before it sleeps; 0 where it has no core to itself."""
 
 
