@@ -123,7 +123,7 @@ class Counter:
 
 
 def switchboard(number: int, port: int, files: TlsFiles, size: int, rounds: int, *, spin: float) -> list[float]:
-    """The switchboard, as a role uses it."""
+    """The switchboard, as a party uses it: answers that come at once, and others from the loop."""
     counter, peer = Counter(), PARTIES[1 - number]
     board = Switchboard(PARTIES[number], files, {}, {Kind.ROUND: size}, counter, spin_seconds=spin)
     if number == 0:
@@ -135,8 +135,9 @@ def switchboard(number: int, port: int, files: TlsFiles, size: int, rounds: int,
 
     def exchange() -> None:
         nonlocal sent
-        board.send(peer, Frame(Kind.ROUND, 1, 0, sent, payload))
+        answers = board.exchange([peer], Frame(Kind.ROUND, 1, 0, sent, payload))
         sent += 1
+        counter.frames += answers is not None
         while counter.frames < sent:
             board.run_once(None)
 
@@ -149,8 +150,8 @@ VARIANTS: dict[str, Callable[[int, int, TlsFiles, int, int], list[float]]] = {
     "bare sockets": bare,
     "TLS sockets": tls,
     "switchboard, no spin": partial(switchboard, spin=0.0),
-    "switchboard, 30 us spin": partial(switchboard, spin=30e-6),
-    "switchboard, 200 us spin": partial(switchboard, spin=200e-6),
+    "switchboard, 100 us spin": partial(switchboard, spin=100e-6),
+    "switchboard, 500 us spin": partial(switchboard, spin=500e-6),
 }
 
 
