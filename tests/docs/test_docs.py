@@ -12,6 +12,7 @@ from collections.abc import Callable
 from math import exp, log, log2
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import click
 import numpy as np
@@ -19,23 +20,37 @@ import pytest
 
 from hiddenarm.bandit import programs
 from hiddenarm.bandit.batches import GATHERED_AT_ONCE, NewtonSchulz
-from hiddenarm.bandit.catalogue import GATHER, SOLVE, ProgramId, program_text, program_texts
+from hiddenarm.bandit.catalogue import DECIDE_ONE, GATHER, LEARN_ONE, SOLVE, ProgramId, program_text, program_texts
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.decisions import DecisionIds, decision_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.programs import DECIDE, LEARN
+from hiddenarm.cli import local_roles
+from hiddenarm.cli.bench import session
 from hiddenarm.cli.main import commands
-from hiddenarm.cli.serve import MAX_LINE_BYTES
+from hiddenarm.cli.serve import MAX_LINE_BYTES, max_line_bytes
+from hiddenarm.data.fetch import SOURCES
 from hiddenarm.errors import ConfigError, DecisionIdError
 from hiddenarm.mpc import shuffle, tournament
 from hiddenarm.mpc.dealing import trace
+from hiddenarm.mpc.evaluation import record
 from hiddenarm.mpc.lookup import reciprocal_table
 from hiddenarm.mpc.material import Layout
+from hiddenarm.mpc.run import Program, Run
+from hiddenarm.mpc.script import Script
+from hiddenarm.mpc.values import Shared
+from hiddenarm.net import switchboard
+from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.switchboard import Limits
+from hiddenarm.ring._kernels import OPERATIONS
+from hiddenarm.roles import memory
 from hiddenarm.roles.kit import KitFile
-from hiddenarm.roles.lessons import KEPT_VERSIONS
-from hiddenarm.roles.party import MAX_PENDING, NO_FEATURES
+from hiddenarm.roles.lessons import KEPT_VERSIONS, Lesson
+from hiddenarm.roles.messages import MAX_KEY_BYTES
+from hiddenarm.roles.party import MAX_PENDING, NO_FEATURES, Party
 from hiddenarm.roles.process import ANSWER_SECONDS
+from hiddenarm.roles.stock import BATCHES_IN_STOCK, stock_steps
 
 ROOT = Path(__file__).parents[2]
 RUN = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -150,9 +165,21 @@ def test_every_file_named_exists() -> None:
     package = ROOT / "src" / "hiddenarm"
     for path in ALL:
         for name in re.findall(r"`(\w+(?:/\w+)+\.(?:py|c)|errors\.py)`", path.read_text()):
-            assert (package / name).is_file(), f"{path.name}: {name}"
+            folder = ROOT if name.startswith(("tests/", "benchmarks/")) else package
+            assert (folder / name).is_file(), f"{path.name}: {name}"
         for name in re.findall(r"\bpython (\w+/\w+\.py)", path.read_text()):
             assert (ROOT / name).is_file(), f"{path.name}: {name}"
+        for name in re.findall(r"\bpython -m ([\w.]+)", path.read_text()):
+            assert (ROOT / f"{name.replace('.', '/')}.py").is_file(), f"{path.name}: {name}"
+
+
+def test_every_small_benchmark_is_listed() -> None:
+    listed = {re.sub(r".*benchmarks[./](\w+?)(\.py)?`", r"\1", row[0]) for row in _smaller_benchmarks()}
+    assert listed == {path.stem for path in (ROOT / "benchmarks").glob("[a-z]*.py")}
+
+
+def _smaller_benchmarks() -> list[list[str]]:
+    return _table(PERFORMANCE, "command", "what it compares")
 
 
 def test_the_layers_are_the_folders_and_import_what_the_table_says() -> None:
@@ -199,6 +226,11 @@ def test_documented_options_are_those_of_the_command(name: str) -> None:
     shown = commands.commands[name].get_help(click.Context(commands.commands[name]))
     assert {*documented, "--help"} == set(re.findall(r"^ +(?:-h, )?(--[\w-]+)", shown, re.MULTILINE))
     assert documented == {option.opts[0]: _default(option) for option in options}
+
+
+def test_documented_sources_of_mnist_are_those_there_are() -> None:
+    (row,) = [row for row in _table(_section("simulate"), "option", "default", "") if row[0] == "`--fetch`"]
+    assert set(SOURCES) == set(re.findall(r"`(\w+)`", row[2].partition("`--data mnist`:")[2]))
 
 
 def test_documented_benches_are_those_of_the_command() -> None:
@@ -410,6 +442,59 @@ def _dealt(layouts: dict[str, Layout]) -> int:
     return sum(layout.correction_words for layout in layouts.values())
 
 
+# Recorded programs
+
+
+@pytest.fixture(scope="module")
+def scripts(federation: Federation) -> dict[str, Script]:
+    texts = program_texts(federation, exploration_thresholds(federation.epsilon))
+    return {name: record(text, 0, federation.parties) for name, text in texts.items()}
+
+
+def test_what_a_party_runs_in_a_step(scripts: dict[str, Script]) -> None:
+    assert f"It has {len(OPERATIONS)} instructions" in _flat(ARCHITECTURE)
+    counts = {name: _instructions(script) for name, script in scripts.items()}
+    stated = f"party 0 runs {counts[DECIDE]} instructions to decide and {counts[LEARN]} to learn"
+    assert stated in _flat(ARCHITECTURE)
+    calls = sum(len(script.rounds) + 1 for script in scripts.values())
+    assert f"{calls} calls of the compiled machine, {sum(counts.values())} instructions" in PERFORMANCE
+
+
+def _instructions(script: Script) -> int:
+    code, at, count = script._code.tolist(), 0, 0
+    while at < len(code):
+        at, count = at + 2 + code[at + 1], count + 1
+    return count
+
+
+def test_a_recorded_program_has_the_costs_of_its_layout(scripts: dict[str, Script], layouts: dict[str, Layout]) -> None:
+    assert "a party's recorded program has the same" in _flat(PROTOCOLS)
+    for name, script in scripts.items():
+        assert script.expected.round_bytes == tuple(tuple(sizes) for sizes in layouts[name].round_bytes)
+        assert script.expected.own_words == layouts[name].party_words[0]
+
+
+@pytest.mark.parametrize("look", [bool, len, list, lambda words: words == words])
+def test_a_program_cannot_look_at_its_words(look: Callable[[Any], object]) -> None:
+    def text(run: Run) -> Program:
+        if run.party is not None:
+            look(run.random((3,)))
+        yield ()
+
+    assert "no truth value, no length, no equality and cannot be iterated" in _flat(ARCHITECTURE)
+    with pytest.raises(TypeError, match="cannot look at its words"):
+        record(text, 0, 2)
+
+
+def test_a_program_cannot_branch_on_a_secret() -> None:
+    def text(run: Run) -> Program:
+        if Shared((3,), run.random((3,))):
+            yield ()
+
+    with pytest.raises(TypeError, match="no truth value"):
+        record(text, 0, 2)
+
+
 # Numbers
 
 
@@ -450,7 +535,7 @@ def test_limits_that_are_stated() -> None:
     for text, numbers in (
         (README, (waits, stopped)),
         (THREATS, (waits, stopped, gone)),
-        (ARCHITECTURE, (waits, stopped, gone, f"the last {KEPT_VERSIONS} versions", f"{MAX_LINE_BYTES:,} bytes")),
+        (ARCHITECTURE, (waits, stopped, gone, f"the last {KEPT_VERSIONS} versions")),
     ):
         assert all(number in _flat(text) for number in numbers)
     assert NO_FEATURES in f"it {_flat(THREATS).partition('a fixed text: that it ')[2]}"
@@ -459,14 +544,64 @@ def test_limits_that_are_stated() -> None:
     assert f"gathered too, {GATHERED_AT_ONCE} at a time" in _flat(PROTOCOLS)
 
 
-def test_the_sizes_that_a_kit_sets() -> None:
-    batch, stock = KitFile.model_fields["max_batch"], KitFile.model_fields["stock"]
-    most = next(bound.le for bound in batch.metadata if hasattr(bound, "le"))
-    assert f"{batch.default} unless given and {most} at most" in _flat(ARCHITECTURE)
-    assert f"A batch has at most {most} decisions or rewards, {batch.default} unless the kits say otherwise" in _flat(
-        README
-    )
-    assert f"(`stock` in its kit, {stock.default} steps" in _flat(ARCHITECTURE)
+def test_the_numbers_that_a_kit_sets() -> None:
+    rows = _table(ARCHITECTURE, "field", "unless given", "least", "most", "what it is")
+    fields = KitFile.model_fields
+    numbers = {name for name, field in fields.items() if field.annotation is int and field.default and field.metadata}
+    assert {row[0].strip("`") for row in rows} == numbers
+    for name, default, least, most, _ in rows:
+        field = fields[name.strip("`")]
+        bounds = {key: getattr(bound, key) for bound in field.metadata for key in ("ge", "le") if hasattr(bound, key)}
+        assert [int(default), int(least), int(most)] == [field.default, bounds["ge"], bounds["le"]]
+    batch, stock = fields["max_batch"].default, fields["stock"].default
+    most = {row[0]: row[3] for row in rows}["`max_batch`"]
+    assert f"A batch has at most {most} decisions or rewards, {batch} unless the kits say otherwise" in _flat(README)
+    assert f"(`stock` in its kit, {stock} steps" in _flat(ARCHITECTURE)
+    room = f"of the largest size, {MAX_KEY_BYTES} bytes, however they are escaped: {max_line_bytes(batch):,} bytes"
+    assert f"{room} unless the kit says otherwise, and never less than {MAX_LINE_BYTES:,}" in _flat(ARCHITECTURE)
+
+
+def test_how_roles_wait_and_work_ahead() -> None:
+    architecture = _flat(ARCHITECTURE)
+    assert f"nothing has happened for {1000 * switchboard.IDLE_SECONDS:.0f} ms (`on_idle`)" in architecture
+    assert BATCHES_IN_STOCK == 4
+    assert "a quarter of the stock at a time" in architecture
+    assert f"too late {switchboard._FAILURES} times in a row" in architecture
+    assert f"for the next {switchboard._SKIPS} rounds" in architecture
+    assert f"(nice {local_roles._BEHIND_OTHERS})" in architecture
+    assert f"up to {memory._KEPT_BYTES >> 20} MB of freed memory" in architecture
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_only_party_0_tells_the_actor_what_was_learned(number: int, federation: Federation) -> None:
+    sent: list[tuple[Identity, Frame]] = []
+    party = Party(federation, number, Mock(), lambda identity, frame: sent.append((identity, frame)))
+    clients = {Identity(Role.ACTOR), Identity(Role.REWARDER)}
+    for client in clients:
+        party.on_ready(client)
+    party._lesson_ended(Lesson(0, []), None, False)
+    told = {identity for identity, frame in sent if frame.kind is Kind.LEARNED}
+    assert told == (clients if number == 0 else {Identity(Role.REWARDER)})
+    assert "LEARNED k (party 0)" in ARCHITECTURE
+    assert "LEARNED from party 0" in THREATS
+
+
+def test_what_the_benches_leave_out(federation: Federation) -> None:
+    performance = _flat(PERFORMANCE)
+    assert f"stretches of {session._STRETCH} at most" in performance
+    assert f"a pause of {1000 * session._PAUSE_SECONDS:.0f} ms" in performance
+    assert f"and {session._WARM_UP} steps until the processor is awake" in performance
+    assert f"has at least {session._PLAIN_STEPS} steps" in performance
+    assert "From about 30 arms on the stock, which is bounded in bytes, does not last" in performance
+    made = session._STRETCH + session._WARM_UP
+    assert [_stock(arms) // 2 >= made for arms in (10, 20, 30)] == [True, True, False]
+
+
+def _stock(arms: int) -> int:
+    """Steps that the last party has in stock; orders come when half of them are used."""
+    other = Federation(arms=arms, features=(10, 10), epsilon=0.1)
+    stock = int(KitFile.model_fields["stock"].default)
+    return min(stock_steps(_layout(other, *program), stock) for program in (DECIDE_ONE, LEARN_ONE))
 
 
 def test_decision_ids_look_as_documented() -> None:
