@@ -277,7 +277,8 @@ class Switchboard:
         ready = select(IDLE_SECONDS if longest is None else min(longest, IDLE_SECONDS))
         if ready or (longest is not None and longest <= IDLE_SECONDS):
             return ready
-        self._handler.on_idle()
+        if not self._closed:
+            self._handler.on_idle()
         return select(self._timers.wait(self._clock(), timeout))
 
     def _await_answer(self, connection: Connection, frame: Frame, end: float) -> Frame | None:

@@ -2,7 +2,8 @@
 
 Programs are set up when they are first needed. The last party orders corrections ahead of use, one batch at a time for
 each program, and keeps a stock that is bounded in bytes. It orders when nothing else is to be done, and otherwise only
-when half of the stock is used up: dealing is off-line work.
+when half of the stock is used up: dealing is off-line work. A program that was run a few times only, such as one for an
+unusual number of interactions, is not kept in stock: each of its steps is ordered when it is needed.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from hiddenarm.roles.messages import DEALER, program_and_step, want_frame
 from hiddenarm.roles.runs import Send
 from hiddenarm.roles.stock import BATCHES_IN_STOCK, WORD_BYTES, batch_steps, expanded_steps, stock_steps
 
+_USUAL_USES = 4
+
 
 class _Line:
     """One program's supply: its words, the next step to be used, and until where corrections were ordered."""
@@ -36,6 +39,7 @@ class _Line:
         self.material = material
         self.next_step = 0
         self.wanted_until = 0
+        self.uses = 0
 
 
 class Supply:
@@ -85,18 +89,20 @@ class Supply:
         if line.wanted_until == line.material.stocked_until <= step:
             line.material.skip_to(step)
             line.wanted_until = step
-        self._order(program, line)
+        self._order(program, line, room=1)
         return False
 
     def stock_up(self) -> None:
         """There is time: order whatever there is room for."""
         for program, line in self._lines.items():
-            self._order(program, line, room=1)
+            if _is_usual(program, line):
+                self._order(program, line, room=1)
 
     def begin(self, program: ProgramId, step: int) -> None:
         """A step is used or given up: keep the stock ahead of it."""
         line = self._line(program)
         line.next_step = step + 1
+        line.uses += 1
         self._order(program, line)
 
     def evaluate(self, program: ProgramId, step: int, given: Sequence[Words]) -> Evaluation:
@@ -134,7 +140,14 @@ class Supply:
         """Order a batch, unless one is under way or there is room for less than `room` batches."""
         if not self._corrected or line.wanted_until != line.material.stocked_until:
             return
-        batch, stock = (size(line.layout, self._stock) for size in (batch_steps, stock_steps))
+        batch, stock = 1, 1
+        if _is_usual(program, line):
+            batch, stock = batch_steps(line.layout, self._stock), stock_steps(line.layout, self._stock)
         if line.wanted_until + room * batch <= line.next_step + stock:
             self._send(DEALER, want_frame(program, line.wanted_until, batch))
             line.wanted_until += batch
+
+
+def _is_usual(program: ProgramId, line: _Line) -> bool:
+    """Whether a program is run so often that its corrections are kept in stock."""
+    return program.count == 1 or line.uses >= _USUAL_USES

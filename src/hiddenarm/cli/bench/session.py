@@ -136,8 +136,9 @@ class Session:
         self.version = self.rewarder.reward(decision.id, 1.0 if decision.arm == label else 0.0)
 
     def work_at_once(self, interactions: int) -> float:
-        """Seconds for so many interactions, decided and learned as one batch."""
+        """Seconds for so many interactions, decided and learned as one batch; the pause as in `work`."""
         contexts = [self.next_context() for _ in range(interactions)]
+        sleep(_PAUSE_SECONDS)
         start = perf_counter()
         decisions = self.actor.decide_many([key for key, _ in contexts], self.version)
         earned = [float(decision.arm == label) for decision, (_, label) in zip(decisions, contexts, strict=True)]
