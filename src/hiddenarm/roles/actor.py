@@ -9,6 +9,7 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import FeatureError, FrameError, HiddenArmError, InputError, PeerError, PeerLost
 from hiddenarm.mpc.shuffle import permutation_of
+from hiddenarm.mpc.values import Index
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import Stream
@@ -28,11 +29,14 @@ RunName = tuple[int, int]
 """How many decisions are made at once, and the step."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class _Asked:
-    """Decisions under way: the model they want, and which parties have reported which slots."""
+    """Decisions under way: the model they want, their ids, the arm in each slot, and which slots the parties have
+    reported."""
 
     version: int
+    ids: list[str] = field(default_factory=list)
+    arms: Index | None = None
     slots: dict[Identity, list[int]] = field(default_factory=dict)
 
 
@@ -60,11 +64,18 @@ class Actor(Client):
         version = max(self._version, after)
         step = self._next_step.get(len(keys), 0)
         self._next_step[len(keys)] = step + 1
-        self._asked[len(keys), step] = _Asked(version)
+        asked = self._asked[len(keys), step] = _Asked(version)
         frame = decide_frame(step, version, *keys)
         for party in self._parties:
             self._send(party, frame)
+        self._prepare(asked, len(keys), step)  # while the parties are at work
         return len(keys), step
+
+    def _prepare(self, asked: _Asked, count: int, step: int) -> None:
+        """Find out what each slot will mean."""
+        assert self._ids is not None
+        asked.ids = [self._ids.id_of(decision_number(count, step, position)) for position in range(count)]
+        asked.arms = permutation_of(self._stream(count).step(step).reshape(count, self._federation.arms))
 
     def on_frame(self, identity: Identity, frame: Frame) -> None:
         match identity.role, frame.kind:
@@ -90,20 +101,16 @@ class Actor(Client):
         if len(asked.slots) == len(self._parties):
             del self._asked[name]
             self._version = max(self._version, asked.version)
-            self.outcomes[name] = self._decisions(name, list(asked.slots.values()))
+            self.outcomes[name] = self._decisions(step, asked)
 
-    def _decisions(self, name: RunName, reports: list[list[int]]) -> list[Decision]:
+    def _decisions(self, step: int, asked: _Asked) -> list[Decision]:
         """Turn the slots, on which all parties must agree, into arms."""
-        count, step = name
-        slots = reports[0]
-        if any(report != slots for report in reports) or not max(slots) < self._federation.arms:
+        slots, *others = asked.slots.values()
+        if any(report != slots for report in others) or not max(slots) < self._federation.arms:
             raise PeerError(f"the parties do not agree on decision {step}: they are not in step")
-        assert self._ids is not None
-        items = permutation_of(self._stream(count).step(step).reshape(count, self._federation.arms))
-        return [
-            Decision(self._ids.id_of(decision_number(count, step, position)), int(items[position, slot]))
-            for position, slot in enumerate(slots)
-        ]
+        assert asked.arms is not None
+        arms = asked.arms[range(len(slots)), slots].tolist()
+        return [Decision(identifier, arm) for identifier, arm in zip(asked.ids, arms, strict=True)]
 
     def _stream(self, count: int) -> Stream:
         """Permutations of decisions that are made `count` at once."""

@@ -9,7 +9,6 @@ from hiddenarm.errors import DecisionIdError, FrameError, InputError, PeerError,
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import Stream
-from hiddenarm.ring.words import encode
 from hiddenarm.roles.client import Client
 from hiddenarm.roles.messages import read_refused, reward_frame
 from hiddenarm.roles.runs import Send
@@ -33,7 +32,8 @@ class Rewarder(Client):
         if not 1 <= len(rewards) <= self._max_batch:
             raise InputError(f"a lesson has 1 to {self._max_batch} rewards, got {len(rewards)}")
         numbers = self._checked_numbers([decision for decision, _ in rewards])
-        values = encode([checked_reward(reward) for _, reward in rewards], self._federation.fraction_bits).tolist()
+        unit = 2**self._federation.fraction_bits
+        values = [round(checked_reward(reward) * unit) for _, reward in rewards]
         masked = [(value + self._mask(number)) % 2**64 for value, number in zip(values, numbers, strict=True)]
         lesson, self._next_lesson = self._next_lesson, self._next_lesson + 1
         self._waiting[lesson] = set(self._parties)
