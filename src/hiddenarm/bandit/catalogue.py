@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from hiddenarm.bandit.batches import NewtonSchulz, Sums, gather, solve
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.paper_suite import PaperFederation, paper_text
 from hiddenarm.bandit.programs import DECIDE, LEARN, Model, decide, learn
 from hiddenarm.mpc.run import ProgramText, Run
 from hiddenarm.mpc.values import Shared
@@ -45,9 +46,12 @@ def program_text(federation: Federation, thresholds: Words, program: ProgramId) 
     gather, repair  sums (grams, moments), own features, arms, rewards
     solve           inverses, weights, sums
 
-    `thresholds` are those of the replicates.
+    `thresholds` are those of the replicates. The type of the federation says which suite's text it is; for what a party
+    brings in the paper's see `paper_text`.
     """
     count = program.count
+    if isinstance(federation, PaperFederation):
+        return paper_text(federation, thresholds, program.name, count)
     match program.name:
         case "decide":
             return lambda run: decide(

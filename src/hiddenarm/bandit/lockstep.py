@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hiddenarm.bandit.audit import audit_coins, reveal_model
+from hiddenarm.bandit.audit import audit_coins
 from hiddenarm.bandit.batches import GATHERED_AT_ONCE, SUMS_FULL, Sums, initial_sums
 from hiddenarm.bandit.catalogue import DECIDE_ONE, GATHER, LEARN_ONE, SOLVE, ProgramId, program_text
 from hiddenarm.bandit.coins import Coins, exploration_thresholds
@@ -22,18 +22,17 @@ from hiddenarm.bandit.programs import (
     DECIDE,
     Interaction,
     Model,
-    initial_model,
     interactions,
     own_words,
     reward_share,
     stacked,
 )
+from hiddenarm.bandit.suites import suite_of
 from hiddenarm.errors import InputError
 from hiddenarm.mpc.dealing import ProgramDealer, trace
 from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, record
 from hiddenarm.mpc.lockstep import LockstepMeter, Observer, run_lockstep
 from hiddenarm.mpc.material import Layout, Seeds, program_stream
-from hiddenarm.mpc.shuffle import permutation_of
 from hiddenarm.mpc.values import Shared
 from hiddenarm.ring.words import Floats, Words, encode
 
@@ -88,7 +87,8 @@ class Lockstep:
     """All roles of a federation, advancing together.
 
     `decide` and `learn` treat one interaction; `decide_batch` and `learn_batch` many at once. After every
-    `repair_every` interactions that were learned one by one, and before a batch, `repair` solves the model anew.
+    `repair_every` interactions that were learned one by one, and before a batch, `repair` solves the model anew. The
+    suite is that of the federation (`suites`); the paper's has no batches of lessons, and no repair.
     """
 
     def __init__(
@@ -104,12 +104,13 @@ class Lockstep:
         self.federation = federation
         self.replicates = replicates
         self.meter = LockstepMeter()
-        self.models = [initial_model(federation, party, replicates) for party in range(federation.parties)]
+        self._suite = suite_of(federation)
+        self.models = [self._suite.initial_model(party, replicates) for party in range(federation.parties)]
         self.interactions_learned = 0
         self._sums = [initial_sums(federation, party, replicates) for party in range(federation.parties)]
         self._learned_singly: list[tuple[list[Interaction], Words]] = []
         self._gathered = 0
-        self._sums_full = False
+        self._sums_full = not self._suite.solves
         self._observer = observer
         self._deal_ahead = deal_ahead
         self._thresholds = exploration_thresholds(federation.epsilon if epsilons is None else epsilons)
@@ -170,6 +171,8 @@ class Lockstep:
 
     def learn_batch(self, batch: tuple[int, int], rewards: ArrayLike) -> None:
         """Learn from all rewards [replicates, count] of a batch of decisions at once."""
+        if not self._suite.solves:
+            raise InputError("the paper's suite learns from one reward at a time")
         self.repair()
         count, step = batch
         if self._sums_full or self._gathered + count > self.federation.most_gathered:
@@ -251,16 +254,17 @@ class Lockstep:
         return audit_coins(self._seeds, self.federation, self._thresholds, first, count, self.replicates, batch)
 
     def reveal_model(self) -> tuple[Floats, Floats]:
-        """Inverses (packed triangles) and weights in the clear. Only here, where all shares lie in one process."""
-        return reveal_model(self.federation, self.models)
+        """Inverses (packed triangles, or the paper's whole matrices) and weights in the clear. Only here, where all
+        shares lie in one process."""
+        return self._suite.reveal(self.models)
 
     def _decide(
         self, program: ProgramId, features: list[Words]
     ) -> tuple[int, NDArray[np.int64], list[list[Interaction]]]:
-        given = [[*own_words(model.weights), own] for model, own in zip(self.models, features, strict=True)]
+        given = [[*self._suite.brought(model), own] for model, own in zip(self.models, features, strict=True)]
         step, decided = self._run(program, given)
-        words = self._supply(program).actor.step(step).reshape(self.replicates, program.count, self.federation.arms)
-        arms = np.take_along_axis(permutation_of(words), decided[0].slot[..., None].astype(np.intp), axis=-1)[..., 0]
+        words = self._supply(program).actor.step(step).reshape(self.replicates, program.count, -1)
+        arms = self._suite.arms(words, decided)
         return step, arms, [interactions(own, kept) for own, kept in zip(features, decided, strict=True)]
 
     def _gather(self, kept: list[list[Interaction]], masked: Words) -> None:

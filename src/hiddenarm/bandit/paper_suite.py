@@ -1,0 +1,124 @@
+"""The learner in the paper's protocol: a federation that is run by the programs of `hiddenarm.paper`.
+
+The suite is part of what all roles agree on: a `PaperFederation` in place of a `Federation` is all it takes to choose
+it. The coins are those of the other suite, so both can be compared with the same plain twin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hiddenarm.bandit.coins import Coins
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.programs import Decided, Model
+from hiddenarm.errors import ConfigError
+from hiddenarm.mpc.masking import dealt_share
+from hiddenarm.mpc.run import Program, ProgramText, Run
+from hiddenarm.mpc.values import Shared
+from hiddenarm.paper.learner import Samples, Setting, decide, learn
+from hiddenarm.ring.words import Floats, Words, decode, encode
+
+
+@dataclass(frozen=True)
+class PaperFederation(Federation):
+    """A federation that uses the paper's protocol. There is no budget of bits: too many make divisions fail.
+
+    `score_bound`, `reciprocal_bits` and `repair_every` have no meaning here.
+    """
+
+    newton_iterations: int = 7
+
+    def _check_budget(self) -> None:
+        iterations = self.newton_iterations
+        if isinstance(iterations, bool) or not isinstance(iterations, int) or not 0 <= iterations <= 20:
+            raise ConfigError(f"newton_iterations must be a whole number in 0..20, got {iterations!r}")
+
+    @property
+    def setting(self) -> Setting:
+        return Setting(self.arms, self.features, self.fraction_bits, self.newton_iterations)
+
+
+def paper_text(federation: PaperFederation, thresholds: Words, name: str, count: int) -> ProgramText:
+    """`decide` or `learn` as parties and dealer run it. What a party brings into a run, in this order:
+
+    decide          inverses, biases, own features
+    learn           inverses, biases, own features, arm, reward
+    """
+    match name, count:
+        case "decide", _:
+            return lambda run: _decide(run, federation, thresholds, count)
+        case "learn", 1:
+            return lambda run: _learn(run, federation)
+    raise ValueError(f"the paper's suite has no program {name!r} for {count}")
+
+
+def initial_model(federation: PaperFederation, party: int | None, replicates: int) -> Model:
+    """M = I / ridge and b = 0: public, so party 0 holds them and the others hold zero."""
+    arms, size = federation.arms, federation.dimension
+    inverses = np.zeros((replicates, arms, size, size), np.uint64)
+    if party == 0:
+        inverses[:] = encode(np.eye(size) / federation.ridge, federation.fraction_bits)
+    biases = np.zeros((replicates, arms, size), np.uint64)
+    held = party is not None
+    return Model(Shared((arms, size, size), inverses if held else None), Shared((arms, size), biases if held else None))
+
+
+def reveal_paper_model(federation: PaperFederation, inverses: Words, biases: Words) -> tuple[Floats, Floats]:
+    """Inverses [replicates, arms, D, D] and weights in the clear, from the sums of all shares."""
+    plain = decode(inverses, federation.fraction_bits)
+    return plain, np.einsum("raij,raj->rai", plain, decode(biases, federation.fraction_bits))
+
+
+def samples_of(words: Words, thresholds: Words, fraction_bits: int) -> Samples:
+    """The paper's private samples from the words of the coins [..., 1 + arms].
+
+    v has the order of the tags, so that the highest tag wins, as in the plain twin. The tags are a uniformly random
+    permutation that says nothing of how large the words are; so v, the words from the smallest to the largest arranged
+    by the tags, are independent and uniform.
+    """
+    coins = Coins.from_words(words, thresholds)
+    uniform = np.take_along_axis(np.sort(words[..., 1:], axis=-1), coins.tags, axis=-1)
+    return Samples(
+        explore=coins.explore.astype(np.uint64),
+        uniform=uniform >> np.uint64(64 - fraction_bits),
+        permutation=coins.tags.astype(np.uint64) + np.uint64(1),
+    )
+
+
+def chosen_arms(decided: Sequence[Decided]) -> NDArray[np.int64]:
+    """What the actor finds when it adds up the parties' shares of the one-hots [replicates, count, arms]."""
+    shares = [party.arm.share for party in decided if party.arm.share is not None]
+    one_hots: Words = np.add.reduce(shares)
+    arms: NDArray[np.int64] = one_hots.argmax(axis=-1)
+    return arms
+
+
+def _decide(run: Run, federation: PaperFederation, thresholds: Words, count: int) -> Program:
+    @cache
+    def samples() -> Samples:
+        words = run.coin_words((count, Coins.words(federation.arms)))
+        return samples_of(words, thresholds[..., None], federation.fraction_bits)
+
+    inverses, biases = _model(run, federation)
+    own = None if run.party is None else run.given((count, federation.features[run.party]))
+    arm = yield from decide(run, federation.setting, inverses, biases, own, samples, count)
+    reward_mask = dealt_share(run, (count,), lambda: run.rewarder_words((count,)))
+    return Decided(None, arm, reward_mask)
+
+
+def _learn(run: Run, federation: PaperFederation) -> Program:
+    inverses, biases = _model(run, federation)
+    own = None if run.party is None else run.given((federation.features[run.party],))
+    arm, reward = Shared((federation.arms,), run.given((federation.arms,))), Shared((), run.given(()))
+    return Model(*(yield from learn(run, federation.setting, inverses, biases, own, arm, reward)))
+
+
+def _model(run: Run, federation: PaperFederation) -> tuple[Shared, Shared]:
+    arms, size = federation.arms, federation.dimension
+    inverses = Shared((arms, size, size), run.given((arms, size, size)))
+    return inverses, Shared((arms, size), run.given((arms, size)))
