@@ -36,13 +36,12 @@ def audit_coins(
 
 def reveal_model(federation: Federation, models: Sequence[Model]) -> tuple[Floats, Floats]:
     """Add up all parties' shares: inverses (packed upper triangles) and weights."""
-    inverses = opened([model.inverses for model in models])
-    weights = opened([model.weights for model in models])
+    inverses = _opened([model.inverses for model in models])
+    weights = _opened([model.weights for model in models])
     return decode(inverses, 2 * federation.fraction_bits), decode(weights, federation.fraction_bits)
 
 
-def opened(shares: Sequence[Shared]) -> Words:
-    """What all parties' shares of a value add up to."""
+def _opened(shares: Sequence[Shared]) -> Words:
     total = np.zeros(1, np.uint64)
     for share in shares:
         assert share.share is not None

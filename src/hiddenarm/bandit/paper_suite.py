@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hiddenarm.bandit.coins import Coins
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import Decided, Model
+from hiddenarm.bandit.programs import Decided, Model, own_words
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.masking import dealt_share
 from hiddenarm.mpc.run import Program, ProgramText, Run
@@ -68,10 +68,11 @@ def initial_model(federation: PaperFederation, party: int | None, replicates: in
     return Model(Shared((arms, size, size), inverses if held else None), Shared((arms, size), biases if held else None))
 
 
-def reveal_paper_model(federation: PaperFederation, inverses: Words, biases: Words) -> tuple[Floats, Floats]:
-    """Inverses [replicates, arms, D, D] and weights in the clear, from the sums of all shares."""
-    plain = decode(inverses, federation.fraction_bits)
-    return plain, np.einsum("raij,raj->rai", plain, decode(biases, federation.fraction_bits))
+def reveal_model(federation: PaperFederation, models: Sequence[Model]) -> tuple[Floats, Floats]:
+    """Add up all parties' shares: inverses [replicates, arms, D, D], and the weights that follow from the biases."""
+    inverses = decode(_total([model.inverses for model in models]), federation.fraction_bits)
+    biases = decode(_total([model.weights for model in models]), federation.fraction_bits)
+    return inverses, np.einsum("raij,raj->rai", inverses, biases)
 
 
 def samples_of(words: Words, thresholds: Words, fraction_bits: int) -> Samples:
@@ -92,10 +93,13 @@ def samples_of(words: Words, thresholds: Words, fraction_bits: int) -> Samples:
 
 def chosen_arms(decided: Sequence[Decided]) -> NDArray[np.int64]:
     """What the actor finds when it adds up the parties' shares of the one-hots [replicates, count, arms]."""
-    shares = [party.arm.share for party in decided if party.arm.share is not None]
-    one_hots: Words = np.add.reduce(shares)
-    arms: NDArray[np.int64] = one_hots.argmax(axis=-1)
+    arms: NDArray[np.int64] = _total([party.arm for party in decided]).argmax(axis=-1)
     return arms
+
+
+def _total(shares: Sequence[Shared]) -> Words:
+    total: Words = np.add.reduce(own_words(*shares))
+    return total
 
 
 def _decide(run: Run, federation: PaperFederation, thresholds: Words, count: int) -> Program:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hiddenarm.bandit import paper_suite, programs
-from hiddenarm.bandit.audit import opened, reveal_model
+from hiddenarm.bandit.audit import reveal_model
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.paper_suite import PaperFederation
 from hiddenarm.bandit.programs import Decided, Model, own_words
@@ -80,8 +80,7 @@ class PaperSuite:
         return paper_suite.chosen_arms(decided)
 
     def reveal(self, models: Sequence[Model]) -> tuple[Floats, Floats]:
-        inverses, biases = opened([m.inverses for m in models]), opened([m.weights for m in models])
-        return paper_suite.reveal_paper_model(self._federation, inverses, biases)
+        return paper_suite.reveal_model(self._federation, models)
 
 
 def suite_of(federation: Federation) -> Suite:
