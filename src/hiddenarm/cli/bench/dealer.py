@@ -30,6 +30,7 @@ from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import fresh_key
 from hiddenarm.roles.dealer import Dealer
 from hiddenarm.roles.kit import KitFile
+from hiddenarm.roles.memory import keep_freed_memory
 from hiddenarm.roles.messages import want_frame
 from hiddenarm.roles.stock import batch_steps
 
@@ -66,6 +67,7 @@ def bench_dealer(
     console: Console, *, parties: int, arms: int, features: int, steps: int, online_steps: int, seconds: float
 ) -> Result:
     """Measure, print, return what `--json` writes."""
+    keep_freed_memory()  # as a dealer does
     federation = make_federation(parties, arms, features)
     measured, (dealing,) = measure_beside(federation, Effort.of(online_steps, seconds), LoneDealer(federation).work)
     ratio = dealing.median / measured.private.median
