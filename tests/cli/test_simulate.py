@@ -259,3 +259,18 @@ def test_a_state_that_is_none(tmp_path: Path, content: bytes) -> None:
     check_error(ended, 2, "state.npz is not the state of a simulation, or it is damaged", "name another file")
     assert (tmp_path / "state.npz").read_bytes() == content
     assert os.listdir(tmp_path) == ["state.npz"]
+
+
+def test_the_papers_suite(tmp_path: Path) -> None:
+    arguments = ["--steps", 40, "--seed", 1, "--suite", "paper", "--fraction-bits", 22, "--json", "result.json"]
+    ended = hiddenarm("simulate", *arguments, folder=tmp_path)
+    assert ended.code == 0, ended.stderr
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["rounds_per_decision"] == 32
+    assert result["rounds_per_step"] == 32 + 52
+    assert result["agreement"] >= 0.95
+
+
+def test_the_papers_suite_learns_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert hiddenarm_here("simulate", "--suite", "paper", "--batch", 2) == 2
+    assert "--suite paper learns from one reward at a time" in capsys.readouterr().err

