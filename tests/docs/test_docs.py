@@ -39,7 +39,7 @@ from hiddenarm.mpc.material import Layout
 from hiddenarm.mpc.run import Program, Run
 from hiddenarm.mpc.script import Script
 from hiddenarm.mpc.values import Shared
-from hiddenarm.net import switchboard
+from hiddenarm.net import answers, switchboard
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.switchboard import Limits
@@ -566,8 +566,8 @@ def test_how_roles_wait_and_work_ahead() -> None:
     assert f"nothing has happened for {1000 * switchboard.IDLE_SECONDS:.0f} ms (`on_idle`)" in architecture
     assert BATCHES_IN_STOCK == 4
     assert "a quarter of the stock at a time" in architecture
-    assert f"too late {switchboard._FAILURES} times in a row" in architecture
-    assert f"for the next {switchboard._SKIPS} rounds" in architecture
+    assert f"too late {answers._FAILURES} times in a row" in architecture
+    assert f"for the next {answers._SKIPS} rounds" in architecture
     assert f"(nice {local_roles._BEHIND_OTHERS})" in architecture
     assert f"up to {memory._KEPT_BYTES >> 20} MB of freed memory" in architecture
 

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from hiddenarm.bandit.catalogue import ProgramId
 from hiddenarm.bandit.coins import Coins
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import DECIDE, Model
+from hiddenarm.bandit.programs import DECIDE, Model, opened
 from hiddenarm.mpc.material import Seeds, program_stream
-from hiddenarm.mpc.values import Shared
 from hiddenarm.ring.words import Floats, Words, decode
 
 
@@ -36,14 +33,6 @@ def audit_coins(
 
 def reveal_model(federation: Federation, models: Sequence[Model]) -> tuple[Floats, Floats]:
     """Add up all parties' shares: inverses (packed upper triangles) and weights."""
-    inverses = _opened([model.inverses for model in models])
-    weights = _opened([model.weights for model in models])
+    inverses = opened([model.inverses for model in models])
+    weights = opened([model.weights for model in models])
     return decode(inverses, 2 * federation.fraction_bits), decode(weights, federation.fraction_bits)
-
-
-def _opened(shares: Sequence[Shared]) -> Words:
-    total = np.zeros(1, np.uint64)
-    for share in shares:
-        assert share.share is not None
-        total = total + share.share
-    return total

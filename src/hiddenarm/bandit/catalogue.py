@@ -11,7 +11,8 @@ from typing import NamedTuple
 from hiddenarm.bandit.batches import NewtonSchulz, Sums, gather, solve
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.paper_suite import PaperFederation, paper_text
-from hiddenarm.bandit.programs import DECIDE, LEARN, Model, decide, learn
+from hiddenarm.bandit.programs import DECIDE, LEARN, Model, decide, learn, own_features
+from hiddenarm.mpc.masking import given_share
 from hiddenarm.mpc.run import ProgramText, Run
 from hiddenarm.mpc.values import Shared
 from hiddenarm.ring.words import Words
@@ -55,25 +56,25 @@ def program_text(federation: Federation, thresholds: Words, program: ProgramId) 
     match program.name:
         case "decide":
             return lambda run: decide(
-                run, federation, thresholds, _weights(run, federation), _own_features(run, federation, count), count
+                run, federation, thresholds, _weights(run, federation), own_features(run, federation, count), count
             )
         case "learn":
             return lambda run: learn(
                 run,
                 federation,
                 _model(run, federation),
-                _own_features(run, federation),
-                _given(run, federation.arms),
-                _given(run),
+                own_features(run, federation),
+                given_share(run, federation.arms),
+                given_share(run),
             )
         case "gather" | "repair":
             return lambda run: gather(
                 run,
                 federation,
                 _sums(run, federation),
-                _own_features(run, federation, count),
-                _given(run, count, federation.arms),
-                _given(run, count),
+                own_features(run, federation, count),
+                given_share(run, count, federation.arms),
+                given_share(run, count),
             )
         case "solve":
             plan = NewtonSchulz.for_new(federation, count)
@@ -86,20 +87,12 @@ def program_texts(federation: Federation, thresholds: Words) -> dict[str, Progra
     return {program.name: program_text(federation, thresholds, program) for program in (DECIDE_ONE, LEARN_ONE)}
 
 
-def _given(run: Run, *shape: int) -> Shared:
-    return Shared(shape, run.given(shape))
-
-
-def _own_features(run: Run, federation: Federation, *lead: int) -> Words | None:
-    return None if run.party is None else run.given((*lead, federation.features[run.party]))
-
-
 def _weights(run: Run, federation: Federation) -> Shared:
-    return _given(run, federation.arms, federation.dimension)
+    return given_share(run, federation.arms, federation.dimension)
 
 
 def _triangles(run: Run, federation: Federation) -> Shared:
-    return _given(run, federation.arms, federation.dimension * (federation.dimension + 1) // 2)
+    return given_share(run, federation.arms, federation.dimension * (federation.dimension + 1) // 2)
 
 
 def _model(run: Run, federation: Federation) -> Model:

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from hiddenarm.bandit.coins import Coins
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import Decided, Model, own_words
+from hiddenarm.bandit.programs import Decided, Model, opened, own_features
 from hiddenarm.errors import ConfigError
-from hiddenarm.mpc.masking import dealt_share
+from hiddenarm.mpc.masking import dealt_share, given_share
 from hiddenarm.mpc.run import Program, ProgramText, Run
 from hiddenarm.mpc.values import Shared
 from hiddenarm.paper.learner import Samples, Setting, decide, learn
@@ -70,8 +70,8 @@ def initial_model(federation: PaperFederation, party: int | None, replicates: in
 
 def reveal_model(federation: PaperFederation, models: Sequence[Model]) -> tuple[Floats, Floats]:
     """Add up all parties' shares: inverses [replicates, arms, D, D], and the weights that follow from the biases."""
-    inverses = decode(_total([model.inverses for model in models]), federation.fraction_bits)
-    biases = decode(_total([model.weights for model in models]), federation.fraction_bits)
+    inverses = decode(opened([model.inverses for model in models]), federation.fraction_bits)
+    biases = decode(opened([model.weights for model in models]), federation.fraction_bits)
     return inverses, np.einsum("raij,raj->rai", inverses, biases)
 
 
@@ -93,13 +93,8 @@ def samples_of(words: Words, thresholds: Words, fraction_bits: int) -> Samples:
 
 def chosen_arms(decided: Sequence[Decided]) -> NDArray[np.int64]:
     """What the actor finds when it adds up the parties' shares of the one-hots [replicates, count, arms]."""
-    arms: NDArray[np.int64] = _total([party.arm for party in decided]).argmax(axis=-1)
+    arms: NDArray[np.int64] = opened([party.arm for party in decided]).argmax(axis=-1)
     return arms
-
-
-def _total(shares: Sequence[Shared]) -> Words:
-    total: Words = np.add.reduce(own_words(*shares))
-    return total
 
 
 def _decide(run: Run, federation: PaperFederation, thresholds: Words, count: int) -> Program:
@@ -109,7 +104,7 @@ def _decide(run: Run, federation: PaperFederation, thresholds: Words, count: int
         return samples_of(words, thresholds[..., None], federation.fraction_bits)
 
     inverses, biases = _model(run, federation)
-    own = None if run.party is None else run.given((count, federation.features[run.party]))
+    own = own_features(run, federation, count)
     arm = yield from decide(run, federation.setting, inverses, biases, own, samples, count)
     reward_mask = dealt_share(run, (count,), lambda: run.rewarder_words((count,)))
     return Decided(None, arm, reward_mask)
@@ -117,12 +112,11 @@ def _decide(run: Run, federation: PaperFederation, thresholds: Words, count: int
 
 def _learn(run: Run, federation: PaperFederation) -> Program:
     inverses, biases = _model(run, federation)
-    own = None if run.party is None else run.given((federation.features[run.party],))
-    arm, reward = Shared((federation.arms,), run.given((federation.arms,))), Shared((), run.given(()))
+    own = own_features(run, federation)
+    arm, reward = given_share(run, federation.arms), given_share(run)
     return Model(*(yield from learn(run, federation.setting, inverses, biases, own, arm, reward)))
 
 
 def _model(run: Run, federation: PaperFederation) -> tuple[Shared, Shared]:
     arms, size = federation.arms, federation.dimension
-    inverses = Shared((arms, size, size), run.given((arms, size, size)))
-    return inverses, Shared((arms, size), run.given((arms, size)))
+    return given_share(run, arms, size, size), given_share(run, arms, size)

@@ -76,9 +76,20 @@ def interactions(features: Words, decided: Decided) -> list[Interaction]:
     ]
 
 
+def own_features(run: Run, federation: Federation, *lead: int) -> Words | None:
+    """The features that a party brings into the run; None at the dealer."""
+    return None if run.party is None else run.given((*lead, federation.features[run.party]))
+
+
 def own_words(*shares: Shared) -> list[Words]:
     """A party's words of some sharings."""
     return [shared.share for shared in shares if shared.share is not None]
+
+
+def opened(shares: Sequence[Shared]) -> Words:
+    """What the shares of all parties add up to. Only for who holds them all."""
+    total: Words = np.add.reduce(own_words(*shares))
+    return total
 
 
 def stacked(kept: Sequence[Interaction]) -> tuple[Words, Words, Words]:

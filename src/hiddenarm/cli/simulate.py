@@ -19,7 +19,6 @@ from hiddenarm.cli.results import Scoreboard, Traffic
 from hiddenarm.cli.twins import PlainTwins
 from hiddenarm.data.worlds import World
 from hiddenarm.errors import ConfigError
-from hiddenarm.ring.streams import derive
 
 _SAVE_SECONDS = 60.0
 
@@ -49,7 +48,7 @@ class Simulation:
         made = 0 if saved is None else saved.steps
         if made >= self.steps:
             raise ConfigError(f"{self.state} holds {made} steps already; ask for more with --steps, or remove it")
-        lockstep = Lockstep(self.federation, derive(self.epoch_key, "after", 0), replicates=len(self.worlds))
+        lockstep = Lockstep(self.federation, self.epoch_key, replicates=len(self.worlds))
         twins = PlainTwins(self.federation, self.worlds, lockstep.coins)
         board = Scoreboard(self.steps, len(self.worlds))
         if checkpoint is not None and saved is not None:

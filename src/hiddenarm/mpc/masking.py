@@ -66,6 +66,11 @@ def input_segments(run: Run, lead: tuple[int, ...], own_segment: Words | None, s
     return Opening(shape, outgoing, lambda delta: Masked(shape, delta, (part,)), owners=sizes)
 
 
+def given_share(run: Run, *shape: int) -> Shared:
+    """A sharing of which each party brings its share into the run."""
+    return Shared(shape, run.given(shape))
+
+
 def dealt(run: Run, shape: tuple[int, ...], make: Callable[[], Words]) -> Masked:
     """A value the dealer chooses, ready to be multiplied."""
     negated = run.deal(shape, lambda: np.negative(make()))

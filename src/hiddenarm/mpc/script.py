@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -99,18 +100,25 @@ class Script:
             ) from None
 
 
-def reader_of(value: Any) -> Reader:
-    """How to read a value that holds cells: the same value with arrays, copied, in their place."""
+def reader_of(value: Any, found: list[Cells]) -> Reader:
+    """How to read a value that holds cells: the same value with arrays, copied, in their place. The cells are added to
+    `found`; they need no place yet."""
     if isinstance(value, Cells):
-        bank, first, last, shape = value.block.bank, value.block.first, value.block.first + value.size, value.shape
-        return lambda banks: banks[bank].reshape(-1)[first:last].reshape(shape).copy()
+        found.append(value)
+        return partial(_array, value)
     if isinstance(value, tuple | list):
-        kind, parts = type(value), [reader_of(part) for part in value]
+        kind, parts = type(value), [reader_of(part, found) for part in value]
         return lambda banks: kind([read(banks) for read in parts])
     if is_dataclass(value) and not isinstance(value, type):
-        made, read_all = type(value), [reader_of(getattr(value, item.name)) for item in fields(value)]
-        return lambda banks: made(*[read(banks) for read in read_all])
+        made, parts = type(value), [reader_of(getattr(value, item.name), found) for item in fields(value)]
+        return lambda banks: made(*[read(banks) for read in parts])
     return lambda banks: value
+
+
+def _array(cells: Cells, banks: Banks) -> Words:
+    block = cells.block
+    words = banks[block.bank].reshape(-1)[block.first : block.first + block.length]
+    return words.reshape(cells.shape).copy()
 
 
 def compile_script(
@@ -124,7 +132,9 @@ def compile_script(
     announced_after: int,
 ) -> Script:
     """Place all blocks and write the code. The cells of results keep their places to the end."""
-    kept = {cells.block for cells in _cells_of((result, announced))}
+    found: list[Cells] = []
+    read_result, read_announced = reader_of(result, found), reader_of(announced, found)
+    kept = {cells.block for cells in found}
     instructions = [instruction for round_ in recording.rounds for instruction in round_]
     memory_words = _place(instructions, kept)
     code: list[int] = []
@@ -139,31 +149,14 @@ def compile_script(
         replicates,
         expected,
         rounds,
-        reader_of(result),
-        reader_of(announced),
+        read_result,
+        read_announced,
         announced_after,
         np.array(code, np.int64),
         tuple(starts),
         constants,
         memory_words,
     )
-
-
-def _cells_of(value: Any) -> list[Cells]:
-    found: list[Cells] = []
-
-    def collect(item: Any) -> None:
-        if isinstance(item, Cells):
-            found.append(item)
-        elif isinstance(item, tuple | list):
-            for part in item:
-                collect(part)
-        elif is_dataclass(item) and not isinstance(item, type):
-            for part_field in fields(item):
-                collect(getattr(item, part_field.name))
-
-    collect(value)
-    return found
 
 
 def _encoded(instruction: Instruction) -> list[int]:

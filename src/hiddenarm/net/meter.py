@@ -22,15 +22,11 @@ class LinkMeter:
 
     def count_sent(self, frame: Frame) -> None:
         """One more frame left."""
-        counts = self.sent.setdefault(frame[:2], [0, 0])
-        counts[0] += 1
-        counts[1] += HEADER.size + len(frame.payload)
+        _count(self.sent, frame)
 
     def count_received(self, frame: Frame) -> None:
         """One more frame arrived whole."""
-        counts = self.received.setdefault(frame[:2], [0, 0])
-        counts[0] += 1
-        counts[1] += HEADER.size + len(frame.payload)
+        _count(self.received, frame)
 
 
 class Meter:
@@ -88,3 +84,9 @@ class Meter:
 
 def _counts(link: LinkMeter, direction: str) -> Counts:
     return link.sent if direction == "sent" else link.received
+
+
+def _count(counts: Counts, frame: Frame) -> None:
+    entry = counts.setdefault(frame[:2], [0, 0])
+    entry[0] += 1
+    entry[1] += HEADER.size + len(frame.payload)

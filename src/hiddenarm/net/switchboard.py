@@ -22,7 +22,6 @@ import socket
 import ssl
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from typing import Final, Protocol
 import structlog
 
 from hiddenarm.errors import FrameError, HelloError, IdentityError, PeerError, PeerLost
+from hiddenarm.net.answers import Answers
 from hiddenarm.net.connection import Connection, Phase, reason_of
 from hiddenarm.net.frames import Frame, Kind, notice, notice_text
 from hiddenarm.net.hello import Value, compare_hello, hello_payload, parse_hello
@@ -45,8 +45,6 @@ IDLE_SECONDS: Final = 0.002
 """A loop in which nothing happens for this long has time to spare."""
 BUFFER_BYTES: Final = 256 * 1024
 _LINK_KINDS: Final = frozenset((Kind.HELLO, Kind.BYE, Kind.ABORT))
-_FAILURES: Final = 5
-_SKIPS: Final = 200
 NO_GOODBYE: Final = "the connection ended without a goodbye"
 
 
@@ -118,9 +116,6 @@ class Switchboard:
         self._handler = handler
         self._clock = clock
         self._spin = spin_seconds
-        self._patience = _Patience()
-        self._undelivered: deque[tuple[Connection, Frame]] = deque()
-        self._troubled: deque[tuple[Connection, FrameError | OSError]] = deque()
         self._limits = limits or Limits()
         self._server_context = server_context(tls)
         self._client_context = client_context(tls)
@@ -132,6 +127,7 @@ class Switchboard:
         self._connections: dict[Connection, None] = {}  # all that are open, oldest first
         self._listeners: list[socket.socket] = []
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
+        self._answers = Answers(self._buffer, spin_seconds)
         self._stopping = False
         self._closed = False
         self._waker, self._wakes = socket.socketpair()
@@ -191,23 +187,7 @@ class Switchboard:
         """
         for peer in peers:
             self.send(peer, frame)
-        if not self._spin or self._undelivered or self._troubled or not self._patience.is_worth_it():
-            return None
-        end = time.monotonic() + self._spin
-        answers = []
-        for peer in peers:
-            answer = self._await_answer(self._peers[peer], frame, end)
-            if answer is None:
-                break
-            answers.append((self._peers[peer], answer))
-        complete = len(answers) == len(peers)
-        self._patience.remember(complete)
-        if not complete:
-            self._undelivered.extendleft(reversed(answers))
-            return None
-        for connection, answer in answers:
-            connection.meter.count_received(answer)
-        return [answer.payload for _, answer in answers]
+        return self._answers.await_all([self._peers[peer] for peer in peers], frame)
 
     def drop(self, identity: Identity, reason: str) -> None:
         """Break with a peer: ABORT with a reason, then close. `on_lost` is not called."""
@@ -233,7 +213,7 @@ class Switchboard:
 
     def run_once(self, timeout: float | None = 0.0) -> None:
         """One turn of the loop: wait for something to happen, at most `timeout` seconds, and see to it."""
-        if self._undelivered or self._troubled:
+        if self._answers.frames or self._answers.troubles:
             self._catch_up()
             timeout = 0.0
         for key, events in self._poll(timeout):
@@ -281,37 +261,15 @@ class Switchboard:
             self._handler.on_idle()
         return select(self._timers.wait(self._clock(), timeout))
 
-    def _await_answer(self, connection: Connection, frame: Frame, end: float) -> Frame | None:
-        """The next frame of a peer, if it comes before `end` and is of the same kind, program, round and step."""
-        wanted = frame[:4]
-        while connection.phase is Phase.READY and not connection.backlog:
-            try:
-                frames = connection.receive(self._buffer)
-            except (FrameError, OSError) as error:
-                self._troubled.append((connection, error))
-                return None
-            if frames is None:
-                self._troubled.append((connection, ConnectionAbortedError(errno.ECONNABORTED, NO_GOODBYE)))
-                return None
-            if frames:
-                first = frames[0] if frames[0][:4] == wanted else None
-                self._undelivered.extend((connection, other) for other in frames[first is not None :])
-                return first
-            if time.monotonic() >= end:
-                return None
-            os.sched_yield()
-        return None
-
     def _catch_up(self) -> None:
-        """Deliver what `exchange` found and was not waiting for."""
-        while self._undelivered:
-            connection, frame = self._undelivered.popleft()
-            self._deliver(connection, frame)
-        while self._troubled:
-            connection, error = self._troubled.popleft()
+        """See to what `exchange` found and was not waiting for."""
+        answers = self._answers
+        while answers.frames:
+            self._deliver(*answers.frames.popleft())
+        while answers.troubles:
+            connection, error = answers.troubles.popleft()
             if connection.phase is Phase.READY:
-                lost = isinstance(error, ConnectionAbortedError)
-                self._fail(connection, PeerLost(connection.fault or NO_GOODBYE) if lost else error)
+                self._fail(connection, error or PeerLost(connection.fault or NO_GOODBYE))
 
     def _drain_wakes(self) -> None:
         with suppress(OSError):
@@ -625,25 +583,6 @@ class Switchboard:
         self._selector.close()
         self._waker.close()
         self._wakes.close()
-
-
-class _Patience:
-    """Whether to wait for answers at all: not for a while, once they kept failing to come in time."""
-
-    def __init__(self) -> None:
-        self._failures = 0
-        self._skipped = 0
-
-    def is_worth_it(self) -> bool:
-        if self._failures < _FAILURES:
-            return True
-        self._skipped += 1
-        if self._skipped >= _SKIPS:
-            self._failures = self._skipped = 0
-        return False
-
-    def remember(self, success: bool) -> None:
-        self._failures = 0 if success else self._failures + 1
 
 
 def _tune(sock: socket.socket, silence_seconds: int) -> None:

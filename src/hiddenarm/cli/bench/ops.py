@@ -22,7 +22,7 @@ from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, record
 from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.lockstep import run_lockstep
 from hiddenarm.mpc.lookup import lookup, reciprocal_table
-from hiddenarm.mpc.masking import mask
+from hiddenarm.mpc.masking import given_share, mask
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.mpc.run import Program, ProgramText, Run
 from hiddenarm.mpc.shuffle import deal_shuffle
@@ -168,7 +168,7 @@ class _Runner:
 
 
 def _text(operation: Operation, shape: tuple[int, ...]) -> ProgramText:
-    return lambda run: operation.text(run, *(Shared(shape, run.given(shape)) for _ in range(operation.inputs)))
+    return lambda run: operation.text(run, *(given_share(run, *shape) for _ in range(operation.inputs)))
 
 
 def _floats(shape: tuple[int, ...], number: int) -> Floats:

@@ -1,0 +1,95 @@
+"""Staying on the line for answers that should come at once, past the event loop.
+
+To sleep and be woken up costs more than a short wait. So whoever has sent a frame may poll its peers' connections for a
+moment. What comes instead of an answer, too late or in part is kept, in order, for the loop to deliver.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from hiddenarm.errors import FrameError
+from hiddenarm.net.connection import Connection, Phase
+from hiddenarm.net.frames import Frame
+
+_FAILURES: Final = 5
+_SKIPS: Final = 200
+
+
+class Answers:
+    """Waits for answers, at most `spin_seconds`, with `buffer` as scratch space.
+
+    `frames` and `troubles` hold what the loop must see to before it reads anything else.
+    """
+
+    def __init__(self, buffer: memoryview, spin_seconds: float) -> None:
+        self.frames: deque[tuple[Connection, Frame]] = deque()
+        self.troubles: deque[tuple[Connection, FrameError | OSError | None]] = deque()
+        """Connections that cannot go on, and why; None at the end of a stream."""
+        self._buffer = buffer
+        self._spin = spin_seconds
+        self._patience = _Patience()
+
+    def await_all(self, connections: Sequence[Connection], frame: Frame) -> list[bytes] | None:
+        """The payloads of the same frame from all of these peers, or None if they do not come at once."""
+        if not self._spin or self.frames or self.troubles or not self._patience.is_worth_it():
+            return None
+        end = time.monotonic() + self._spin
+        answers: list[tuple[Connection, Frame]] = []
+        for connection in connections:
+            answer = self._await(connection, frame, end)
+            if answer is None:
+                break
+            answers.append((connection, answer))
+        complete = len(answers) == len(connections)
+        self._patience.remember(complete)
+        if not complete:
+            self.frames.extendleft(reversed(answers))
+            return None
+        for connection, answer in answers:
+            connection.meter.count_received(answer)
+        return [answer.payload for _, answer in answers]
+
+    def _await(self, connection: Connection, frame: Frame, end: float) -> Frame | None:
+        """The next frame of a peer, if it comes before `end` and is of the same kind, program, round and step."""
+        wanted = frame[:4]
+        while connection.phase is Phase.READY and not connection.backlog:
+            try:
+                frames = connection.receive(self._buffer)
+            except (FrameError, OSError) as error:
+                self.troubles.append((connection, error))
+                return None
+            if frames is None:
+                self.troubles.append((connection, None))
+                return None
+            if frames:
+                first = frames[0] if frames[0][:4] == wanted else None
+                self.frames.extend((connection, other) for other in frames[first is not None :])
+                return first
+            if time.monotonic() >= end:
+                return None
+            os.sched_yield()
+        return None
+
+
+class _Patience:
+    """Whether to wait for answers at all: not for a while, once they kept failing to come in time."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._skipped = 0
+
+    def is_worth_it(self) -> bool:
+        if self._failures < _FAILURES:
+            return True
+        self._skipped += 1
+        if self._skipped >= _SKIPS:
+            self._failures = self._skipped = 0
+        return False
+
+    def remember(self, success: bool) -> None:
+        self._failures = 0 if success else self._failures + 1
