@@ -33,6 +33,32 @@ class PlainBandit:
         weights += v * (reward - weights @ context)
 
 
+class PlainBandits:
+    """Many plain twins that advance together, each with its own context, arm and reward."""
+
+    def __init__(self, replicates: int, arms: int, dimension: int, ridge: float = 1.0) -> None:
+        self.inverses = np.tile(np.eye(dimension) / ridge, (replicates, arms, 1, 1))
+        self.weights = np.zeros((replicates, arms, dimension))
+        self._each = np.arange(replicates)
+
+    def decide(self, contexts: Floats, explore: NDArray[np.bool_], tags: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The arms [replicates] for contexts [replicates, features], as `PlainBandit.decide` chooses them."""
+        scores = np.matmul(self.weights, contexts[:, :, None])[:, :, 0]
+        scores[explore] = 0.0
+        best = scores == scores.max(axis=1, keepdims=True)
+        arms: NDArray[np.int64] = np.where(best, tags, -1).argmax(axis=1)
+        return arms
+
+    def learn(self, contexts: Floats, arms: NDArray[np.int64], rewards: Floats) -> None:
+        """Sherman-Morrison for the arm that each has pulled."""
+        pulled = self._each, arms
+        inverses, weights = self.inverses[pulled], self.weights[pulled]
+        u = np.matmul(inverses, contexts[:, :, None])[:, :, 0]
+        v = u / (1 + (contexts * u).sum(axis=1, keepdims=True))
+        self.inverses[pulled] = inverses - v[:, :, None] * u[:, None, :]
+        self.weights[pulled] = weights + v * (rewards - (weights * contexts).sum(axis=1))[:, None]
+
+
 def coins_at(coins: Coins, step: int, replicate: int = 0) -> tuple[bool, NDArray[np.int64]]:
     """The coins of one decision as the plain twin takes them."""
     at = step, replicate

@@ -1,0 +1,27 @@
+"""All experiments, in the paper's order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hiddenarm.cli.reproduce.findings import Experiment
+from hiddenarm.cli.reproduce.training import Training
+from hiddenarm.errors import ConfigError
+
+ALL = "all"
+
+
+def experiments() -> list[Experiment]:
+    """Every experiment."""
+    return [Training()]
+
+
+def chosen(names: Sequence[str]) -> list[Experiment]:
+    """The experiments of these names; all of them for no name, or for `all`."""
+    known = {experiment.name: experiment for experiment in experiments()}
+    if not names or ALL in names:
+        return list(known.values())
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"there is no experiment {name!r}: choose among {', '.join(known)}, or {ALL}")
+    return [experiment for name, experiment in known.items() if name in names]

@@ -1,0 +1,75 @@
+"""`hiddenarm reproduce` itself: collect jobs, do what is not kept, conclude, write the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+
+from hiddenarm.cli.progress import duration
+from hiddenarm.cli.reproduce.findings import Experiment
+from hiddenarm.cli.reproduce.jobs import Job
+from hiddenarm.cli.reproduce.kept import Kept
+from hiddenarm.cli.reproduce.page import Report, write_report
+from hiddenarm.cli.reproduce.pool import Workshop
+from hiddenarm.cli.reproduce.setting import Setting
+from hiddenarm.cli.reproduce.surroundings import commit_of_source, surroundings
+from hiddenarm.cli.reproduce.watch import Watch
+from hiddenarm.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """Some experiments, to be made in a folder."""
+
+    experiments: Sequence[Experiment]
+    setting: Setting
+    folder: Path
+    data_dir: Path | None
+
+    def run(self, console: Console) -> Report:
+        """Do what is missing, then write the page. Interrupted, it goes on from what was finished."""
+        kept = Kept(self._runs_folder())
+        jobs = list(dict.fromkeys(job for one in self.experiments for job in one.jobs(self.setting)))
+        missing = [job for job in jobs if job not in kept]
+        self._announce(console, jobs, missing)
+        with Watch(missing, len(jobs) - len(missing)) as watch:
+            Workshop(kept, self.data_dir, commit_of_source()).do_all(missing, watch)
+        report = self._report(kept, jobs)
+        write_report(self.folder, report)
+        return report
+
+    def _runs_folder(self) -> Path:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"cannot make the folder {self.folder}: {error.strerror}") from error
+        return self.folder / "runs"
+
+    def _announce(self, console: Console, jobs: Sequence[Job], missing: Sequence[Job]) -> None:
+        names = ", ".join(one.name for one in self.experiments)
+        kept = len(jobs) - len(missing)
+        console.print(f"{names}: {len(jobs)} runs, {kept} of them kept from before.", soft_wrap=True)
+
+    def _report(self, kept: Kept, jobs: Sequence[Job]) -> Report:
+        records = [kept[job].record for job in jobs]
+        return Report(
+            setting=self.setting,
+            sections=[(one, one.conclude(self.setting, kept)) for one in self.experiments],
+            commits=sorted({record.commit for record in records}),
+            seconds_of_runs=sum(record.seconds for record in records),
+            finished=datetime.now(UTC).isoformat(timespec="seconds"),
+            surroundings=surroundings(),
+        )
+
+
+def print_summary(console: Console, report: Report, folder: Path) -> None:
+    """The claims, and where to look."""
+    for claim in report.claims:
+        console.print(f"[bold]{claim.verdict}[/bold]  {claim.measured}", soft_wrap=True, highlight=False)
+    console.print(
+        f"Runs: {duration(report.seconds_of_runs)} on one core. Page: {folder / 'index.html'}", soft_wrap=True
+    )
