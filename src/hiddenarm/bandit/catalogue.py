@@ -12,6 +12,7 @@ from hiddenarm.bandit.batches import NewtonSchulz, Sums, gather, solve
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.paper_suite import PaperFederation, paper_text
 from hiddenarm.bandit.programs import DECIDE, LEARN, Model, decide, learn, own_features
+from hiddenarm.errors import ProtocolError
 from hiddenarm.mpc.masking import given_share
 from hiddenarm.mpc.run import ProgramText, Run
 from hiddenarm.mpc.values import Shared
@@ -79,7 +80,7 @@ def program_text(federation: Federation, thresholds: Words, program: ProgramId) 
         case "solve":
             plan = NewtonSchulz.for_new(federation, count)
             return lambda run: solve(run, federation, _model(run, federation), _sums(run, federation), plan)
-    raise ValueError(f"there is no program {program.name!r}")
+    raise ProtocolError(f"there is no program {program.name!r}")
 
 
 def program_texts(federation: Federation, thresholds: Words) -> dict[str, ProgramText]:

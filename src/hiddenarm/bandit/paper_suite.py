@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 from hiddenarm.bandit.coins import Coins
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.programs import Decided, Model, opened, own_features
-from hiddenarm.errors import ConfigError
+from hiddenarm.errors import ConfigError, ProtocolError
 from hiddenarm.mpc.masking import dealt_share, given_share
 from hiddenarm.mpc.run import Program, ProgramText, Run
 from hiddenarm.mpc.values import Shared
 from hiddenarm.paper.learner import Samples, Setting, decide, learn
 from hiddenarm.ring.words import Floats, Words, decode, encode
+
+NEWTON_ITERATIONS = 7
+"""Of the reciprocal, unless a federation says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -31,16 +34,20 @@ class PaperFederation(Federation):
     `score_bound`, `reciprocal_bits` and `repair_every` have no meaning here.
     """
 
-    newton_iterations: int = 7
+    newton_iterations: int = NEWTON_ITERATIONS
 
     def _check_budget(self) -> None:
-        iterations = self.newton_iterations
-        if isinstance(iterations, bool) or not isinstance(iterations, int) or not 0 <= iterations <= 20:
-            raise ConfigError(f"newton_iterations must be a whole number in 0..20, got {iterations!r}")
+        check_iterations(self.newton_iterations)
 
     @property
     def setting(self) -> Setting:
         return Setting(self.arms, self.features, self.fraction_bits, self.newton_iterations)
+
+
+def check_iterations(iterations: object) -> None:
+    """Refuse what is no number of Newton iterations."""
+    if isinstance(iterations, bool) or not isinstance(iterations, int) or not 0 <= iterations <= 20:
+        raise ConfigError(f"newton_iterations must be a whole number in 0..20, got {iterations!r}")
 
 
 def paper_text(federation: PaperFederation, thresholds: Words, name: str, count: int) -> ProgramText:
@@ -54,7 +61,7 @@ def paper_text(federation: PaperFederation, thresholds: Words, name: str, count:
             return lambda run: _decide(run, federation, thresholds, count)
         case "learn", 1:
             return lambda run: _learn(run, federation)
-    raise ValueError(f"the paper's suite has no program {name!r} for {count}")
+    raise ProtocolError(f"the paper's suite has no program {name!r} for {count} at once")
 
 
 def initial_model(federation: PaperFederation, party: int | None, replicates: int) -> Model:
@@ -106,6 +113,7 @@ def _decide(run: Run, federation: PaperFederation, thresholds: Words, count: int
     inverses, biases = _model(run, federation)
     own = own_features(run, federation, count)
     arm = yield from decide(run, federation.setting, inverses, biases, own, samples, count)
+    run.announce(arm.share)
     reward_mask = dealt_share(run, (count,), lambda: run.rewarder_words((count,)))
     return Decided(None, arm, reward_mask)
 

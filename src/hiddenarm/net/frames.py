@@ -40,6 +40,7 @@ class Kind(IntEnum):
     ABORT = 10
     BYE = 11
     REFUSED = 12
+    ONE_HOT = 13
 
     __hash__ = int.__hash__  # the hash of a kind is taken for every frame
 

@@ -1,4 +1,4 @@
-"""The actor, as a state machine without I/O: it asks for decisions by key; it alone turns a slot into an arm."""
+"""The actor, as a state machine without I/O: it asks for decisions by key; it alone learns the arms (`arms`)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from hiddenarm.bandit.decisions import decision_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import FeatureError, FrameError, HiddenArmError, InputError, PeerError, PeerLost
-from hiddenarm.mpc.shuffle import permutation_of
-from hiddenarm.mpc.values import Index
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import Stream
+from hiddenarm.roles.arms import Answer, arm_reports
 from hiddenarm.roles.client import Client
 from hiddenarm.roles.messages import (
     MAX_KEY_BYTES,
@@ -21,7 +20,6 @@ from hiddenarm.roles.messages import (
     program_and_step,
     read_learned,
     read_refused,
-    read_slots,
 )
 from hiddenarm.roles.runs import Send
 
@@ -31,13 +29,12 @@ RunName = tuple[int, int]
 
 @dataclass(slots=True, repr=False)
 class _Asked:
-    """Decisions under way: the model they want, their ids, the arm in each slot, and which slots the parties have
-    reported."""
+    """Decisions under way: the model they want, their ids, who has told about them, and what."""
 
     version: int
     ids: list[str] = field(default_factory=list)
-    arms: Index | None = None
-    slots: dict[Identity, list[int]] = field(default_factory=dict)
+    told: set[Identity] = field(default_factory=set)
+    answer: Answer | None = None
 
 
 class Actor(Client):
@@ -46,7 +43,8 @@ class Actor(Client):
     def __init__(self, federation: Federation, send: Send, *, max_batch: int = 256) -> None:
         super().__init__(federation, send, max_batch=max_batch)
         self.outcomes: dict[RunName, list[Decision] | HiddenArmError] = {}
-        self._permutations: dict[int, Stream] = {}
+        self._reports = arm_reports(federation)
+        self._streams: dict[int, Stream] = {}
         self._next_step: dict[int, int] = {}
         self._version = 0
         self._asked: dict[RunName, _Asked] = {}
@@ -72,17 +70,17 @@ class Actor(Client):
         return len(keys), step
 
     def _prepare(self, asked: _Asked, count: int, step: int) -> None:
-        """Find out what each slot will mean."""
+        """Find out what can be known before the answers come."""
         assert self._ids is not None
         asked.ids = [self._ids.id_of(decision_number(count, step, position)) for position in range(count)]
-        asked.arms = permutation_of(self._stream(count).step(step).reshape(count, self._federation.arms))
+        asked.answer = self._reports.answer(count, self._stream(count).step(step))
 
     def on_frame(self, identity: Identity, frame: Frame) -> None:
         match identity.role, frame.kind:
             case Role.DEALER, Kind.SEED:
                 self._on_seed(frame)
-            case Role.PARTY, Kind.SLOT:
-                self._on_slot(identity, frame)
+            case Role.PARTY, self._reports.kind:
+                self._on_report(identity, frame)
             case Role.PARTY, Kind.LEARNED:
                 self._version = max(self._version, read_learned(frame) + 1)
             case Role.PARTY, Kind.REFUSED:
@@ -90,34 +88,34 @@ class Actor(Client):
             case _:
                 raise FrameError(f"{identity} may not send {frame.kind.name}")
 
-    def _on_slot(self, identity: Identity, frame: Frame) -> None:
-        slots = read_slots(frame)
+    def _on_report(self, identity: Identity, frame: Frame) -> None:
         program, step = program_and_step(frame)
         name = (program.count, step)
         asked = self._asked.get(name)
-        if asked is None or identity in asked.slots:
+        if asked is None or identity in asked.told:
             raise FrameError(f"{identity} reported decision {step}, which does not wait for it")
-        asked.slots[identity] = slots
-        if len(asked.slots) == len(self._parties):
+        assert asked.answer is not None
+        asked.answer.take(frame)
+        asked.told.add(identity)
+        if len(asked.told) == len(self._parties):
             del self._asked[name]
             self._version = max(self._version, asked.version)
             self.outcomes[name] = self._decisions(step, asked)
 
     def _decisions(self, step: int, asked: _Asked) -> list[Decision]:
-        """Turn the slots, on which all parties must agree, into arms."""
-        slots, *others = asked.slots.values()
-        if any(report != slots for report in others) or not max(slots) < self._federation.arms:
+        """Turn what all parties have told into arms."""
+        assert asked.answer is not None
+        arms = asked.answer.arms()
+        if arms is None:
             raise PeerError(f"the parties do not agree on decision {step}: they are not in step")
-        assert asked.arms is not None
-        arms = asked.arms[range(len(slots)), slots].tolist()
         return [Decision(identifier, arm) for identifier, arm in zip(asked.ids, arms, strict=True)]
 
     def _stream(self, count: int) -> Stream:
-        """Permutations of decisions that are made `count` at once."""
-        if count not in self._permutations:
-            words, ahead = count * self._federation.arms, max(1, 64 // count)
-            self._permutations[count] = self._decision_stream(count, words, ahead=ahead)
-        return self._permutations[count]
+        """This role's words for decisions that are made `count` at once."""
+        if count not in self._streams:
+            words, ahead = count * self._reports.actor_words, max(1, 64 // count)
+            self._streams[count] = self._decision_stream(count, words, ahead=ahead)
+        return self._streams[count]
 
     def _on_refused(self, identity: Identity, frame: Frame) -> None:
         program, step = program_and_step(frame)

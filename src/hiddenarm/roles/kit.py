@@ -14,6 +14,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -23,6 +24,7 @@ from cryptography import x509
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.suites import federation_in, suite_of
 from hiddenarm.errors import ConfigError, FeatureError, IdentityError
 from hiddenarm.net.certificates import Authority, write_private
 from hiddenarm.net.identity import Identity, Role
@@ -40,8 +42,10 @@ class _Strict(BaseModel):
 
 
 class FederationFile(_Strict):
-    """The public numbers of a federation, as in `Federation`."""
+    """The suite of a federation (`fast` or `paper`) and its public numbers, as in `Federation`. `newton_iterations`
+    goes with the paper's suite only, and is that of `PaperFederation`."""
 
+    suite: str = "fast"
     arms: int
     features: tuple[int, ...]
     epsilon: float
@@ -51,9 +55,14 @@ class FederationFile(_Strict):
     score_bound: float = 32.0
     reciprocal_bits: int = 8
     repair_every: int = 10_000
+    newton_iterations: int | None = None
+
+    @classmethod
+    def of(cls, federation: Federation) -> FederationFile:
+        return cls(suite=suite_of(federation).name, **asdict(federation))
 
     def federation(self) -> Federation:
-        return Federation(**self.model_dump())
+        return federation_in(**self.model_dump())
 
 
 class Address(_Strict):
@@ -117,19 +126,12 @@ class Kit:
     @property
     def hello(self) -> dict[str, Any]:
         """What every pair of roles must agree on before anything else is said."""
-        public = self.file.federation.federation()
+        public = self.federation
         return {
             "protocol_version": PROTOCOL_VERSION,
             "federation": self.file.name,
-            "arms": public.arms,
-            "features": list(public.features),
-            "epsilon": public.epsilon,
-            "ridge": public.ridge,
-            "norms": list(public.norms),
-            "fraction_bits": public.fraction_bits,
-            "score_bound": public.score_bound,
-            "reciprocal_bits": public.reciprocal_bits,
-            "repair_every": public.repair_every,
+            "suite": suite_of(public).terms,
+            **{field.name: getattr(public, field.name) for field in fields(Federation)},
             "max_batch": self.file.max_batch,
         }
 
@@ -191,7 +193,7 @@ def write_kit(folder: Path, file: KitFile, authority: Authority) -> None:
     identity = Identity(file.role, file.number)
     certificate, key = authority.issue(identity)
     folder.mkdir(mode=0o700, parents=True)
-    (folder / "kit.json").write_text(file.model_dump_json(indent=2) + "\n")
+    (folder / "kit.json").write_text(file.model_dump_json(indent=2, exclude_none=True) + "\n")
     (folder / "ca.pem").write_bytes(authority.certificate_pem)
     (folder / "certificate.pem").write_bytes(certificate)
     write_private(folder / "key.pem", key)

@@ -3,6 +3,8 @@
     one reward     learn; after every `repair_every` such lessons also repair what was learned singly, and solve
     many rewards   gather; repair what was learned singly before; solve
 
+In a suite that cannot solve (the paper's) one reward is one run of learn and nothing else, and many are refused.
+
 A lesson that names an unknown decision changes nothing, but has its number, so that all parties count alike. Only the
 first program of a lesson can be refused: when it has ended, all parties have taken part.
 """
@@ -20,17 +22,17 @@ from hiddenarm.bandit.batches import GATHERED_AT_ONCE, SUMS_FULL, Sums, initial_
 from hiddenarm.bandit.catalogue import GATHER, LEARN_ONE, REPAIR, SOLVE, ProgramId
 from hiddenarm.bandit.decisions import split_number
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import DECIDE, Interaction, Model, initial_model, own_words, reward_share, stacked
+from hiddenarm.bandit.programs import DECIDE, Interaction, Model, own_words, reward_share, stacked
+from hiddenarm.bandit.suites import suite_of
 from hiddenarm.errors import FrameError, InputError
 from hiddenarm.mpc.evaluation import Evaluation
-from hiddenarm.mpc.values import Shared
 from hiddenarm.net.identity import Identity
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.runs import MAX_WAITING, Outcome, RunTable
 from hiddenarm.roles.supply import Supply
 
 KEPT_VERSIONS = 64
-"""How many past versions of the weights a decision may still ask for."""
+"""How many past versions of the model a decision may still ask for."""
 
 
 @dataclass(slots=True, repr=False)
@@ -86,15 +88,16 @@ class School:
         self._supply = supply
         self._runs = runs
         self._ended = ended
-        self._model: Model = initial_model(federation, number)
+        self._suite = suite_of(federation)
+        self._model: Model = self._suite.initial_model(number, 1)
         self._sums: Sums = initial_sums(federation, number)
-        self._weights: dict[int, Shared] = {0: self._model.weights}
+        self._versions: dict[int, list[Words]] = {0: self._suite.brought(self._model)}
         self._lessons: deque[Lesson] = deque()
         self._current: _Current | None = None
         self._refused: dict[int, str] = {}
         self._singly: list[_Taken] = []
         self._gathered = 0
-        self._sums_full = False
+        self._sums_full = not self._suite.solves
         self._repairs = 0
         self._repair_gathers: dict[int, int] = {}
 
@@ -103,14 +106,17 @@ class School:
         """The version that holds all lessons received so far."""
         return self.version + (self._current is not None) + len(self._lessons)
 
-    def weights_at(self, version: int) -> Shared:
-        if version not in self._weights:
+    def brought_at(self, version: int) -> list[Words]:
+        """What of this version of the model a party brings to a decision."""
+        if version not in self._versions:
             why = "is no longer kept" if version < self.version else "was not taught"
             raise InputError(f"model version {version} {why}; the newest is {self.version}")
-        return self._weights[version]
+        return self._versions[version]
 
     def enrol(self, lesson: Lesson) -> None:
         """Take a lesson from the rewarder."""
+        if len(lesson.rewards) > 1 and not self._suite.solves:
+            raise FrameError(f"the rewarder sent {len(lesson.rewards)} rewards where one is learned at a time")
         if lesson.number != self.taught:
             raise FrameError(f"the rewarder sent lesson {lesson.number} where {self.taught} was due")
         if len(self._lessons) >= MAX_WAITING:
@@ -277,8 +283,8 @@ class School:
             self._give_up(lesson)
         self._current = None
         self.version += 1
-        self._weights[self.version] = self._model.weights
-        self._weights.pop(self.version - KEPT_VERSIONS, None)
+        self._versions[self.version] = self._suite.brought(self._model)
+        self._versions.pop(self.version - KEPT_VERSIONS, None)
         self._ended(lesson, refused, tell_peers)
 
 

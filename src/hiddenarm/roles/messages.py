@@ -5,6 +5,7 @@
     CORRECTIONS  dealer -> last party      program, first step; rows of words
     DECIDE       actor -> parties          program, step; model version (u64), keys (length u16, text)
     SLOT         party -> actor            program, step; a slot for each key (u32)
+    ONE_HOT      party -> actor            program, step; a share of a one-hot for each key (words): paper's suite
     REWARD       rewarder -> parties       step = number of the lesson; for each: decision (u64), masked reward (u64)
     LEARNED      party -> rewarder         step = number of the lesson now in the model; party 0 tells the actor too
     REFUSED      party -> anyone           program, step; why (text): this run ends, the federation goes on
@@ -23,6 +24,8 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 
+import numpy as np
+
 from hiddenarm.bandit.catalogue import GATHER, REPAIR, SOLVE, ProgramId
 from hiddenarm.bandit.decisions import DecisionIds
 from hiddenarm.bandit.programs import DECIDE, LEARN
@@ -30,6 +33,7 @@ from hiddenarm.errors import FrameError
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import KEY_BYTES
+from hiddenarm.ring.words import Words
 
 DEALER = Identity(Role.DEALER)
 ACTOR = Identity(Role.ACTOR)
@@ -49,6 +53,8 @@ _COUNT = struct.Struct("<I")
 _LENGTH = struct.Struct("<H")
 _VERSION = struct.Struct("<Q")
 _REWARD = struct.Struct("<QQ")
+_WORD = "<u8"
+_WORD_BYTES = 8
 
 
 def run_frame(kind: Kind, program: ProgramId, step: int, *, round: int = 0, payload: bytes = b"") -> Frame:
@@ -138,6 +144,27 @@ def read_slots(frame: Frame) -> list[int]:
     program, _ = program_and_step(frame)
     _check_length(frame, program.count * _COUNT.size)
     return [slot for (slot,) in _COUNT.iter_unpack(frame.payload)]
+
+
+def slots_bytes(count: int) -> int:
+    return count * _COUNT.size
+
+
+def one_hot_frame(step: int, shares: Words) -> Frame:
+    """This party's shares of some one-hots [count, arms]."""
+    payload = np.ascontiguousarray(shares, _WORD).tobytes()
+    return run_frame(Kind.ONE_HOT, ProgramId(DECIDE, len(shares)), step, payload=payload)
+
+
+def read_one_hots(frame: Frame, arms: int) -> Words:
+    program, _ = program_and_step(frame)
+    _check_length(frame, one_hot_bytes(program.count, arms))
+    shares: Words = np.frombuffer(frame.payload, _WORD).reshape(program.count, arms)
+    return shares
+
+
+def one_hot_bytes(count: int, arms: int) -> int:
+    return count * arms * _WORD_BYTES
 
 
 def reward_frame(lesson: int, *rewards: tuple[int, int]) -> Frame:

@@ -22,12 +22,12 @@ from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE, ProgramId
 from hiddenarm.bandit.decisions import decision_number
 from hiddenarm.bandit.features import as_floats, checked_features
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import DECIDE, LEARN, Decided, Interaction, interactions, own_words
+from hiddenarm.bandit.programs import DECIDE, LEARN, Decided, Interaction, interactions
 from hiddenarm.errors import FeatureError, FrameError, InputError, PeerLost
-from hiddenarm.mpc.values import Shared
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.words import Words
+from hiddenarm.roles.arms import arm_reports
 from hiddenarm.roles.lessons import Lesson, School
 from hiddenarm.roles.messages import (
     ACTOR,
@@ -40,7 +40,6 @@ from hiddenarm.roles.messages import (
     read_rewards,
     read_seed,
     refused_frame,
-    slot_frame,
 )
 from hiddenarm.roles.runs import MAX_WAITING, Exchange, Outcome, RunKey, RunTable, Send, send_to_all
 from hiddenarm.roles.supply import Supply
@@ -93,6 +92,7 @@ class Party:
         self._present: set[Identity] = set()
         self._supply = Supply(federation, number, send, stock, expand_ahead)
         self._runs = RunTable(federation.parties, self._peers, send, exchange or partial(send_to_all, send))
+        self._reports = arm_reports(federation)
         self._requests: deque[_DecideRequest] = deque()
         self._refused_by_peer: set[RunKey] = set()
         self._interactions: dict[int, Interaction] = {}
@@ -211,7 +211,7 @@ class Party:
             self._runs.drop(key)
             return
         try:
-            weights = self._school.weights_at(request.version)
+            model = self._school.brought_at(request.version)
             features = self._own_features(request.keys)[None]
         except FeatureError as error:
             self._log.warning("refused a decision", number=request.step, reason=str(error))
@@ -220,14 +220,14 @@ class Party:
         except InputError as error:
             self._refuse_decision(key, str(error))
             return
-        self._launch_decision(key, weights, features)
+        self._launch_decision(key, model, features)
 
-    def _launch_decision(self, key: RunKey, weights: Shared, features: Words) -> None:
+    def _launch_decision(self, key: RunKey, model: list[Words], features: Words) -> None:
         program, step = key
-        evaluation = self._supply.evaluate(program, step, [*own_words(weights), features])
+        evaluation = self._supply.evaluate(program, step, [*model, features])
 
-        def announce(slots: Words) -> None:
-            self._send(ACTOR, slot_frame(step, *slots[0].tolist()))
+        def announce(words: Words) -> None:
+            self._send(ACTOR, self._reports.frame(step, words))
 
         def out_of_range(why: str) -> None:  # seen by all parties alike: the decision ends, the federation goes on
             self._send(ACTOR, refused_frame(program, step, why))

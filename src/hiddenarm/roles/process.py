@@ -14,8 +14,10 @@ from typing import Self
 from hiddenarm.bandit.batches import GATHERED_AT_ONCE
 from hiddenarm.bandit.catalogue import GATHER, LEARN_ONE, SOLVE, ProgramId, program_text
 from hiddenarm.bandit.coins import exploration_thresholds
+from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.programs import DECIDE
+from hiddenarm.bandit.suites import suite_of
 from hiddenarm.errors import ConfigError, HiddenArmError, PeerLost
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.net.frames import Frame, Kind
@@ -24,6 +26,7 @@ from hiddenarm.net.meter import Meter
 from hiddenarm.net.switchboard import Limits, Switchboard
 from hiddenarm.ring.streams import fresh_key
 from hiddenarm.roles.actor import Actor
+from hiddenarm.roles.arms import arm_reports
 from hiddenarm.roles.dealer import Dealer
 from hiddenarm.roles.kit import Address, Kit
 from hiddenarm.roles.messages import DEALER, MAX_KEY_BYTES, MAX_REASON_BYTES, PROGRAM_NUMBERS
@@ -192,25 +195,28 @@ class RewarderClient(_Client):
 def frame_caps(kit: Kit) -> dict[Kind, int]:
     """The largest payload of each kind of frame, from the public configuration."""
     federation, many = kit.federation, kit.file.max_batch
-    thresholds = exploration_thresholds(federation.epsilon)
-    largest = (
-        ProgramId(DECIDE, many),
-        LEARN_ONE,
-        ProgramId(GATHER, max(many, GATHERED_AT_ONCE)),
-        ProgramId(SOLVE, many),
-    )
+    thresholds, largest = exploration_thresholds(federation.epsilon), _largest_programs(federation, many)
     layouts = [trace(program_text(federation, thresholds, program), federation.parties, 1) for program in largest]
+    reports = arm_reports(federation)
     return {
         Kind.SEED: 128,
         Kind.WANT: 16,
         Kind.CORRECTIONS: max(largest_batch_bytes(layout) for layout in layouts),
         Kind.DECIDE: 16 + many * (2 + MAX_KEY_BYTES),
-        Kind.SLOT: 4 * many,
+        reports.kind: reports.most_bytes(many),
         Kind.REWARD: 16 * many,
         Kind.LEARNED: 0,
         Kind.REFUSED: MAX_REASON_BYTES,
         Kind.ROUND: max(size for layout in layouts for sizes in layout.round_bytes for size in sizes),
     }
+
+
+def _largest_programs(federation: Federation, many: int) -> list[ProgramId]:
+    """The programs that a federation runs, each for as many at once as can be."""
+    singly = [ProgramId(DECIDE, many), LEARN_ONE]
+    if not suite_of(federation).solves:
+        return singly
+    return [*singly, ProgramId(GATHER, max(many, GATHERED_AT_ONCE)), ProgramId(SOLVE, many)]
 
 
 def _spin_seconds(kit: Kit) -> float:

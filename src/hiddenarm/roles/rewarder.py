@@ -5,6 +5,7 @@ from __future__ import annotations
 from hiddenarm.bandit.decisions import split_number
 from hiddenarm.bandit.features import checked_reward
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.suites import suite_of
 from hiddenarm.errors import DecisionIdError, FrameError, InputError, PeerError, PeerLost
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
@@ -19,6 +20,7 @@ class Rewarder(Client):
 
     def __init__(self, federation: Federation, send: Send, *, max_batch: int = 256) -> None:
         super().__init__(federation, send, max_batch=max_batch)
+        self._solves = suite_of(federation).solves
         self.outcomes: dict[int, DecisionIdError | None] = {}
         self._masks: dict[int, Stream] = {}
         self._next_lesson = 0
@@ -31,6 +33,8 @@ class Rewarder(Client):
             raise PeerLost("the rewarder has not met all parties and the dealer")
         if not 1 <= len(rewards) <= self._max_batch:
             raise InputError(f"a lesson has 1 to {self._max_batch} rewards, got {len(rewards)}")
+        if len(rewards) > 1 and not self._solves:
+            raise InputError(f"the paper's suite learns from one reward at a time, got {len(rewards)}")
         numbers = self._checked_numbers([decision for decision, _ in rewards])
         unit = 2**self._federation.fraction_bits
         values = [round(checked_reward(reward) * unit) for _, reward in rewards]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
-from hiddenarm.cli.bench.measure import Measured, measure
+from hiddenarm.cli.bench.measure import measure_step
 from hiddenarm.cli.bench.pictures import Curve, draw
 from hiddenarm.cli.bench.report import Result, print_points
-from hiddenarm.cli.bench.session import make_federation
-from hiddenarm.cli.bench.timing import Effort, exponent
+from hiddenarm.cli.bench.timing import exponent
 
 FITTED_FROM = 40
 """The slope is that of the numbers of arms from here on: below, rounds weigh more than words."""
@@ -26,10 +26,21 @@ def bench_arms(
     steps: int,
     seconds: float,
     plot: Path | None,
+    suite: str = "fast",
+    newton_iterations: int | None = None,
 ) -> Result:
     """Measure, print, draw, return what `--json` writes. Each number of arms has `seconds`, and at least two steps."""
-    points = [(count, _point(parties, count, features, steps, seconds)) for count in arms]
-    print_points(console, f"A step by arms: {parties} parties, {features} features", "arms", points)
+    measured = partial(
+        measure_step,
+        suite,
+        parties=parties,
+        features=features,
+        steps=steps,
+        seconds=seconds,
+        newton_iterations=newton_iterations,
+    )
+    points = [(count, measured(arms=count)) for count in arms]
+    print_points(console, f"A step by arms: {parties} parties, {features} features, {suite} suite", "arms", points)
     fitted = [(count, point.private.median) for count, point in points if count >= FITTED_FROM]
     slope = exponent([count for count, _ in fitted], [time for _, time in fitted]) if len(fitted) > 1 else None
     if slope is not None:
@@ -39,7 +50,3 @@ def bench_arms(
         plain = Curve("plain twin", [(count, point.plain) for count, point in points])
         draw(plot, "Time of a step by arms", "arms", "µs a step", (private, plain))
     return {"points": [point.as_dict() for _, point in points], "exponent_from_40": slope}
-
-
-def _point(parties: int, arms: int, features: int, steps: int, seconds: float) -> Measured:
-    return measure(make_federation(parties, arms, features), Effort.of(steps, seconds))

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 from rich.console import Console
 
+from hiddenarm.bandit.suites import suite_of
 from hiddenarm.cli.bench.measure import Measured
 from hiddenarm.cli.bench.report import Result, point_cells, print_table
 from hiddenarm.cli.bench.session import Session, make_federation
 from hiddenarm.cli.bench.timing import Effort, alternate
+from hiddenarm.errors import ConfigError
 
 
 def bench_batch(
-    console: Console, *, parties: int, arms: int, features: int, batch: int, batches: int, seconds: float
+    console: Console,
+    *,
+    parties: int,
+    arms: int,
+    features: int,
+    batch: int,
+    batches: int,
+    seconds: float,
+    suite: str = "fast",
+    newton_iterations: int | None = None,
 ) -> Result:
     """Measure, print, return what `--json` writes. A step is one interaction; the plain twin learns it by itself."""
-    federation = make_federation(parties, arms, features)
+    federation = make_federation(parties, arms, features, suite, newton_iterations)
+    if not suite_of(federation).solves:
+        raise ConfigError(f"--suite {suite} learns from one reward at a time: there are no batches to measure")
     effort = Effort(batch, batches, seconds)
     with Session(federation) as session:
         private, plain = alternate(effort, [session.work_at_once, session.plain_twin().work])

@@ -8,12 +8,8 @@ from typing import Any
 
 import click
 
+from hiddenarm.cli.options import FILE, SUITE_OPTIONS, Decorator, with_options
 from hiddenarm.errors import ConfigError
-
-Command = Callable[..., None]
-Decorator = Callable[[Command], Command]
-
-_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 def _whole_numbers(context: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...]:
@@ -31,17 +27,12 @@ def bench() -> None:
 
 def _options(*options: Decorator) -> Decorator:
     """Several options, and those that every bench has."""
-    common: tuple[Decorator, ...] = (
-        click.option("--json", "json_path", type=_FILE, help="Write the figures."),
+    return with_options(
+        *options,
+        *SUITE_OPTIONS,
+        click.option("--json", "json_path", type=FILE, help="Write the figures."),
         click.option("--quick", is_flag=True, help="A few seconds: rough figures, everything exercised."),
     )
-
-    def decorate(command: Command) -> Command:
-        for option in reversed((*options, *common)):
-            command = option(command)
-        return command
-
-    return decorate
 
 
 def _number(name: str, default: int, text: str) -> Decorator:
@@ -56,7 +47,7 @@ _PARTIES = _number("--parties", 2, "Organisations that hold features.")
 _ARMS = _number("--arms", 10, "Arms of the bandit.")
 _FEATURES = _number("--features", 20, "Features of all parties together.")
 _SECONDS = click.option("--seconds", default=30.0, show_default=True, help="Longest time for one federation.")
-_PLOT = click.option("--plot", "plot", type=_FILE, help="Draw the points (.png, .svg, .pdf).")
+_PLOT = click.option("--plot", "plot", type=FILE, help="Draw the points (.png, .svg, .pdf).")
 
 
 @bench.command()
@@ -78,7 +69,8 @@ def step(json_path: Path | None, quick: bool, **sizes: Any) -> None:
     _SECONDS,
 )
 def batch(json_path: Path | None, quick: bool, **sizes: Any) -> None:
-    """An interaction when many are decided and learned at once, beside the plain learner that takes them singly."""
+    """An interaction when many are decided and learned at once, beside the plain learner that takes them singly.
+    The paper's suite learns one by one: it has no batches."""
     from hiddenarm.cli.bench.batch import bench_batch
 
     _run(bench_batch, json_path, {**sizes, **({"batches": 3, "seconds": 2.0} if quick else {})})

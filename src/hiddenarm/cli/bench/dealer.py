@@ -64,11 +64,20 @@ class LoneDealer:
 
 
 def bench_dealer(
-    console: Console, *, parties: int, arms: int, features: int, steps: int, online_steps: int, seconds: float
+    console: Console,
+    *,
+    parties: int,
+    arms: int,
+    features: int,
+    steps: int,
+    online_steps: int,
+    seconds: float,
+    suite: str = "fast",
+    newton_iterations: int | None = None,
 ) -> Result:
     """Measure, print, return what `--json` writes."""
     keep_freed_memory()  # as a dealer does
-    federation = make_federation(parties, arms, features)
+    federation = make_federation(parties, arms, features, suite, newton_iterations)
     measured, (dealing,) = measure_beside(federation, Effort.of(online_steps, seconds), LoneDealer(federation).work)
     ratio = dealing.median / measured.private.median
     rows = [
@@ -76,7 +85,7 @@ def bench_dealer(
         ("the step on-line", micros(measured.private.median), quartiles(measured.private), "1"),
         ("the plain step", micros(measured.plain.median), quartiles(measured.plain), f"{1 / measured.ratio:.3f}"),
     ]
-    title = f"The dealer: {parties} parties, {arms} arms, {features} features"
+    title = f"The dealer: {parties} parties, {arms} arms, {features} features, {suite} suite"
     print_table(console, title, ("", "time", "quartiles", "to on-line"), rows)
     readings = list(_memory_over(federation, steps))
     _print_memory(console, readings)

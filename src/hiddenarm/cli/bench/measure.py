@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.suites import suite_of
 from hiddenarm.cli.bench.breakdown import Breakdown, break_down
-from hiddenarm.cli.bench.session import Session
+from hiddenarm.cli.bench.session import Session, make_federation
 from hiddenarm.cli.bench.timing import Effort, Spread, Work, alternate
 from hiddenarm.cli.results import Traffic
 
@@ -30,6 +31,7 @@ class Measured:
     def as_dict(self) -> dict[str, Any]:
         """The keys of `--json`."""
         return {
+            "suite": suite_of(self.federation).name,
             "parties": self.federation.parties,
             "arms": self.federation.arms,
             "features": self.federation.dimension,
@@ -43,6 +45,23 @@ class Measured:
             "rounds_per_decision": self.traffic.rounds_per_decision,
             "bytes_per_step_per_party": self.traffic.bytes_per_step_per_party,
         }
+
+
+def measure_step(
+    suite: str,
+    *,
+    parties: int,
+    arms: int,
+    features: int = 20,
+    steps: int = 400,
+    seconds: float = 30.0,
+    newton_iterations: int | None = None,
+) -> Measured:
+    """Time a strictly online step of a suite over real processes with TLS, beside that of its plain twin.
+
+    About `steps` steps are made, but fewer if they take longer than `seconds`.
+    """
+    return measure(make_federation(parties, arms, features, suite, newton_iterations), Effort.of(steps, seconds))
 
 
 def measure(federation: Federation, effort: Effort) -> Measured:

@@ -7,15 +7,15 @@ Over 2 to 8 parties a line through N - 1 on logarithmic axes over N has slope 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
-from hiddenarm.cli.bench.measure import measure
+from hiddenarm.cli.bench.measure import measure_step
 from hiddenarm.cli.bench.pictures import Curve, draw
 from hiddenarm.cli.bench.report import Result, print_points
-from hiddenarm.cli.bench.session import make_federation
-from hiddenarm.cli.bench.timing import Effort, Spread, exponent
+from hiddenarm.cli.bench.timing import Spread, exponent
 
 
 def bench_parties(
@@ -27,10 +27,21 @@ def bench_parties(
     steps: int,
     seconds: float,
     plot: Path | None,
+    suite: str = "fast",
+    newton_iterations: int | None = None,
 ) -> Result:
     """Measure, print, draw, return what `--json` writes."""
-    points = [(count, measure(make_federation(count, arms, features), Effort.of(steps, seconds))) for count in parties]
-    print_points(console, f"A step by parties: {arms} arms, {features} features", "parties", points)
+    measured = partial(
+        measure_step,
+        suite,
+        arms=arms,
+        features=features,
+        steps=steps,
+        seconds=seconds,
+        newton_iterations=newton_iterations,
+    )
+    points = [(count, measured(parties=count)) for count in parties]
+    print_points(console, f"A step by parties: {arms} arms, {features} features, {suite} suite", "parties", points)
     sent = [point.traffic.bytes_per_step_per_party for _, point in points]
     over_all = over_others = None
     if len(points) > 1:

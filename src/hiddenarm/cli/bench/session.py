@@ -18,6 +18,7 @@ from hiddenarm.bandit.audit import audit_coins
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.plain import PlainBandit, coins_at
+from hiddenarm.bandit.suites import federation_in
 from hiddenarm.cli.bench.relay import Relay
 from hiddenarm.cli.local_roles import LocalRoles
 from hiddenarm.cli.results import Traffic, count_traffic
@@ -34,9 +35,10 @@ from hiddenarm.roles.process import ActorClient, RewarderClient
 
 Client = TypeVar("Client", ActorClient, RewarderClient)
 
+_EPSILON = 0.1
 _ROWS = 512
 """Contexts of the world; a longer run meets them again."""
-_STEP_KINDS = ("ROUND", "SLOT", "LEARNED")
+_STEP_KINDS = ("ROUND", "SLOT", "ONE_HOT", "LEARNED")
 """What a party sends because of a step; greetings and orders of material are left out."""
 _PLAIN_STEPS = 200
 """Least steps in a block of the plain twin: a few would be timed with cold caches and make it look slow."""
@@ -48,9 +50,12 @@ _COIN_WORDS = 1 << 22
 """Most words of coins that are kept for the plain twin."""
 
 
-def make_federation(parties: int, arms: int, features: int, epsilon: float = 0.1) -> Federation:
-    """A federation whose features are split evenly."""
-    return Federation(arms=arms, features=tuple(split_features(features, parties)), epsilon=epsilon)
+def make_federation(
+    parties: int, arms: int, features: int, suite: str = "fast", newton_iterations: int | None = None
+) -> Federation:
+    """A federation whose features are split evenly, to be run by the suite of this name."""
+    split = tuple(split_features(features, parties))
+    return federation_in(suite, newton_iterations, arms=arms, features=split, epsilon=_EPSILON)
 
 
 class PlainTwin:

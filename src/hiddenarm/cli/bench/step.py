@@ -14,13 +14,23 @@ from hiddenarm.cli.bench.timing import Effort
 _MACHINE_STEPS = 200
 
 
-def bench_step(console: Console, *, parties: int, arms: int, features: int, steps: int, seconds: float) -> Result:
+def bench_step(
+    console: Console,
+    *,
+    parties: int,
+    arms: int,
+    features: int,
+    steps: int,
+    seconds: float,
+    suite: str = "fast",
+    newton_iterations: int | None = None,
+) -> Result:
     """Measure, print, return what `--json` writes."""
-    federation = make_federation(parties, arms, features)
+    federation = make_federation(parties, arms, features, suite, newton_iterations)
     effort = Effort.of(steps, seconds)
     measured, breakdown = measure_and_break_down(federation, effort, min(steps, _MACHINE_STEPS))
     names = ("private", "quartiles", "plain", "quartiles", "ratio", "rounds", "bytes a party")
-    title = f"A step: {parties} parties, {arms} arms, {features} features; {measured.steps:,} steps"
+    title = f"A step: {parties} parties, {arms} arms, {features} features, {suite} suite; {measured.steps:,} steps"
     print_table(console, title, ("", *names), [("", *point_cells(measured))])
     print_breakdown(console, breakdown)
     return {**measured.as_dict(), "breakdown": asdict(breakdown)}

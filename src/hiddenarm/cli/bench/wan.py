@@ -1,8 +1,9 @@
 """`hiddenarm bench wan`: a decision and a step over long lines, counted in one-way delays.
 
 All links between all roles are delayed (see `relay`), and the same is done through a relay without delay in the same
-run: what that takes is local processing, the relay's own included. By design a decision takes 7 delays (request,
-5 rounds, answer) and a step 13 (and the reward, 5 rounds).
+run: what that takes is local processing, the relay's own included. By design a decision takes a delay for the request,
+one for each round and one for the answer; a step one more for the reward and for each round of learning. With 5 rounds
+each, as in the fast suite, that is 7 and 13.
 
 The end of a step is the moment at which the next decision can begin at the parties. To see it from outside, the next
 request is sent while the lesson is being learned. It waits at the parties for the model, and its answer comes one
@@ -27,7 +28,7 @@ from hiddenarm.cli.bench.timing import Spread
 
 _PLAIN_STEPS = 200
 _HEAD_START = 2.5
-"""Delays that the reward is ahead of the next request; the lesson takes six."""
+"""Delays that the reward is ahead of the next request; the lesson takes six or more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +41,27 @@ class _Times:
     measured: Measured
 
 
-def bench_wan(console: Console, *, parties: int, arms: int, features: int, steps: int, delay_ms: float) -> Result:
+def bench_wan(
+    console: Console,
+    *,
+    parties: int,
+    arms: int,
+    features: int,
+    steps: int,
+    delay_ms: float,
+    suite: str = "fast",
+    newton_iterations: int | None = None,
+) -> Result:
     """Measure, print, return what `--json` writes."""
-    federation, delay = make_federation(parties, arms, features), delay_ms / 1000
+    federation, delay = make_federation(parties, arms, features, suite, newton_iterations), delay_ms / 1000
     near, far = (_measure(federation, steps, seconds) for seconds in (0.0, delay))
     rows = [
         ("decision: request to arm", far.decision, near.decision),
         ("step: request to new model", far.step, near.step),
         ("request to notice of it", far.learned, near.learned),
     ]
-    title = f"Delays of {delay_ms:g} ms each way between all roles: {parties} parties, {arms} arms, {features} features"
+    sizes = f"{parties} parties, {arms} arms, {features} features, {suite} suite"
+    title = f"Delays of {delay_ms:g} ms each way between all roles: {sizes}"
     columns = ("", "time", "quartiles", "delays", "no delay", "delays less local")
     print_table(console, title, columns, [_cells(name, there, here, delay) for name, there, here in rows])
     return {
