@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hiddenarm.cli.reproduce.findings import Experiment
+from hiddenarm.cli.reproduce.newton import Newton
+from hiddenarm.cli.reproduce.precision import Precision
+from hiddenarm.cli.reproduce.privacy import Privacy
+from hiddenarm.cli.reproduce.privacy_arms import PrivacyArms
 from hiddenarm.cli.reproduce.training import Training
 from hiddenarm.errors import ConfigError
 
@@ -13,7 +17,13 @@ ALL = "all"
 
 def experiments() -> list[Experiment]:
     """Every experiment."""
-    return [Training()]
+    return [
+        Training(),
+        Privacy(),
+        PrivacyArms(),
+        Precision(),
+        Newton(),
+    ]
 
 
 def chosen(names: Sequence[str]) -> list[Experiment]:

@@ -19,6 +19,7 @@ from hiddenarm.cli.reproduce.jobs import Job, Progress
 from hiddenarm.cli.reproduce.kept import Kept
 from hiddenarm.cli.reproduce.watch import Watch
 from hiddenarm.errors import ConfigError, HiddenArmError
+from hiddenarm.roles.memory import keep_freed_memory
 
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
@@ -99,6 +100,7 @@ class _Worker:
 def _work(workshop: Workshop, job: Job, connection: Connection) -> None:
     """In the worker: messages are news (share, words), and at the end None, an error on purpose, or a trace."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    keep_freed_memory()
     try:
         workshop.do(job, partial(_tell, connection))
         connection.send(None)

@@ -7,16 +7,18 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hiddenarm.cli.plots import running_mean
 from hiddenarm.cli.reproduce.figures import add_curve, add_legend, empty_figure
 from hiddenarm.cli.reproduce.findings import Claim, Findings, Picture, Table, judged
 from hiddenarm.cli.reproduce.kept import Kept
 from hiddenarm.cli.reproduce.learners import LearnerRun, learner_runs
+from hiddenarm.cli.reproduce.rewards import SUMMARY_HEADER, Rewards, summary_row
 from hiddenarm.cli.reproduce.setting import EPSILONS, Scale, Setting
 
 _RUNS: Mapping[Scale, int] = {"full": 10, "quick": 10, "tiny": 2}
-_POINTS = 300
+_POINTS = 200
 _EQUAL_REWARD, _EQUAL_ARMS = 0.01, 0.99
+
+_Curves = Mapping[float, Rewards]
 
 
 class Training:
@@ -30,93 +32,62 @@ class Training:
         return [run for epsilon in EPSILONS for run in training_runs(setting, epsilon)]
 
     def conclude(self, setting: Setting, kept: Kept) -> Findings:
-        curves = {epsilon: _Curve(training_runs(setting, epsilon), kept) for epsilon in EPSILONS}
+        curves = {epsilon: Rewards.of(training_runs(setting, epsilon), kept) for epsilon in EPSILONS}
         return Findings(
             pictures=[_picture(setting, curves)],
-            tables=[_summary(curves), _points(curves)],
+            tables=[_summary(curves), _points(setting, curves)],
             claims=[_same_rewards(curves)],
         )
 
 
 def training_runs(setting: Setting, epsilon: float) -> list[LearnerRun]:
-    """The runs behind one curve; the attack of experiment 7 looks at their models."""
+    """The runs behind one curve."""
     return learner_runs(
         setting.sized(_RUNS), data=setting.data, suite=setting.suites[0], epsilon=epsilon, steps=setting.sweep
     )
 
 
-class _Curve:
-    """All runs of one epsilon."""
-
-    def __init__(self, runs: Sequence[LearnerRun], kept: Kept) -> None:
-        results = [kept[run] for run in runs]
-        self.rewards = np.concatenate([result["rewards"] for result in results]).astype(np.float64)
-        self.plain_rewards = np.concatenate([result["plain_rewards"] for result in results]).astype(np.float64)
-        self.agreement = float(np.concatenate([result["same"] for result in results]).mean())
-
-    @property
-    def places(self) -> NDArray[np.int64]:
-        """Steps to draw: dense at the start, where the curves bend."""
-        steps = self.rewards.shape[1]
-        return np.unique(np.geomspace(10, steps, _POINTS).round().astype(np.int64))
-
-    @property
-    def final(self) -> NDArray[np.float64]:
-        """The average reward of each run."""
-        return np.asarray(self.rewards.mean(axis=1))
-
-    @property
-    def difference(self) -> float:
-        """Between private and plain reward."""
-        return float(abs(self.rewards.mean() - self.plain_rewards.mean()))
+def _places(setting: Setting) -> NDArray[np.int64]:
+    """Steps to draw: denser at the start, where the curves bend."""
+    return np.unique((np.linspace(0.05, 1, _POINTS) ** 2 * setting.sweep).round().astype(np.int64)).clip(min=1)
 
 
-def _picture(setting: Setting, curves: dict[float, _Curve]) -> Picture:
+def _picture(setting: Setting, curves: _Curves) -> Picture:
     figure, (axes,) = empty_figure()
-    for style, (epsilon, curve) in enumerate(curves.items()):
-        means = running_mean(curve.rewards)[:, curve.places - 1]
-        add_curve(axes, style, curve.places, means.mean(axis=0), means.std(axis=0), f"{epsilon:g}")
-    axes.set(xlabel="step t (decisions made)", ylabel="average reward of steps 1 to t", ylim=(0, 1), xscale="log")
-    axes.set_xlim(10, setting.sweep)
+    places = _places(setting)
+    for style, (epsilon, rewards) in enumerate(curves.items()):
+        private, _ = rewards.running(places)
+        label = f"{epsilon:g}  ({rewards.mean():.3f} at the end)"
+        add_curve(axes, style, places, private.mean(axis=0), private.std(axis=0), label)
+    axes.set(xlabel="step t (decisions made)", ylabel="average reward of steps 1 to t", ylim=(0, 1))
+    axes.set_xlim(0, setting.sweep)
     axes.xaxis.set_major_formatter("{x:,.0f}")
     add_legend(axes, "epsilon", loc="lower right")
-    runs = len(next(iter(curves.values())).rewards)
+    runs = len(next(iter(curves.values())).private)
     caption = f"Average reward of the private bandit during training. Mean of {runs} runs; shaded: standard deviation."
     return Picture("training", caption, figure)
 
 
-def _summary(curves: dict[float, _Curve]) -> Table:
-    header = ("epsilon", "runs", "private reward", "standard deviation", "plain reward", "difference", "same arms (%)")
-    rows = [
-        (
-            epsilon,
-            len(curve.final),
-            round(float(curve.final.mean()), 4),
-            round(float(curve.final.std()), 4),
-            round(float(curve.plain_rewards.mean()), 4),
-            round(curve.difference, 5),
-            round(100 * curve.agreement, 3),
-        )
-        for epsilon, curve in curves.items()
-    ]
-    return Table("training-summary", "Reward of a whole run, private and plain, with the same coins", header, rows)
+def _summary(curves: _Curves) -> Table:
+    rows = [(epsilon, len(rewards.private), *summary_row(rewards)) for epsilon, rewards in curves.items()]
+    title = "Reward of a whole run, private and plain, with the same coins"
+    return Table("training-summary", title, ("epsilon", "runs", *SUMMARY_HEADER), rows)
 
 
-def _points(curves: dict[float, _Curve]) -> Table:
-    rows = []
-    for epsilon, curve in curves.items():
-        private = running_mean(curve.rewards)[:, curve.places - 1]
-        plain = running_mean(curve.plain_rewards)[:, curve.places - 1]
-        for column, step in enumerate(curve.places):
+def _points(setting: Setting, curves: _Curves) -> Table:
+    rows, places = [], _places(setting)
+    for epsilon, rewards in curves.items():
+        private, plain = rewards.running(places)
+        for column, step in enumerate(places):
             values = private[:, column].mean(), private[:, column].std(), plain[:, column].mean()
             rows.append((epsilon, int(step), *(round(float(value), 5) for value in values)))
     header = ("epsilon", "step", "average reward", "standard deviation", "plain average reward")
     return Table("training", "The points of the figure", header, rows, shown=False)
 
 
-def _same_rewards(curves: dict[float, _Curve]) -> Claim:
-    worst = max(curve.difference for curve in curves.values())
-    least = min(curve.agreement for curve in curves.values())
+def _same_rewards(curves: _Curves) -> Claim:
+    worst = max(abs(rewards.mean() - rewards.plain_mean()) for rewards in curves.values())
+    least = min(rewards.agreement for rewards in curves.values())
     equal = worst < _EQUAL_REWARD and least >= _EQUAL_ARMS
     return Claim(
         sentence="We compared the results obtained by our algorithm to that of a non-private implementation ... and "
