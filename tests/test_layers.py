@@ -18,9 +18,10 @@ BELOW: dict[str, set[str]] = {
     "paper": {"errors", "ring", "mpc"},
     "bandit": {"errors", "ring", "mpc", "paper"},
     "net": {"errors", "ring"},
+    "store": {"errors"},
     "data": {"errors", "ring", "mpc", "bandit"},
-    "roles": {"errors", "ring", "mpc", "bandit", "net", "data"},
-    "cli": {"errors", "ring", "mpc", "bandit", "net", "data", "roles"},
+    "roles": {"errors", "ring", "mpc", "bandit", "net", "store", "data"},
+    "cli": {"errors", "ring", "mpc", "bandit", "net", "store", "data", "roles"},
     "__init__": {"errors", "bandit"},
     "__main__": {"cli"},
 }

@@ -14,6 +14,10 @@
     │       ├── IdentityError  a certificate without the right role and number
     │       ├── HelloError     another protocol version or configuration
     │       └── PeerLost       a connection ended before its time
+    ├── StoreError             durable state cannot be written, or may not be used as it lies there
+    │   ├── DamagedStoreError  a record does not match its seal, or the file is broken
+    │   └── StaleStateError    an old backup or a clone: peers have seen newer state of this role
+    ├── UnavailableError       not now: the same request may be made again later
     └── DataError              a data set is missing or damaged
 
 Messages never contain a share, a key, a feature or a reward. `exit_code` is what a process ends with.
@@ -84,6 +88,32 @@ class HelloError(PeerError):
 
 class PeerLost(PeerError):
     """A connection ended before its time."""
+
+
+class StoreError(HiddenArmError):
+    """Durable state cannot be written, or may not be used as it lies there."""
+
+    exit_code = 6
+
+
+class DamagedStoreError(StoreError):
+    """A record does not match its seal, or the file is broken."""
+
+
+class StaleStateError(StoreError):
+    """An old backup or a clone: peers have seen newer state of this role."""
+
+    exit_code = 7
+
+
+class UnavailableError(HiddenArmError):
+    """Not now: the same request may be made again after `retry_after` seconds."""
+
+    exit_code = 8
+
+    def __init__(self, message: str, retry_after: float = 5.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class DataError(HiddenArmError):
