@@ -11,10 +11,19 @@ from pathlib import Path
 
 import numpy as np
 
+from hiddenarm.bandit.catalogue import program_texts
+from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.paper_suite import PaperFederation
+from hiddenarm.bandit.programs import DECIDE, LEARN
+from hiddenarm.bandit.suites import suite_of
 from hiddenarm.cli.local_roles import LocalRoles
+from hiddenarm.mpc.dealing import trace
+from hiddenarm.net.frames import HEADER
+from hiddenarm.net.hello import hello_payload
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
+from hiddenarm.roles.kit import Kit
+from hiddenarm.roles.messages import ACTOR, DEALER, PROGRAM_NUMBERS, REWARDER
 
 PATIENCE = 40.0
 """Seconds after which a process that should end is called hung, and killed."""
@@ -24,6 +33,10 @@ KEYS = [f"user {number}" for number in range(30)]
 
 def federation_of(parties: int) -> Federation:
     return Federation(arms=4, features=(3,) * parties, epsilon=0.2)
+
+
+def paper_federation_of(parties: int, **options: int) -> PaperFederation:
+    return PaperFederation(arms=4, features=(3,) * parties, epsilon=0.2, **options)
 
 
 def members(federation: Federation) -> list[Identity]:
@@ -80,3 +93,31 @@ def check_message(text: str, *parts: str) -> None:
     assert len(lines) == 1, text
     for part in parts:
         assert part in lines[0], text
+
+
+def check_meter(kit: Kit, rows: list[dict[str, int | str]], steps: int) -> None:
+    """Every frame a party sent, by kind: exactly what the layouts declare, and the small talk around it."""
+    federation, number = kit.federation, kit.identity.number
+    header = HEADER.size
+    expected: dict[tuple[str, str, int], tuple[int, int]] = {}
+    for name, text in program_texts(federation, exploration_thresholds(federation.epsilon)).items():
+        layout = trace(text, federation.parties, 1)
+        size = layout.bytes_to_each_peer(number) + layout.rounds * header
+        for peer in range(federation.parties):
+            if peer != number:
+                row = (f"party {peer}", "ROUND", PROGRAM_NUMBERS[name])
+                expected[row] = (steps * layout.rounds, steps * size)
+        if number == federation.parties - 1:
+            orders = 4 + steps // (kit.file.stock // 4)
+            expected["dealer", "WANT", PROGRAM_NUMBERS[name]] = (orders, orders * (header + 4))
+    told, size = ("ONE_HOT", 8 * federation.arms) if suite_of(federation).name == "paper" else ("SLOT", 4)
+    expected["actor", told, PROGRAM_NUMBERS[DECIDE]] = (steps, steps * (header + size))
+    for client in ("actor", "rewarder") if number == 0 else ("rewarder",):
+        expected[client, "LEARNED", PROGRAM_NUMBERS[LEARN]] = (steps, steps * header)
+    for peer in members(federation):
+        if peer != kit.identity:
+            expected[str(peer), "HELLO", 0] = (1, header + len(hello_payload(kit.hello)))
+    counted = {(row["peer"], row["kind"], row["program"]): (row["frames"], row["bytes"]) for row in rows}
+    goodbyes = {row: counted.pop(row) for row in list(counted) if row[1] == "BYE"}
+    assert counted == expected
+    assert all(frames == 1 and size <= header + 100 for frames, size in goodbyes.values())

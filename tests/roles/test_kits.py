@@ -13,7 +13,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from role_processes import check_message, ends, federation_of, kit_of, local_roles, log_of, members, serve
+from role_processes import (
+    check_message,
+    ends,
+    federation_of,
+    kit_of,
+    local_roles,
+    log_of,
+    members,
+    paper_federation_of,
+    serve,
+)
 
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import ConfigError, FeatureError, HiddenArmError, IdentityError
@@ -42,11 +52,12 @@ def edit(kit: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 def test_a_kit_holds_every_number_of_a_federation_and_the_hello_compares_it(folder: Path) -> None:
     names = {field.name for field in fields(Federation)}
-    assert FederationFile.model_fields.keys() == names
-    assert {field.name: field.default for field in fields(Federation) if field.default is not MISSING} == {
+    suite = {"suite": "fast", "newton_iterations": None}
+    assert FederationFile.model_fields.keys() == names | suite.keys()
+    assert {field.name: field.default for field in fields(Federation) if field.default is not MISSING} | suite == {
         name: field.default for name, field in FederationFile.model_fields.items() if not field.is_required()
     }
-    assert Kit.read(kit_of(folder, PARTY0)).hello.keys() >= names
+    assert Kit.read(kit_of(folder, PARTY0)).hello.keys() >= names | {"suite"}
 
 
 def test_kits_of_all_roles_are_read_back(folder: Path) -> None:
@@ -55,6 +66,19 @@ def test_kits_of_all_roles_are_read_back(folder: Path) -> None:
         assert kit.identity == member
         assert kit.federation == federation_of(2)
     assert len(Kit.read(kit_of(folder, PARTY0)).features().lookup("user 3")) == 3
+
+
+@pytest.mark.parametrize("suite", ["fast", "paper"])
+def test_a_kit_says_the_suite(tmp_path: Path, suite: str) -> None:
+    federation = federation_of(2) if suite == "fast" else paper_federation_of(2, newton_iterations=5)
+    for listener in local_roles(tmp_path, federation)._listeners.values():
+        listener.close()
+    kit = kit_of(tmp_path, PARTY0)
+    written = json.loads((kit / "kit.json").read_text())["federation"]
+    assert written["suite"] == suite
+    assert ("newton_iterations" in written) == (suite == "paper")
+    assert Kit.read(kit).federation == federation
+    assert type(Kit.read(kit).federation) is type(federation)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +101,10 @@ def test_kits_of_all_roles_are_read_back(folder: Path) -> None:
         (lambda c: c["federation"].update(epsilon=float("nan")), ["NaN"]),
         (lambda c: c["federation"].update(fraction_bits=25), ["fraction_bits"]),
         (lambda c: c["federation"].update(arms=1), ["arms"]),
+        (lambda c: c["federation"].update(suite="slow"), ["slow", "fast and paper"]),
+        (lambda c: c["federation"].update(newton_iterations=7), ["newton_iterations", "suite paper"]),
+        (lambda c: c["federation"].update(suite="paper", newton_iterations=21), ["newton_iterations", "0..20"]),
+        (lambda c: c["federation"].update(suit="paper"), ["federation.suit", "did you mean suite?"]),
     ],
 )
 def test_a_configuration_that_does_not_hold(
@@ -176,6 +204,26 @@ def test_another_configuration_is_refused_at_the_hello_naming_the_field(tmp_path
     # and then misses the others. Either way its log names the field and both values.
     assert "field 'epsilon' differs" in log
     assert {"0.2", "0.3"} <= set(re.findall(r"0\.[23]", log))
+
+
+@pytest.mark.parametrize(
+    ("change", "values"),
+    [
+        ({"suite": "paper"}, ['"fast"', '"paper, newton_iterations 7"']),
+        ({"suite": "paper", "newton_iterations": 3}, ['"paper, newton_iterations 5"', '"paper, newton_iterations 3"']),
+    ],
+    ids=["suite", "iterations"],
+)
+def test_another_suite_is_refused_at_the_hello(tmp_path: Path, change: dict[str, Any], values: list[str]) -> None:
+    federation = federation_of(2) if '"fast"' in values else paper_federation_of(2, newton_iterations=5)
+    roles = local_roles(tmp_path, federation)
+    edit(kit_of(tmp_path, PARTY1), lambda content: content["federation"].update(change))
+    with roles:
+        assert ends(roles, [PARTY1]) == {PARTY1: 4}
+    log = log_of(tmp_path, PARTY1)
+    check_message(log)
+    assert "field 'suite' differs" in log
+    assert all(value in log for value in values)
 
 
 def test_an_address_in_use(folder: Path) -> None:

@@ -12,6 +12,7 @@ from role_processes import (
     EPOCH_KEY,
     KEYS,
     check_message,
+    check_meter,
     contexts_of,
     ends,
     federation_of,
@@ -22,18 +23,13 @@ from role_processes import (
 )
 
 from hiddenarm.bandit.audit import audit_coins
-from hiddenarm.bandit.catalogue import program_texts
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.plain import PlainBandit, coins_at
-from hiddenarm.bandit.programs import DECIDE, LEARN
 from hiddenarm.errors import FeatureError, PeerLost
-from hiddenarm.mpc.dealing import trace
 from hiddenarm.mpc.material import Seeds
-from hiddenarm.net.frames import HEADER
-from hiddenarm.net.hello import hello_payload
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.roles.kit import Kit
-from hiddenarm.roles.messages import ACTOR, DEALER, PROGRAM_NUMBERS, REWARDER
+from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
 
 STEPS = 20
 VICTIMS = [Identity(Role.PARTY, 0), Identity(Role.PARTY, 1), DEALER, ACTOR, REWARDER]
@@ -61,33 +57,6 @@ def test_twenty_steps_agree_with_the_plain_twin_and_the_meters_with_the_declarat
     assert all("Traceback" not in log_of(tmp_path, member) for member in members(federation))
     for number, meter in enumerate(meters):
         check_meter(Kit.read(kit_of(tmp_path, Identity(Role.PARTY, number))), meter["sent"], STEPS)
-
-
-def check_meter(kit: Kit, rows: list[dict[str, int | str]], steps: int) -> None:
-    """Every frame a party sent, by kind: exactly what the layouts declare, and the small talk around it."""
-    federation, number = kit.federation, kit.identity.number
-    header = HEADER.size
-    expected: dict[tuple[str, str, int], tuple[int, int]] = {}
-    for name, text in program_texts(federation, exploration_thresholds(federation.epsilon)).items():
-        layout = trace(text, federation.parties, 1)
-        size = layout.bytes_to_each_peer(number) + layout.rounds * header
-        for peer in range(federation.parties):
-            if peer != number:
-                row = (f"party {peer}", "ROUND", PROGRAM_NUMBERS[name])
-                expected[row] = (steps * layout.rounds, steps * size)
-        if number == federation.parties - 1:
-            orders = 4 + steps // (kit.file.stock // 4)
-            expected["dealer", "WANT", PROGRAM_NUMBERS[name]] = (orders, orders * (header + 4))
-    expected["actor", "SLOT", PROGRAM_NUMBERS[DECIDE]] = (steps, steps * (header + 4))
-    for client in ("actor", "rewarder") if number == 0 else ("rewarder",):
-        expected[client, "LEARNED", PROGRAM_NUMBERS[LEARN]] = (steps, steps * header)
-    for peer in members(federation):
-        if peer != kit.identity:
-            expected[str(peer), "HELLO", 0] = (1, header + len(hello_payload(kit.hello)))
-    counted = {(row["peer"], row["kind"], row["program"]): (row["frames"], row["bytes"]) for row in rows}
-    goodbyes = {row: counted.pop(row) for row in list(counted) if row[1] == "BYE"}
-    assert counted == expected
-    assert all(frames == 1 and size <= header + 100 for frames, size in goodbyes.values())
 
 
 @pytest.mark.parametrize(
