@@ -14,9 +14,9 @@ from hiddenarm.cli.reproduce.setting import Scale, Setting, Suite
 from hiddenarm.errors import ConfigError
 
 _EPSILON = 0.1
-_RUNS: Mapping[Scale, int] = {"full": 3, "quick": 3, "tiny": 1}
+_RUNS: Mapping[Scale, int] = {"full": 2, "quick": 3, "tiny": 1}
 _BITS: Mapping[Scale, tuple[int, ...]] = {
-    "full": (12, 14, 16, 18, 20, 22, 24, 26, 28),
+    "full": (14, 16, 18, 20, 22, 24, 28),
     "quick": (12, 16, 18, 20, 22, 24, 28),
     "tiny": (16, 20, 28),
 }

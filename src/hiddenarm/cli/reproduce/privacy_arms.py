@@ -13,7 +13,7 @@ from hiddenarm.cli.reproduce.rewards import SUMMARY_HEADER, Rewards, summary_row
 from hiddenarm.cli.reproduce.setting import Scale, Setting
 
 _RUNS: Mapping[Scale, int] = {"full": 2, "quick": 2, "tiny": 1}
-_STEPS: Mapping[Scale, int] = {"full": 20_000, "quick": 1_000, "tiny": 30}
+_STEPS: Mapping[Scale, int] = {"full": 10_000, "quick": 1_000, "tiny": 30}
 _ARMS: Mapping[Scale, tuple[int, ...]] = {"full": (10, 20, 40, 80), "quick": (10, 20, 40), "tiny": (10, 12)}
 _EPSILONS: Mapping[Scale, tuple[float, ...]] = {
     "full": (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.0),
