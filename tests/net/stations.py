@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import structlog
 
 from hiddenarm.net.certificates import Authority, write_private
 from hiddenarm.net.frames import Frame, Kind
@@ -17,6 +21,26 @@ CAPS = {Kind.ROUND: 8 * 1024 * 1024, Kind.DECIDE: 1024}
 PARTY0, PARTY1 = Identity(Role.PARTY, 0), Identity(Role.PARTY, 1)
 PATIENCE = 20.0
 QUICK = Limits(linger_seconds=0.05)
+
+
+@contextmanager
+def captured_warnings() -> Iterator[list[Any]]:
+    """What is logged meanwhile, above the level of information."""
+    capture, processors = structlog.testing.LogCapture(), structlog.get_config()["processors"]
+    before = processors.copy()
+    processors[:] = [_drop_information, capture]
+    structlog.configure(processors=processors)
+    try:
+        yield capture.entries
+    finally:
+        processors[:] = before
+        structlog.configure(processors=processors)
+
+
+def _drop_information(_: object, level: str, event: Any) -> Any:
+    if level == "info":
+        raise structlog.DropEvent
+    return event
 
 
 class Recorder:

@@ -10,12 +10,11 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
-import structlog
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from stations import PARTY0, PARTY1, Office, Station
+from stations import PARTY0, PARTY1, Office, Station, captured_warnings
 
 from hiddenarm.errors import IdentityError
 from hiddenarm.net.certificates import Authority
@@ -126,7 +125,7 @@ def serve_honestly(office: Office, server: Station) -> None:
 def test_a_stranger_is_refused_with_one_line(office: Office, stranger: Stranger, why: str) -> None:
     server = office.station(PARTY0)
     context = stranger(office)
-    with structlog.testing.capture_logs() as logs:
+    with captured_warnings() as logs:
         server.start()
         call(server.port, context)
         server.until(lambda: bool(logs))
@@ -139,13 +138,14 @@ def test_a_stranger_is_refused_with_one_line(office: Office, stranger: Stranger,
 
 
 def test_who_connects_and_says_nothing_is_dropped_at_the_deadline(office: Office) -> None:
-    server = office.station(PARTY0, limits=Limits(handshake_seconds=0.05, linger_seconds=0.05))
-    with structlog.testing.capture_logs() as logs:
+    server = office.station(PARTY0, limits=Limits(handshake_seconds=0.5, linger_seconds=0.05))
+    context = client_context(office.files(PARTY1))
+    with captured_warnings() as logs:
         server.start()
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as silent:
             assert silent.recv(1) == b""
         plain = socket.create_connection(("127.0.0.1", server.port), timeout=10)
-        with client_context(office.files(PARTY1)).wrap_socket(plain) as helloless:
+        with context.wrap_socket(plain) as helloless:
             while helloless.recv(4096):
                 pass
         server.until(lambda: len(logs) == 2)
@@ -154,7 +154,7 @@ def test_who_connects_and_says_nothing_is_dropped_at_the_deadline(office: Office
 
 def test_idle_strangers_do_not_lock_honest_peers_out(office: Office) -> None:
     server = office.station(PARTY0, limits=Limits(strangers=8, linger_seconds=0.05))
-    with structlog.testing.capture_logs() as logs:
+    with captured_warnings() as logs:
         server.start()
         idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(40)]
         serve_honestly(office, server)
@@ -168,7 +168,7 @@ def test_idle_strangers_do_not_lock_honest_peers_out(office: Office) -> None:
 def test_a_dialler_does_not_trust_another_authority(office: Office) -> None:
     server = office.station(PARTY0, files=office.files(PARTY0, Authority.create("others")))
     client = office.station(PARTY1)
-    with structlog.testing.capture_logs() as logs:
+    with captured_warnings() as logs:
         server.start()
         client.switchboard.dial(PARTY0, "127.0.0.1", server.port)
         with pytest.raises(IdentityError, match="party 0: certificate refused"):
@@ -188,7 +188,7 @@ def test_a_dialler_learns_that_its_certificate_is_refused(office: Office) -> Non
 
 def test_who_leaves_during_the_handshake_is_one_line(office: Office) -> None:
     server = office.station(PARTY0)
-    with structlog.testing.capture_logs() as logs:
+    with captured_warnings() as logs:
         server.start()
         socket.create_connection(("127.0.0.1", server.port)).close()
         server.until(lambda: bool(logs))
@@ -198,7 +198,7 @@ def test_who_leaves_during_the_handshake_is_one_line(office: Office) -> None:
 
 def test_nothing_is_kept_of_those_who_left(office: Office) -> None:
     server = office.station(PARTY0)
-    with structlog.testing.capture_logs() as logs:
+    with captured_warnings() as logs:
         server.start()
         for _ in range(20):
             socket.create_connection(("127.0.0.1", server.port)).close()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
-import structlog
-from stations import PARTY0, PARTY1, Office, Recorder
+from stations import PARTY0, PARTY1, Office, Recorder, captured_warnings
 
 from hiddenarm.errors import FrameError, HelloError, IdentityError, PeerLost
 from hiddenarm.net.frames import HEADER, Frame, Kind
@@ -150,7 +149,7 @@ def test_a_second_hello_is_refused(office: Office) -> None:
 )
 def test_a_different_hello_names_the_field_on_both_sides(office: Office, theirs: dict[str, int], words: str) -> None:
     server, client = office.station(PARTY0), office.station(PARTY1, hello=theirs)
-    with structlog.testing.capture_logs() as logs:
+    with captured_warnings() as logs:
         server.start()
         client.switchboard.dial(PARTY0, "127.0.0.1", server.port)
         with pytest.raises(HelloError) as raised:
@@ -166,7 +165,7 @@ def test_a_different_hello_names_the_field_on_both_sides(office: Office, theirs:
 
 def test_the_newer_of_two_connections_is_refused_and_may_come_back(office: Office) -> None:
     server, first, second = office.station(PARTY0), office.station(PARTY1), office.station(PARTY1)
-    with structlog.testing.capture_logs() as logs:
+    with captured_warnings() as logs:
         server.start()
         first.meet(server)
         second.switchboard.dial(PARTY0, "127.0.0.1", server.port)
@@ -197,7 +196,7 @@ def test_a_dialler_that_is_not_expected_is_told_so(office: Office) -> None:
 
 def test_frames_before_the_hello_are_refused(office: Office) -> None:
     server = office.station(PARTY0)
-    with structlog.testing.capture_logs() as logs:
+    with captured_warnings() as logs:
         server.start()
         plain = socket.create_connection(("127.0.0.1", server.port))
         with client_context(office.files(PARTY1)).wrap_socket(plain) as tls:

@@ -24,6 +24,7 @@ from typing import Final, cast
 from hiddenarm.net.frames import Frame, FrameReader, Kind, encode
 from hiddenarm.net.identity import Identity
 from hiddenarm.net.meter import LinkMeter
+from hiddenarm.net.pulse import Progress, Pulse
 
 RECORD_BYTES: Final = 16384  # the most that one TLS record carries
 
@@ -59,7 +60,8 @@ class Connection:
         self.interest = 0  # the events the selector watches for us; kept by the switchboard
         self.fault = ""  # why writing failed, told when reading finds the end
         self.backlog = 0  # encrypted bytes that wait to be sent
-        self._reader = FrameReader(caps, first=(Kind.HELLO, Kind.ABORT))
+        self.pulse = Pulse(0.0, 0.0)  # of a peer that is ready; kept by the switchboard
+        self._reader = FrameReader(caps, first=(Kind.HELLO, Kind.PROBE, Kind.ABORT))
         self._arrived = ssl.MemoryBIO()
         self._leaving = ssl.MemoryBIO()
         self._outgoing: deque[memoryview] = deque()
@@ -75,6 +77,11 @@ class Connection:
         if self._tls is None:
             raise ValueError("TLS has not begun")
         return self._tls
+
+    @property
+    def progress(self) -> Progress:
+        """What has come so far."""
+        return self.meter.frames_received, self._reader.partial
 
     def start_tls(self, context: ssl.SSLContext) -> None:
         """Begin TLS: as a client when we dialled, as a server when we were called."""

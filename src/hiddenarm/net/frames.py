@@ -41,6 +41,9 @@ class Kind(IntEnum):
     BYE = 11
     REFUSED = 12
     ONE_HOT = 13
+    PROBE = 20
+    PING = 21
+    PONG = 22
 
     __hash__ = int.__hash__  # the hash of a kind is taken for every frame
 
@@ -49,6 +52,9 @@ DEFAULT_CAPS: Final[Mapping[Kind, int]] = {
     Kind.HELLO: 64 * 1024,
     Kind.ABORT: NOTICE_CAP,
     Kind.BYE: NOTICE_CAP,
+    Kind.PROBE: 64 * 1024,
+    Kind.PING: 0,
+    Kind.PONG: 0,
 }
 
 
@@ -95,9 +101,9 @@ def printable(text: str) -> str:
 class FrameReader:
     """Turns a stream of bytes, in pieces of any size, into frames.
 
-    The caps are those of HELLO, ABORT and BYE unless `caps` names others; a kind without a cap is refused. When `first`
-    is given, the first frame of the stream must be of one of these kinds. After an error the stream is
-    worthless and the reader must not be fed again.
+    The caps of what links say about themselves are `DEFAULT_CAPS` unless `caps` names others; a kind without a cap is
+    refused. When `first` is given, the first frame of the stream must be of one of these kinds. After an error the
+    stream is worthless and the reader must not be fed again.
     """
 
     def __init__(self, caps: Mapping[Kind, int], first: Collection[Kind] = ()) -> None:
@@ -129,6 +135,11 @@ class FrameReader:
         if at < end:
             self._partial += view[at:]
         return frames
+
+    @property
+    def partial(self) -> int:
+        """Bytes of a frame that has not come whole."""
+        return len(self._partial)
 
     def _continue_partial(self, view: memoryview, frames: list[Frame]) -> int:
         """Add to the frame under way what belongs to it; return how much of `view` that was."""

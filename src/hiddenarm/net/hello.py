@@ -35,10 +35,17 @@ def parse_hello(payload: bytes) -> dict[str, Value]:
 
 def compare_hello(ours: Mapping[str, Value], theirs: Mapping[str, Value], me: str, peer: str) -> None:
     """Raise HelloError naming the first field, in alphabetical order, on which `me` and `peer` differ."""
-    for field in sorted(ours.keys() | theirs.keys()):
-        mine, other = _shown(ours, field), _shown(theirs, field)
-        if mine != other:
-            raise HelloError(f"field {_cut(ascii(field))} differs: {_cut(mine)} at {me}, {_cut(other)} at {peer}")
+    for difference in differences(ours, theirs, me, peer)[:1]:
+        raise HelloError(difference)
+
+
+def differences(ours: Mapping[str, Value], theirs: Mapping[str, Value], me: str, peer: str) -> list[str]:
+    """Every field on which `me` and `peer` differ, in alphabetical order, with both values."""
+    return [
+        f"field {_cut(ascii(field))} differs: {_cut(mine)} at {me}, {_cut(other)} at {peer}"
+        for field in sorted(ours.keys() | theirs.keys())
+        if (mine := _shown(ours, field)) != (other := _shown(theirs, field))
+    ]
 
 
 def _shown(hello: Mapping[str, Value], field: str) -> str:

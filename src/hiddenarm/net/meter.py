@@ -28,6 +28,11 @@ class LinkMeter:
         """One more frame arrived whole."""
         _count(self.received, frame)
 
+    @property
+    def frames_received(self) -> int:
+        """All frames that arrived."""
+        return sum(frames for frames, _ in self.received.values())
+
 
 class Meter:
     """The links of one role, one meter each. A peer that comes back goes on counting where it was."""

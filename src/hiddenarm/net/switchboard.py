@@ -8,6 +8,12 @@ How two roles meet:
     3. each sends HELLO, its public configuration, and compares the other's with its own, field by field
     4. both are ready; frames flow until BYE (a graceful end), ABORT (with a reason) or the end of the stream
 
+A caller that only wants to know whether it would be welcome sends PROBE in place of HELLO. It is told and never ready.
+
+While two roles are ready, PING goes out where nothing has come for a beat, and is answered by PONG. A party or a dealer
+that says nothing for `silence_seconds` is lost: their loops always run. A client may live in an application that is
+busy elsewhere; its silence is told to the log, once.
+
 Who fails before step 4 is a stranger: it is refused with one warning in the log, and the loop goes on. When
 we dialled, a peer that is not there yet is tried again until the deadline, and one that refuses us or is someone
 else is raised out of the loop, since trying again would not help.
@@ -34,8 +40,10 @@ from hiddenarm.net.answers import Answers
 from hiddenarm.net.connection import Connection, Phase, reason_of
 from hiddenarm.net.frames import Frame, Kind, notice, notice_text
 from hiddenarm.net.hello import Value, compare_hello, hello_payload, parse_hello
-from hiddenarm.net.identity import Identity, identity_of
+from hiddenarm.net.identity import Identity, Role, identity_of
 from hiddenarm.net.meter import Meter
+from hiddenarm.net.pulse import Pulse
+from hiddenarm.net.throttle import Throttle
 from hiddenarm.net.timers import Timers
 from hiddenarm.net.tls import TlsFiles, client_context, server_context
 
@@ -44,8 +52,11 @@ WRITE: Final = selectors.EVENT_WRITE
 IDLE_SECONDS: Final = 0.002
 """A loop in which nothing happens for this long has time to spare."""
 BUFFER_BYTES: Final = 256 * 1024
-_LINK_KINDS: Final = frozenset((Kind.HELLO, Kind.BYE, Kind.ABORT))
+_LINK_KINDS: Final = frozenset((Kind.HELLO, Kind.PROBE, Kind.BYE, Kind.ABORT, Kind.PING, Kind.PONG))
 NO_GOODBYE: Final = "the connection ended without a goodbye"
+WELCOME: Final = "welcome"
+"""What a probe hears when nothing speaks against it."""
+_ALWAYS_LISTENING: Final = frozenset((Role.PARTY, Role.DEALER))
 
 
 class Handler(Protocol):
@@ -74,8 +85,11 @@ class Limits:
     handshake_seconds: float = 10.0  # for TLS and the hello together
     strangers: int = 64  # connections that are not ready; one more and the oldest has to go
     backlog_bytes: int = 32 * 1024 * 1024  # a peer with more than this unsent gets no further frame
+    accepts_per_second: float = 200.0  # callers beyond these wait in the kernel's queue: peers who are ready go first
     linger_seconds: float = 1.0  # for last words
-    silence_seconds: int = 15  # until a peer whose machine or cable is gone counts as lost
+    silence_seconds: int = 15  # until a peer that is stopped, or whose machine or cable is gone, counts as lost
+    beat_seconds: float = 1.0  # how often links are looked at
+    frame_seconds: float = 60.0  # for one frame to come whole
 
 
 @dataclass(slots=True)
@@ -122,6 +136,7 @@ class Switchboard:
         self._log = structlog.get_logger("hiddenarm.net")
         self._selector = selectors.DefaultSelector()
         self._timers = Timers()
+        self._accepts = Throttle(self._limits.accepts_per_second, self._limits.strangers, clock())
         self._peers: dict[Identity, Connection] = {}  # in phase HELLO or READY
         self._dials: dict[Identity, _Dial] = {}
         self._connections: dict[Connection, None] = {}  # all that are open, oldest first
@@ -134,6 +149,8 @@ class Switchboard:
         self._waker.setblocking(False)
         self._wakes.setblocking(False)
         self._selector.register(self._wakes, READ, self._drain_wakes)
+        self._beat_due = clock() + self._limits.beat_seconds
+        self._timers.at(self._beat_due, self._beat)
 
     # ---------------------------------------------------------------- what a role calls
 
@@ -141,6 +158,29 @@ class Switchboard:
     def ready(self) -> frozenset[Identity]:
         """The peers that can be sent frames."""
         return frozenset(peer for peer, link in self._peers.items() if link.phase is Phase.READY)
+
+    @property
+    def silences(self) -> dict[Identity, float]:
+        """The peers that can be sent frames, and for how many seconds each of them has said nothing, to a beat."""
+        now = self._clock()
+        return {peer: link.pulse.silence(now) for peer, link in self._peers.items() if link.phase is Phase.READY}
+
+    def renew(self, tls: TlsFiles) -> None:
+        """Show another certificate from now on. Connections that stand go on under the old one."""
+        self._server_context, self._client_context = server_context(tls), client_context(tls)
+
+    def attach(self, sock: socket.socket, callback: Callable[[], None]) -> None:
+        """Have the loop call back when a socket that is no link, such as the monitor's, can be read."""
+        self._selector.register(sock, READ, callback)
+
+    def detach(self, sock: socket.socket) -> None:
+        """Forget a socket that was attached; it must not be closed before."""
+        with suppress(KeyError):
+            self._selector.unregister(sock)
+
+    def after(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Have the loop call back later."""
+        self._timers.at(self._clock() + seconds, callback)
 
     def listen(self, host: str, port: int) -> int:
         """Accept peers at this address; return the port, which the system chooses when it is 0."""
@@ -292,6 +332,9 @@ class Switchboard:
     # ---------------------------------------------------------------- making connections
 
     def _accept(self, listener: socket.socket) -> None:
+        if pause := self._accepts.pause(self._clock()):
+            self._look_away(listener, pause)
+            return
         try:
             sock, address = listener.accept()
         except OSError as error:
@@ -305,8 +348,11 @@ class Switchboard:
     def _rest(self, listener: socket.socket, reason: str) -> None:
         """Out of descriptors: the queue of callers would wake us for nothing, so look away for a second."""
         self._log.warning("not accepting", reason=reason)
+        self._look_away(listener, 1.0)
+
+    def _look_away(self, listener: socket.socket, seconds: float) -> None:
         key = self._selector.unregister(listener)
-        self._timers.at(self._clock() + 1.0, lambda: self._resume(listener, key.data))
+        self._timers.at(self._clock() + seconds, lambda: self._resume(listener, key.data))
 
     def _resume(self, listener: socket.socket, accept: Callable[[], None]) -> None:
         if listener in self._listeners:
@@ -449,11 +495,13 @@ class Switchboard:
         """A frame about the link itself, of a peer that is ready."""
         peer, kind = connection.peer, frame.kind
         assert peer is not None
-        if kind is Kind.HELLO:
+        if kind is Kind.PING:
+            self.send(peer, Frame(Kind.PONG))
+        elif kind is Kind.HELLO or kind is Kind.PROBE:
             self._fail(connection, FrameError("a second hello"))
-        else:
+        elif kind is not Kind.PONG:
             self._part(connection, None)
-            self._handler.on_lost(peer, notice_text(frame), graceful=kind is Kind.BYE)
+            self._lose(peer, notice_text(frame), graceful=kind is Kind.BYE)
 
     def _greet(self, connection: Connection, frame: Frame) -> None:
         """The first frame of a peer: its hello, or why it does not want us."""
@@ -468,11 +516,57 @@ class Switchboard:
         except HelloError as error:
             self._fail(connection, error)
             return
+        if frame.kind is Kind.PROBE:
+            self._log.info("probed", peer=str(connection), address=connection.address)
+            self._part(connection, notice(Kind.BYE, WELCOME))
+            return
         peer = connection.peer
         assert peer is not None
         connection.phase = Phase.READY
+        connection.pulse = Pulse(self._clock(), self._clock(), connection.progress)
         self._dials.pop(peer, None)
+        self._log.info("peer ready", peer=str(peer), address=connection.address)
         self._handler.on_ready(peer)
+
+    # ---------------------------------------------------------------- watching over connections
+
+    def _beat(self) -> None:
+        """Look at every link: greet who is quiet, part with who is silent or does not get a frame to its end."""
+        if self._closed:
+            return
+        now, late = self._clock(), self._clock() - self._beat_due
+        self._beat_due = now + self._limits.beat_seconds
+        self._timers.at(self._beat_due, self._beat)
+        for connection in [link for link in self._peers.values() if link.phase is Phase.READY]:
+            if late > self._limits.beat_seconds:
+                connection.pulse.forgive(now)
+            self._feel_pulse(connection, now)
+
+    def _feel_pulse(self, connection: Connection, now: float) -> None:
+        pulse, limits = connection.pulse, self._limits
+        if pulse.look(connection.progress, now):
+            self._note_voice(connection)
+        elif not connection.backlog:
+            connection.send(Frame(Kind.PING))
+            self._watch_backlog(connection)
+        silence = pulse.silence(now)
+        if pulse.slowness(now) > limits.frame_seconds:
+            self._fail(connection, PeerLost(f"a frame did not come whole in {limits.frame_seconds:g} seconds"))
+        elif silence >= limits.silence_seconds - 2 * limits.beat_seconds:  # looks are up to a beat late, twice
+            self._note_silence(connection, silence)
+
+    def _note_voice(self, connection: Connection) -> None:
+        if connection.pulse.warned:
+            connection.pulse.warned = False
+            self._log.info("peer answers again", peer=str(connection))
+
+    def _note_silence(self, connection: Connection, silence: float) -> None:
+        assert connection.peer is not None
+        if connection.peer.role in _ALWAYS_LISTENING:
+            self._fail(connection, PeerLost(f"it has said nothing for {silence:.0f} seconds"))
+        elif not connection.pulse.warned:
+            connection.pulse.warned = True
+            self._log.warning("peer silent", peer=str(connection), seconds=round(silence))
 
     # ---------------------------------------------------------------- ending connections
 
@@ -490,7 +584,7 @@ class Switchboard:
             peer = connection.peer
             assert peer is not None
             self._part(connection, last_words)
-            self._handler.on_lost(peer, _reason(error), graceful=False)
+            self._lose(peer, _reason(error), graceful=False)
         elif connection.target is None:
             self._refuse(connection, error, last_words)
         elif _may_pass(error):
@@ -499,6 +593,13 @@ class Switchboard:
             self._part(connection, last_words)
             self._dials.pop(connection.target, None)
             raise error if isinstance(error, PeerError) else IdentityError(f"{connection.target}: {_reason(error)}")
+
+    def _lose(self, peer: Identity, reason: str, graceful: bool) -> None:
+        if graceful:
+            self._log.info("peer left", peer=str(peer), reason=reason)
+        else:
+            self._log.warning("peer lost", peer=str(peer), reason=reason)
+        self._handler.on_lost(peer, reason, graceful)
 
     def _refuse(self, connection: Connection, error: PeerError | OSError, last_words: Frame | None = None) -> None:
         """Turn a caller away, with the one line in the log that says why; lingering callers have had theirs."""
