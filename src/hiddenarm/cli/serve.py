@@ -19,7 +19,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -27,8 +26,7 @@ from queue import SimpleQueue
 from threading import Semaphore, Thread
 from typing import Any, TextIO
 
-import structlog
-
+from hiddenarm.cli.logs import configure_logs
 from hiddenarm.errors import ConfigError, InputError
 from hiddenarm.net.identity import Role
 from hiddenarm.roles.kit import Kit
@@ -53,10 +51,18 @@ def max_line_bytes(max_batch: int) -> int:
     return max(MAX_LINE_BYTES, (max_batch + 1) * (_LETTER_BYTES * MAX_KEY_BYTES + _ITEM_BYTES))
 
 
-def serve_kit(folder: Path, listen_fd: int | None, report: Path | None, requests: int, answers: TextIO) -> None:
+def serve_kit(
+    folder: Path,
+    listen_fd: int | None,
+    report: Path | None,
+    requests: int,
+    answers: TextIO,
+    log_level: str,
+    log_format: str,
+) -> None:
     """Run the role of a kit to its end; `requests` is a descriptor, `report` gets what the link's meter counted."""
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     kit = Kit.read(folder)
+    configure_logs(log_level, log_format, str(kit.identity))
     match kit.identity.role:
         case Role.ACTOR:
             _serve_actor(kit, requests, answers)
