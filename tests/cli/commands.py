@@ -32,6 +32,7 @@ KEYS = {
     "fraction_bits",
     "replicates",
     "data",
+    "suite",
 }
 """The keys of `--json`."""
 

@@ -14,10 +14,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from hiddenarm.cli.bench.measure import measure_step
+from hiddenarm.cli.bench.ops import measure_operations
 from hiddenarm.cli.bench.relay import Relay
 from hiddenarm.cli.bench.timing import Effort, Spread, alternate, exponent
 from hiddenarm.cli.main import commands
 from hiddenarm.errors import ConfigError
+from hiddenarm.paper import rounds
 from hiddenarm.roles.kit import Address
 
 STEP_KEYS = {
@@ -52,6 +55,7 @@ def test_step_counts_rounds_and_says_where_the_time_goes(tmp_path: Path) -> None
     output, figures = run_quick(tmp_path, "step")
     check_step(figures)
     assert (figures["rounds_per_decision"], figures["rounds_per_step"]) == (5, 10)
+    assert "peer ready" not in output
     for part in ("randomness", "local work", "serialising", "waiting"):
         assert part in output
     parts = figures["breakdown"]
@@ -91,6 +95,7 @@ def test_operations_declare_their_costs(tmp_path: Path) -> None:
     output, figures = run_quick(tmp_path, "ops")
     costs = {cost["name"]: cost for cost in figures["operations"]}
     declared = {name: (cost["rounds"], cost["bytes_to_each_peer"]) for name, cost in costs.items()}
+    assert declared["add"] == (0, 0)
     assert declared["mask"] == (1, 8)
     assert declared["multiply"] == (1, 16)
     assert declared["three-factor form"] == (1, 24)
@@ -99,6 +104,65 @@ def test_operations_declare_their_costs(tmp_path: Path) -> None:
     assert declared["argmax of 10"][0] == 4
     assert costs["mask"]["ratio"] is None
     assert all(cost["us"] > 0 and cost["name"] in output for cost in costs.values())
+
+
+def test_operations_of_the_papers_suite(tmp_path: Path) -> None:
+    output, figures = run_quick(tmp_path, "ops", "--suite", "paper", "--replicates", "100")
+    costs = {cost["name"]: cost for cost in figures["operations"]}
+    assert {name: cost["rounds"] for name, cost in costs.items()} == {
+        "addition": rounds.ADDITION,
+        "multiplication": rounds.MULTIPLICATION,
+        "reciprocal": rounds.reciprocal(7),
+        "comparison": rounds.comparison(2),
+        "argmax of 10": rounds.argmax(2, 10),
+        "argmax of 100": rounds.argmax(2, 100),
+    }
+    assert (costs["addition"]["bytes_to_each_peer"], costs["multiplication"]["bytes_to_each_peer"]) == (0, 24)
+    assert all(cost["us"] > 0 and cost["ratio"] > 0 and name in output for name, cost in costs.items())
+    assert "paper suite" in output
+
+
+def test_operations_are_measured_without_a_console(capsys: pytest.CaptureFixture[str]) -> None:
+    costs = measure_operations("paper", parties=3, replicates=2, repeats=1, newton_iterations=2)
+    assert {cost.name: cost.rounds for cost in costs}["reciprocal"] == rounds.reciprocal(2)
+    assert {cost.name: cost.rounds for cost in costs}["argmax of 100"] == rounds.argmax(3, 100)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(("suite", "expected"), [("fast", 10), ("paper", rounds.decide(2, 4) + rounds.learn(1))])
+def test_a_step_of_a_suite_is_measured_without_a_console(suite: str, expected: int) -> None:
+    iterations = 1 if suite == "paper" else None
+    point = measure_step(suite, parties=2, arms=4, features=4, steps=6, seconds=1.0, newton_iterations=iterations)
+    figures = point.as_dict()
+    check_step(figures)
+    assert (figures["suite"], figures["arms"], figures["rounds_per_step"]) == (suite, 4, expected)
+
+
+def test_a_step_of_the_papers_suite(tmp_path: Path) -> None:
+    output, figures = run_quick(tmp_path, "step", "--suite", "paper", "--arms", "4", "--newton-iterations", "2")
+    check_step(figures)
+    expected = (rounds.decide(2, 4), rounds.decide(2, 4) + rounds.learn(2))
+    assert (figures["rounds_per_decision"], figures["rounds_per_step"]) == expected
+    assert "paper suite" in output
+    assert figures["breakdown"]["randomness_us"] > 0
+
+
+def test_dealing_in_the_papers_suite(tmp_path: Path) -> None:
+    _, figures = run_quick(tmp_path, "dealer", "--suite", "paper", "--arms", "4")
+    check_step(figures)
+    assert figures["suite"] == "paper"
+    assert figures["dealer_us_per_step"] > 0
+
+
+def test_the_papers_suite_has_no_batches() -> None:
+    with pytest.raises(ConfigError, match="--suite paper learns from one reward at a time"):
+        invoke("batch", "--suite", "paper")
+
+
+@pytest.mark.parametrize("name", ["step", "batch", "arms", "parties", "wan", "ops", "dealer"])
+def test_newton_iterations_belong_to_the_papers_suite(name: str) -> None:
+    with pytest.raises(ConfigError, match="newton_iterations belong to suite paper"):
+        invoke(name, "--newton-iterations", "3")
 
 
 def test_a_dealer_keeps_its_memory(tmp_path: Path) -> None:

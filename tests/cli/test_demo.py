@@ -15,6 +15,7 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.data.split import split_features
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.net.frames import HEADER
+from hiddenarm.paper import rounds
 
 SMALL_TALK_BYTES = 4000
 """Hellos, goodbyes and orders of material: once a run, or once in many steps."""
@@ -39,7 +40,7 @@ def test_a_demo_reports_what_it_measured(tmp_path: Path, parties: int, steps: in
     result = json.loads((tmp_path / "result.json").read_text())
     assert result.keys() == KEYS
     assert (result["parties"], result["steps"], result["replicates"]) == (parties, steps, 1)
-    assert (result["arms"], result["features"], result["data"]) == (10, 20, "digits")
+    assert (result["arms"], result["features"], result["data"], result["suite"]) == (10, 20, "digits", "fast")
     assert result["agreement"] >= 0.995
     assert result["reward"] == pytest.approx(result["plain_reward"], abs=0.005)
     assert 0 < result["reward"] <= 1
@@ -66,10 +67,29 @@ def test_an_interrupt_ends_a_demo_after_the_step_with_what_it_has(tmp_path: Path
     assert (tmp_path / "hiddenarm-demo.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(("parties", "iterations"), [(2, 7), (3, 3)])
+def test_a_demo_in_the_papers_suite(tmp_path: Path, parties: int, iterations: int) -> None:
+    options = ["--suite", "paper"] if iterations == 7 else ["--suite", "paper", "--newton-iterations", iterations]
+    ended = hiddenarm(
+        "demo", "--parties", parties, "--steps", 15, "--seed", 1, "--json", "result.json", *options, folder=tmp_path
+    )
+    assert ended.code == 0, ended.stderr
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result.keys() == KEYS
+    assert (result["suite"], result["parties"], result["steps"]) == ("paper", parties, 15)
+    assert result["rounds_per_decision"] == rounds.decide(parties, 10)
+    assert result["rounds_per_step"] == rounds.decide(parties, 10) + rounds.learn(iterations)
+    if parties == 2:  # among three, rounding breaks the ties of the first decisions
+        assert result["agreement"] >= 0.9
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--parties", 1], ["two parties"]),
+        (["--suite", "slow"], ["slow", "fast", "paper"]),
+        (["--newton-iterations", 7], ["newton_iterations", "suite paper"]),
+        (["--suite", "paper", "--newton-iterations", 21], ["newton_iterations", "0..20"]),
         (["--json", "nowhere/result.json"], ["nowhere"]),
         (["--fraction-bits", 21], ["62"]),
         (["--data", "mnist"], ["--data"]),

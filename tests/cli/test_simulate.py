@@ -12,6 +12,7 @@ import click
 import pytest
 from commands import KEYS, Ended, check_error, hiddenarm, hiddenarm_here, interrupted
 
+from hiddenarm.bandit.suites import SUITES
 from hiddenarm.cli.interrupts import until_interrupted
 from hiddenarm.cli.main import commands
 from hiddenarm.data import load
@@ -97,6 +98,8 @@ def test_mnist(tmp_path: Path) -> None:
         (["--replicates", 0], 2, ["--replicates", "at least 1"]),
         (["--seed", -1], 2, ["seed"]),
         (["--ridge", 0], 2, ["ridge"]),
+        (["--newton-iterations", 7], 2, ["newton_iterations", "suite paper"]),
+        (["--suite", "paper", "--newton-iterations", -1], 2, ["newton_iterations", "0..20"]),
         (["--features", 65], 2, ["1 to 64 features"]),
         (["--data", "letters"], 2, ["letters", "digits"]),
         (["--data", "mnist"], 5, ["MNIST", "folder", "--data-dir", "--fetch"]),
@@ -269,6 +272,24 @@ def test_the_papers_suite(tmp_path: Path) -> None:
     assert result["rounds_per_decision"] == 32
     assert result["rounds_per_step"] == 32 + 52
     assert result["agreement"] >= 0.95
+    assert result["suite"] == "paper"
+
+
+def test_the_papers_suite_with_fewer_iterations(tmp_path: Path) -> None:
+    arguments = ["--steps", 5, "--suite", "paper", "--newton-iterations", 3, "--json", "result.json"]
+    assert hiddenarm("simulate", *arguments, folder=tmp_path).code == 0
+    assert json.loads((tmp_path / "result.json").read_text())["rounds_per_step"] == 32 + 52 - 4 * 4
+
+
+@pytest.mark.parametrize("command", [("simulate",), ("demo",), ("bench", "step"), ("bench", "ops")])
+def test_suites_that_can_be_chosen_are_those_there_are(command: tuple[str, ...]) -> None:
+    found: click.Command = commands
+    for name in command:
+        assert isinstance(found, click.Group)
+        found = found.commands[name]
+    (option,) = [option for option in found.params if option.name == "suite"]
+    assert isinstance(option.type, click.Choice)
+    assert tuple(option.type.choices) == SUITES
 
 
 def test_the_papers_suite_learns_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.programs import DECIDE
+from hiddenarm.bandit.suites import suite_of
 from hiddenarm.cli.plots import plot_learning_curves
 from hiddenarm.cli.progress import percent, summary_table
 from hiddenarm.errors import ConfigError
@@ -74,6 +75,7 @@ class Report:
     fraction_bits: int
     replicates: int
     data: str
+    suite: str
 
 
 class Scoreboard:
@@ -141,6 +143,7 @@ class Scoreboard:
             fraction_bits=federation.fraction_bits,
             replicates=len(self.rewards),
             data=data,
+            suite=suite_of(federation).name,
         )
 
 

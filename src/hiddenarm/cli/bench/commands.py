@@ -166,9 +166,11 @@ def _check_plot(path: Path | None) -> None:
 
 
 def _run(measure: Callable[..., dict[str, Any]], json_path: Path | None, sizes: dict[str, Any]) -> None:
-    """Run a bench on this console, and write what it found."""
+    """Run a bench on this console, and write what it found. The roles inside this process log what is wrong only."""
     from hiddenarm.cli.bench.report import open_console, write_result
+    from hiddenarm.cli.logs import configure_logs
 
+    configure_logs("warning", "text", "bench")
     result = measure(open_console(), **sizes)
     if json_path is not None:
         write_result(json_path, result)
