@@ -13,7 +13,7 @@ from hiddenarm.cli.reproduce.setting import Scale, Setting
 
 _EPSILON = 0.1
 _RUNS: Mapping[Scale, int] = {"full": 3, "quick": 3, "tiny": 1}
-_STEPS: Mapping[Scale, int] = {"full": 10_000, "quick": 1_000, "tiny": 30}
+_STEPS: Mapping[Scale, int] = {"full": 5_000, "quick": 1_000, "tiny": 30}
 _ITERATIONS: Mapping[Scale, tuple[int, ...]] = {
     "full": (0, 1, 2, 3, 4, 5, 7),
     "quick": (0, 1, 2, 3, 5, 7),

@@ -15,6 +15,7 @@ from hiddenarm.errors import ConfigError
 
 _EPSILON = 0.1
 _RUNS: Mapping[Scale, int] = {"full": 2, "quick": 3, "tiny": 1}
+_STEPS: Mapping[Scale, int] = {"full": 20_000, "quick": 1_500, "tiny": 60}
 _BITS: Mapping[Scale, tuple[int, ...]] = {
     "full": (14, 16, 18, 20, 22, 24, 28),
     "quick": (12, 16, 18, 20, 22, 24, 28),
@@ -55,7 +56,7 @@ def _runs(setting: Setting, suite: Suite, bits: int) -> list[LearnerRun]:
         data=setting.data,
         suite=suite,
         epsilon=_EPSILON,
-        steps=setting.sweep,
+        steps=setting.sized(_STEPS),
         fraction_bits=bits,
     )
 
@@ -83,7 +84,9 @@ def _picture(lines: Mapping[Suite, _Line]) -> Picture:
     axes.set_xticks(sorted({bits for line in lines.values() for bits in line}))
     add_legend(axes, loc="lower left")
     runs = len(next(iter(next(iter(lines.values())).values())).private)
-    caption = f"Average reward against the bits of precision, ε = {_EPSILON:g}. Mean and deviation of {runs} run(s)."
+    steps = next(iter(next(iter(lines.values())).values())).private.shape[1]
+    caption = f"Average reward of {steps:,} steps against the bits of precision, ε = {_EPSILON:g}. "
+    caption += f"Mean and deviation of {runs} run(s)."
     return Picture("precision", caption, figure)
 
 
