@@ -21,7 +21,7 @@ BELOW: dict[str, set[str]] = {
     "store": {"errors"},
     "data": {"errors", "ring", "mpc", "bandit"},
     "roles": {"errors", "ring", "mpc", "bandit", "net", "store", "data"},
-    "cli": {"errors", "ring", "mpc", "bandit", "net", "store", "data", "roles"},
+    "cli": {"errors", "ring", "mpc", "paper", "bandit", "net", "store", "data", "roles"},
     "__init__": {"errors", "bandit"},
     "__main__": {"cli"},
 }

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from hiddenarm.bandit.catalogue import program_texts
+from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.plain import PlainBandit
+from hiddenarm.cli.bench.session import make_federation
 from hiddenarm.data.load import load_world
+from hiddenarm.mpc.dealing import trace
+from hiddenarm.net.frames import HEADER
 from hiddenarm.paper import rounds
 from hiddenarm.paper.reciprocal import SQUARES
+from hiddenarm.roles.messages import one_hot_bytes
 
 PAGE = " ".join((Path(__file__).parents[2] / "docs" / "paper-suite.md").read_text().split())
+PERFORMANCE = (Path(__file__).parents[2] / "docs" / "performance.md").read_text().split("### The paper's suite")[1]
 STEPS = 1500
 
 
@@ -45,6 +53,34 @@ def test_rounds_beside_the_papers() -> None:
 def test_rounds_of_a_step() -> None:
     assert says(f"argmax {rounds.argmax(2, 10)} | {rounds.decide(2, 10)} |")
     assert says(f"the choice o 1 | {rounds.learn(7)} |")
+
+
+def test_what_a_step_sends() -> None:
+    """The tables of the paper's suite in docs/performance.md."""
+    rows = re.findall(r"^\| (\d+) \| (\d+) \| (\d+) \| (\d+) \| ([\d,]+) \|$", PERFORMANCE, re.MULTILINE)
+    assert len(rows) == 7
+    for parties, arms, decide, learn, sent in ([int(cell.replace(",", "")) for cell in row] for row in rows):
+        assert (decide, learn) == (rounds.decide(parties, arms), rounds.learn(7))
+        assert sent == bytes_sent(parties, arms)
+    for name, count in (("addition", 0), ("multiplication", 2), ("reciprocal", 45), ("comparison", 9)):
+        assert f"| {name} | {count} |" in PERFORMANCE
+    for size in (10, 100):
+        assert f"| argmax of {size} | {rounds.argmax(2, size)} |" in PERFORMANCE
+
+
+def bytes_sent(parties: int, arms: int) -> int:
+    """The most that a party sends in a step: all rounds to all others, its one-hot, its notices of the lesson."""
+    federation = make_federation(parties, arms, 20, "paper")
+    texts = program_texts(federation, exploration_thresholds(federation.epsilon))
+    layouts = [trace(text, parties, 1) for text in texts.values()]
+    headers = HEADER.size * sum(layout.rounds for layout in layouts)
+    notices = [2, *[1] * (parties - 1)]
+    return max(
+        (sum(layout.bytes_to_each_peer(party) for layout in layouts) + headers) * (parties - 1)
+        + HEADER.size * (1 + notices[party])
+        + one_hot_bytes(1, arms)
+        for party in range(parties)
+    )
 
 
 def divided_for_one_arm(inverse: np.ndarray, x: np.ndarray, reward: float) -> float:
