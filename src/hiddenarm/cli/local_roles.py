@@ -178,7 +178,7 @@ class LocalRoles:
             start += count
         write_private(self.kit(DEALER) / EPOCH_KEY_FILE, epoch_key)
 
-    def _spinning(self) -> dict[str, int]:
+    def _spinning(self) -> dict[str, Any]:
         """Parties that share cores would only take them from each other by polling."""
         return {} if len(self._parties) <= (os.cpu_count() or 1) else {"spin_microseconds": 0}
 

@@ -11,6 +11,8 @@ import click
 from hiddenarm.cli.options import FILE
 
 _KIT: Final = click.Path(path_type=Path, exists=True, file_okay=False)
+_EXISTING: Final = click.Path(path_type=Path, exists=True, dir_okay=False)
+_DAYS: Final = click.IntRange(1, 3650)
 _STDIN: Final = 0
 _LEVELS: Final = ("debug", "info", "warning", "error")
 _FORMATS: Final = ("text", "json")
@@ -29,4 +31,48 @@ def serve(kit: Path, listen_fd: int | None, report: Path | None, log_level: str,
     serve_kit(kit, listen_fd, report, _STDIN, sys.stdout, log_level, log_format)
 
 
-SERVICE_COMMANDS: Final = (serve,)
+@click.command()
+@click.argument("charter", type=_EXISTING)
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Folder for the kits.")
+@click.option("--keys-on-site", is_flag=True, help="Make no keys: each role requests a certificate for its own.")
+@click.option("--days", type=_DAYS, default=365, show_default=True, help="How long certificates are valid.")
+def provision(charter: Path, out: Path, keys_on_site: bool, days: int) -> None:
+    """Make a start kit for every role of the federation that a TOML file describes."""
+    from hiddenarm.cli.provisioning import provision_kits
+
+    provision_kits(charter, out, keys_on_site, days)
+
+
+@click.command()
+@click.argument("kit", type=_KIT)
+def request(kit: Path) -> None:
+    """Make a key on site, and a request for its certificate: the first one, or the next."""
+    from hiddenarm.cli.provisioning import request_certificate
+
+    request_certificate(kit)
+
+
+@click.command()
+@click.argument("authority", type=_KIT)
+@click.argument("request", type=_EXISTING)
+@click.option("--out", type=FILE, help="Where the certificate goes; beside the request unless given.")
+@click.option("--fingerprint", help="The fingerprint that the role told; asked for unless given.")
+@click.option("--days", type=_DAYS, default=365, show_default=True, help="How long the certificate is valid.")
+def approve(authority: Path, request: Path, out: Path | None, fingerprint: str | None, days: int) -> None:
+    """Sign the request of a role, with the authority's folder."""
+    from hiddenarm.cli.provisioning import approve_request
+
+    approve_request(authority, request, out, fingerprint, days)
+
+
+@click.command()
+@click.argument("kit", type=_KIT)
+@click.argument("certificate", type=_EXISTING)
+def install(kit: Path, certificate: Path) -> None:
+    """Put an approved certificate and its key in place."""
+    from hiddenarm.cli.provisioning import install_certificate
+
+    install_certificate(kit, certificate)
+
+
+SERVICE_COMMANDS: Final = (provision, request, approve, install, serve)

@@ -3,6 +3,9 @@
 1. authority = Authority.create(name)            a self-signed root, for this federation only
 2. certificate, key = authority.issue(identity)  the name of the role is the URI subjectAltName
 3. write_private(path, key)                      0600 in a folder that is 0700
+
+Where the role makes its own key: request, key = new_request(identity) at the role; at the authority read_request, two
+people compare the fingerprint, and authority.certify(identity, key).
 """
 
 from __future__ import annotations
@@ -10,12 +13,19 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from hiddenarm.errors import IdentityError
@@ -60,17 +70,46 @@ class Authority:
     def issue(self, identity: Identity, valid_days: int = 365) -> tuple[bytes, bytes]:
         """A certificate that names `identity`, and its new key, both as PEM."""
         key = ec.generate_private_key(ec.SECP256R1())
+        return self.certify(identity, key.public_key(), valid_days), _private_pem(key)
+
+    def certify(self, identity: Identity, key: ec.EllipticCurvePublicKey, valid_days: int = 365) -> bytes:
+        """A certificate that names `identity` as the holder of a key, as PEM."""
         usages = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
-        names = [x509.UniformResourceIdentifier(identity.uri)]
-        builder = _builder(
-            _name(str(identity)), self.certificate.subject, key.public_key(), self.key.public_key(), valid_days
-        )
+        builder = _builder(_name(str(identity)), self.certificate.subject, key, self.key.public_key(), valid_days)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         builder = builder.add_extension(_key_usage(authority=False), critical=True)
         builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-        certificate = builder.sign(self.key, hashes.SHA256())
-        return certificate.public_bytes(Encoding.PEM), _private_pem(key)
+        builder = builder.add_extension(_subject(identity), critical=False)
+        return builder.sign(self.key, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+
+def new_request(identity: Identity) -> tuple[bytes, bytes]:
+    """A new key, and the request to certify it under the name `identity`: request and key, both as PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = x509.CertificateSigningRequestBuilder(_name(str(identity)), [])
+    request = builder.add_extension(_subject(identity), critical=False).sign(key, hashes.SHA256())
+    return request.public_bytes(Encoding.PEM), _private_pem(key)
+
+
+def read_request(pem: bytes) -> tuple[Identity, ec.EllipticCurvePublicKey]:
+    """The name and the key in a request that was signed with that key."""
+    try:
+        request = x509.load_pem_x509_csr(pem)
+        names = request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, x509.ExtensionNotFound):
+        raise IdentityError("this is not a request for a certificate") from None
+    key, uris = request.public_key(), names.get_values_for_type(x509.UniformResourceIdentifier)
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise IdentityError("the key of the request is not on the curve P-256")
+    if len(uris) != 1 or not request.is_signature_valid:
+        raise IdentityError("the request does not have one name, or was not signed with its key")
+    return Identity.parse(uris[0]), key
+
+
+def fingerprint(key: ec.EllipticCurvePublicKey) -> str:
+    """What two people compare to know that they mean the same key: SHA-256 of it, in groups of four."""
+    digest = sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
+    return " ".join(digest[at : at + 4] for at in range(0, len(digest), 4))
 
 
 def write_private(path: Path, data: bytes) -> None:
@@ -112,6 +151,10 @@ def _builder(
     )
     builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     return builder.add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key), critical=False)
+
+
+def _subject(identity: Identity) -> x509.SubjectAlternativeName:
+    return x509.SubjectAlternativeName([x509.UniformResourceIdentifier(identity.uri)])
 
 
 def _name(common_name: str) -> x509.Name:

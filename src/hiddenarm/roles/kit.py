@@ -4,7 +4,9 @@ kit.json          who this is, the federation, where everybody listens, where th
 ca.pem            the federation's authority
 certificate.pem   this role's certificate; its URI names role and number
 key.pem           its private key (0600)
-features.npz      a party's features by key (arrays `keys` and `values`)
+features.csv      a party's features by key (0600), or features.npz
+next/             a key and a request whose certificate has not come yet
+retired/          keys and certificates that were replaced
 epoch.key         only with a dealer whose coins are to be audited on one's own machine (0600);
                       removed when the dealer takes it
 """
@@ -17,7 +19,6 @@ import os
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from cryptography import x509
@@ -25,16 +26,20 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.suites import federation_in, suite_of
-from hiddenarm.errors import ConfigError, FeatureError, IdentityError
+from hiddenarm.errors import ConfigError, IdentityError
 from hiddenarm.net.certificates import Authority, write_private
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.tls import TlsFiles
 from hiddenarm.ring.streams import KEY_BYTES
 from hiddenarm.ring.words import Floats
+from hiddenarm.roles.features import FEATURES_FILE, StoredFeatures, find_features
+from hiddenarm.roles.modes import check_private
 
 PROTOCOL_VERSION = 1
-FEATURES_FILE = "features.npz"
 EPOCH_KEY_FILE = "epoch.key"
+AUTHORITY_FILE = "ca.pem"
+CERTIFICATE_FILE = "certificate.pem"
+KEY_FILE = "key.pem"
 
 
 class _Strict(BaseModel):
@@ -85,6 +90,16 @@ class KitFile(_Strict):
     """Most decisions, and most rewards, in one request."""
     spin_microseconds: int = Field(default=500, ge=0, le=10_000)
     """How long a party polls before it sleeps; 0 where it has no core to itself."""
+    listen: str | None = None
+    """The host at which to listen, where it is not that of the own address."""
+    monitor_port: int | None = Field(default=None, ge=1, le=65535)
+    """Where health and metrics are to be had, on loopback only; nowhere unless given."""
+    names: str = ""
+    """A digest of the names of parties, features and arms."""
+    arm_names: tuple[str, ...] = ()
+    """For the actor: what the arms are called."""
+    feature_names: tuple[str, ...] = ()
+    """For a party: what its features are called, in their order."""
 
 
 class Kit:
@@ -99,16 +114,9 @@ class Kit:
 
     @classmethod
     def read(cls, folder: Path) -> Kit:
-        path = folder / "kit.json"
-        try:
-            content = json.loads(path.read_text(), parse_constant=_refuse_constant)
-            return cls(folder, KitFile.model_validate(content))
-        except OSError as error:
-            raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ConfigError(f"{path} is not JSON: {error}") from None
-        except ValidationError as error:
-            raise ConfigError(f"{path}: {_explained(error)}") from None
+        file = read_kit_file(folder)
+        check_private(folder)
+        return cls(folder, file)
 
     def _check_identity(self) -> None:
         """The certificate must be that of the member this kit is for, and there must be such a member."""
@@ -121,7 +129,7 @@ class Kit:
 
     @property
     def tls(self) -> TlsFiles:
-        return TlsFiles(self.folder / "ca.pem", self.folder / "certificate.pem", self.folder / "key.pem")
+        return TlsFiles(self.folder / AUTHORITY_FILE, self.folder / CERTIFICATE_FILE, self.folder / KEY_FILE)
 
     @property
     def hello(self) -> dict[str, Any]:
@@ -133,6 +141,7 @@ class Kit:
             "suite": suite_of(public).terms,
             **{field.name: getattr(public, field.name) for field in fields(Federation)},
             "max_batch": self.file.max_batch,
+            "names": self.file.names,
         }
 
     def address(self, identity: Identity) -> Address:
@@ -142,7 +151,8 @@ class Kit:
             raise ConfigError(f"{self.folder / 'kit.json'} has no address for {identity}") from None
 
     def features(self) -> StoredFeatures:
-        return StoredFeatures.read(self.folder / FEATURES_FILE, self.federation.features[self.identity.number])
+        count = self.federation.features[self.identity.number]
+        return find_features(self.folder, count, self.file.feature_names)
 
     def take_epoch_key(self) -> bytes | None:
         """The dealer's key, if the kit fixes one for an audit. It is removed: a second epoch must not use it again."""
@@ -157,46 +167,31 @@ class Kit:
         return key
 
 
-class StoredFeatures:
-    """One party's features by key, from an .npz file with arrays `keys` [n] (text) and `values` [n, features]."""
-
-    def __init__(self, rows: dict[str, int], values: Floats) -> None:
-        self._rows = rows
-        self._values = values
-
-    @classmethod
-    def read(cls, path: Path, count: int) -> StoredFeatures:
-        try:
-            with np.load(path, allow_pickle=False) as arrays:
-                keys, values = arrays["keys"], np.asarray(arrays["values"], np.float64)
-        except (OSError, KeyError, ValueError, EOFError, BadZipFile):
-            raise ConfigError(f"{path} is not an .npz file with arrays `keys` and `values`") from None
-        if keys.ndim != 1 or values.shape != (len(keys), count):
-            raise ConfigError(
-                f"{path}: {keys.shape} keys and {count} declared features do not go with values of {values.shape}"
-            )
-        rows = {str(key): row for row, key in enumerate(keys)}
-        if len(rows) != len(keys):
-            raise ConfigError(f"{path}: a key stands there twice")
-        return cls(rows, values)
-
-    def lookup(self, key: str) -> Floats:
-        row = self._rows.get(key)
-        if row is None:
-            raise FeatureError("no features are stored under this key")
-        features: Floats = self._values[row]
-        return features
+def read_kit_file(folder: Path) -> KitFile:
+    """`kit.json` of a folder, which need not hold a certificate yet."""
+    path = folder / "kit.json"
+    try:
+        return KitFile.model_validate(json.loads(path.read_text(), parse_constant=_refuse_constant))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path} is not JSON: {error}") from None
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {_explained(error)}") from None
 
 
-def write_kit(folder: Path, file: KitFile, authority: Authority) -> None:
+def write_kit(folder: Path, file: KitFile, authority: Authority, valid_days: int = 365) -> None:
     """Make a role's folder: configuration, certificate and key."""
-    identity = Identity(file.role, file.number)
-    certificate, key = authority.issue(identity)
-    folder.mkdir(mode=0o700, parents=True)
-    (folder / "kit.json").write_text(file.model_dump_json(indent=2, exclude_none=True) + "\n")
-    (folder / "ca.pem").write_bytes(authority.certificate_pem)
-    (folder / "certificate.pem").write_bytes(certificate)
-    write_private(folder / "key.pem", key)
+    certificate, key = authority.issue(Identity(file.role, file.number), valid_days)
+    write_empty_kit(folder, file, authority.certificate_pem)
+    write_private(folder / CERTIFICATE_FILE, certificate)
+    write_private(folder / KEY_FILE, key)
+
+
+def write_empty_kit(folder: Path, file: KitFile, authority_pem: bytes) -> None:
+    """Make a role's folder without a key: the role is to make its own."""
+    write_private(folder / "kit.json", (file.model_dump_json(indent=2, exclude_none=True) + "\n").encode())
+    write_private(folder / AUTHORITY_FILE, authority_pem)
 
 
 def write_features(folder: Path, keys: list[str], values: Floats) -> None:

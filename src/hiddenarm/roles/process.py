@@ -74,7 +74,8 @@ class Endpoint:
         if listener is not None:
             self.switchboard.listen_on(listener)
         elif me.role in (Role.PARTY, Role.DEALER):
-            self._listen(self.kit.address(me))
+            address = self.kit.address(me)
+            self._listen(Address(host=self.kit.file.listen or address.host, port=address.port))
         for identity in self._dialled():
             address = self.kit.address(identity)
             self.switchboard.dial(identity, address.host, address.port)

@@ -1,0 +1,159 @@
+"""How a role gets a certificate for a key that never leaves its machine, for the first time or in place of an old one.
+
+1. at the role        request    a new key and a request for it lie in KIT/next
+2. at the authority   approve    two people compare the fingerprint of the key; a certificate is written
+3. at the role        install    key and certificate take their places; older ones go to KIT/retired
+
+Until step 3 the role runs with what it has. After it, a role that runs shows the new certificate to whoever connects
+once it is told to (SIGHUP). The old one stays valid until its date, so links that stand go on.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from hiddenarm.errors import ConfigError, IdentityError
+from hiddenarm.net.certificates import fingerprint, new_request, read_request, write_private
+from hiddenarm.net.identity import Identity
+from hiddenarm.roles.kit import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, certified_identity, read_kit_file
+from hiddenarm.roles.provision import authorities_in, read_authority
+
+NEXT_FOLDER: Final = "next"
+RETIRED_FOLDER: Final = "retired"
+REQUEST_FILE: Final = "request.pem"
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """A request that lies at `path`."""
+
+    identity: Identity
+    fingerprint: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """A certificate that took its place; `retired` is where the one before went, if there was one."""
+
+    identity: Identity
+    expires: datetime
+    retired: Path | None
+
+
+def make_request(kit: Path) -> Requested:
+    """Make a key and a request for it in a kit."""
+    file = read_kit_file(kit)
+    identity, folder = Identity(file.role, file.number), kit / NEXT_FOLDER
+    if folder.exists():
+        raise ConfigError(
+            f"{folder} holds a request already: have {folder / REQUEST_FILE} approved, or remove {folder} to begin anew"
+        )
+    request, key = new_request(identity)
+    write_private(folder / KEY_FILE, key)
+    write_private(folder / REQUEST_FILE, request)
+    return Requested(identity, fingerprint(read_request(request)[1]), folder / REQUEST_FILE)
+
+
+def read_requested(path: Path) -> Requested:
+    """A request as it reached the authority."""
+    identity, key = read_request(_bytes(path))
+    return Requested(identity, fingerprint(key), path)
+
+
+def approve(authority_folder: Path, request: Requested, out: Path, valid_days: int) -> None:
+    """Certify a request whose fingerprint was compared."""
+    authority, charter = read_authority(authority_folder)
+    if request.identity not in charter.members:
+        raise IdentityError(f"{request.identity} is no member of the federation {charter.name!r}")
+    identity, key = read_request(_bytes(request.path))
+    if (identity, fingerprint(key)) != (request.identity, request.fingerprint):
+        raise IdentityError(f"{request.path} has changed since its fingerprint was shown")
+    if out.exists():
+        raise ConfigError(f"{out} is there already and is not overwritten: give another --out")
+    write_private(out, authority.certify(identity, key, valid_days))
+
+
+def install(kit: Path, certificate_path: Path) -> Installed:
+    """Put an approved certificate, and the key it is for, in place. May be repeated if it was interrupted."""
+    file, waiting = read_kit_file(kit), kit / NEXT_FOLDER
+    certificate = _certificate(certificate_path)
+    identity = certified_identity(certificate_path)
+    if identity != Identity(file.role, file.number):
+        raise IdentityError(f"{certificate_path} is that of {identity}, not of this kit's role")
+    _check_issuer(certificate, certificate_path, kit / AUTHORITY_FILE)
+    _check_dates(certificate, certificate_path)
+    _check_key(certificate, certificate_path, waiting / KEY_FILE)
+    retired = _retire(kit)
+    _replace(kit / CERTIFICATE_FILE, certificate_path.read_bytes())
+    _replace(kit / KEY_FILE, (waiting / KEY_FILE).read_bytes())
+    for name in (KEY_FILE, REQUEST_FILE):
+        (waiting / name).unlink(missing_ok=True)
+    waiting.rmdir()
+    return Installed(identity, certificate.not_valid_after_utc, retired)
+
+
+def _certificate(path: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(_bytes(path))
+    except ValueError:
+        raise IdentityError(f"{path} is not a certificate") from None
+
+
+def _check_issuer(certificate: x509.Certificate, path: Path, trusted: Path) -> None:
+    for authority in authorities_in(trusted):
+        try:
+            certificate.verify_directly_issued_by(authority)
+        except (ValueError, TypeError, InvalidSignature):
+            continue
+        return
+    raise IdentityError(f"{path} was not signed by an authority that {trusted} names")
+
+
+def _check_dates(certificate: x509.Certificate, path: Path) -> None:
+    if not certificate.not_valid_before_utc <= datetime.now(UTC) < certificate.not_valid_after_utc:
+        raise IdentityError(f"{path} is not valid now: compare its dates with this machine's clock")
+
+
+def _check_key(certificate: x509.Certificate, path: Path, key_path: Path) -> None:
+    try:
+        key = load_pem_private_key(_bytes(key_path), password=None)
+    except ValueError:
+        raise IdentityError(f"{key_path} is not a key") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+        raise IdentityError(f"{path} is not for the key in {key_path}: it belongs to another request")
+
+
+def _retire(kit: Path) -> Path | None:
+    """Keep copies of the pair in use under the certificate's number, unless there is none."""
+    if not (kit / CERTIFICATE_FILE).exists():
+        return None
+    folder = kit / RETIRED_FOLDER / f"{_certificate(kit / CERTIFICATE_FILE).serial_number:x}"
+    for name in (CERTIFICATE_FILE, KEY_FILE):
+        if (kit / name).exists() and not (folder / name).exists():
+            write_private(folder / name, (kit / name).read_bytes())
+    return folder
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Put a file in another's place, whole or not at all."""
+    beside = path.with_name(f".{path.name}.new")
+    beside.unlink(missing_ok=True)
+    write_private(beside, content)
+    os.replace(beside, path)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None

@@ -1,0 +1,122 @@
+"""A federation in TOML: what it becomes, and how each mistake is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from charters import TRAVEL, write_charter
+from hiddenarm.errors import ConfigError
+from hiddenarm.net.identity import Identity, Role
+from hiddenarm.roles.charter import Charter
+from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
+
+HOTEL, AIRLINE = Identity(Role.PARTY, 0), Identity(Role.PARTY, 1)
+
+
+def test_what_a_charter_becomes(tmp_path: Path) -> None:
+    charter = Charter.read(write_charter(tmp_path))
+    assert charter.members == [DEALER, HOTEL, AIRLINE, ACTOR, REWARDER]
+    assert [charter.folder(member) for member in charter.members] == ["dealer", "hotel", "airline", "actor", "rewarder"]
+    files = {member: charter.kit_file(member) for member in charter.members}
+    federation = files[HOTEL].federation.federation()
+    assert (federation.arms, federation.features, federation.norms) == (4, (3, 2), (1.0, 0.5))
+    assert files[AIRLINE].feature_names == ("miles", "delay")
+    assert files[ACTOR].arm_names == ("beach", "city", "mountains", "cruise")
+    assert files[HOTEL].arm_names == files[DEALER].feature_names == ()
+    assert {name: at.port for name, at in files[ACTOR].addresses.items()} == {
+        "dealer": 7402,
+        "party 0": 7400,
+        "party 1": 7401,
+    }
+    assert len({file.monitor_port for file in files.values()}) == len(files)
+    assert len({file.names for file in files.values()}) == 1
+
+
+def test_options_reach_the_kits(tmp_path: Path) -> None:
+    text = 'max_batch = 50\nfraction_bits = 18\nsuite = "paper"\n' + TRAVEL.replace(
+        "port = 7401", "port = 7401\nstock=8"
+    )
+    path = tmp_path / "federation.toml"
+    path.write_text(text + 'monitor_port = 9000\nlisten = "0.0.0.0"\n[actor]\nmonitor_port = 9001\n')
+    charter = Charter.read(path)
+    files = {member: charter.kit_file(member) for member in charter.members}
+    assert {file.max_batch for file in files.values()} == {50}
+    assert {(file.federation.suite, file.federation.fraction_bits) for file in files.values()} == {("paper", 18)}
+    assert (files[AIRLINE].stock, files[HOTEL].stock) == (8, 256)
+    assert (files[DEALER].monitor_port, files[ACTOR].monitor_port) == (9000, 9001)
+    assert (files[DEALER].listen, files[HOTEL].listen) == ("0.0.0.0", None)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [('"stars"', '"rooms"'), ('"beach", "city"', '"city", "beach"'), ('"hotel"', '"inn"')]
+)
+def test_every_name_counts_in_the_hello(tmp_path: Path, old: str, new: str) -> None:
+    one = Charter.read(write_charter(tmp_path)).kit_file(DEALER).names
+    assert Charter.read(write_charter(tmp_path, old, new)).kit_file(DEALER).names != one
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("epsilon = 0.1", "epsilon = 0.1.2", ["is not TOML", "line 3"]),
+        ("epsilon = 0.1\n", "", ["epsilon is missing", "for example: epsilon = 0.1"]),
+        ("epsilon = 0.1", 'epsilon = "0.1"', ["line 3: epsilon: input should be a valid number"]),
+        ("epsilon = 0.1", "epsilon = 1.5", ["epsilon must lie in [0, 1]"]),
+        ("epsilon = 0.1", "epsilon = nan", ["epsilon must lie in [0, 1]"]),
+        ("epsilon = 0.1", "epsilon = 0.1\nrigde = 1.0", ["line 4: rigde is not a known key; did you mean ridge?"]),
+        ("epsilon = 0.1", 'epsilon = 0.1\nsuite = "slow"', ["suite", "fast"]),
+        ('arms = ["beach", "city", "mountains", "cruise"]', 'arms = ["beach"]', ["line 2: arms: ", "for example"]),
+        ('"mountains"', '"city"', ["arms: 'city' stands there twice"]),
+        ('"mountains"', '"a,b"', ["line 2: arms[2]: must be 1 to 64 letters, without commas"]),
+        ("port = 7401", "port = 74010", ["line 16: party[1].port: ", "less than or equal to 65535", "port = 7400"]),
+        ("port = 7401", 'port = "7401"', ["line 16: party[1].port: input should be a valid integer"]),
+        ("port = 7401\n", "", ["line 11: party[1].port is missing"]),
+        ("port = 7401", "prot = 7401", ["line 11: party[1].port is missing"]),
+        ("port = 7401", "port = 7401\nnrom = 1.0", ["line 17: party[1].nrom is not a known key; did you mean norm?"]),
+        ("port = 7401", "port = 7400", ["addresses: '127.0.0.1:7400' stands there twice"]),
+        ("norm = 0.5", "norm = -1.0", ["the norm bound of party 1 must lie in"]),
+        ('"airline"', '"hotel"', ["names of roles: 'hotel' stands there twice"]),
+        ('"airline"', '"dealer"', ["'dealer' stands there twice"]),
+        ('"airline"', '"authority"', ["'authority' stands there twice"]),
+        ('"airline"', '"../airline"', ["line 12: party[1].name: must be 1 to 32 small letters"]),
+        ('["miles", "delay"]', "[]", ["line 13: party[1].features: "]),
+        ('["miles", "delay"]', '["miles", "miles"]', ["the features of party 1 (airline): 'miles' stands there twice"]),
+        ('[dealer]\nhost = "127.0.0.1"\nport = 7402', "", ["dealer is missing", "for example: [dealer] with host"]),
+        ('[dealer]\nhost = "127.0.0.1"', '[dealer]\nhost = "a host"', ["line 19: dealer.host: must be the name"]),
+        ("port = 7402", "port = 7402\nstock = 3", ["dealer.stock is not a known key"]),
+        ("port = 7401", "port = 7401\nstock = 3", ["stock", "greater than or equal to 4"]),
+        ("epsilon = 0.1", "epsilon = 0.1\nfraction_bits = 25", ["fraction_bits"]),
+    ],
+)
+def test_each_mistake_is_told_with_its_place(tmp_path: Path, old: str, new: str, words: list[str]) -> None:
+    path = write_charter(tmp_path, old, new)
+    with pytest.raises(ConfigError) as caught:
+        Charter.read(path)
+    message = str(caught.value)
+    assert message.startswith(str(path))
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"", b"[[party]]\n" * 10, b"party = 3"])
+def test_files_that_are_no_charter(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "federation.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"federation\.toml"):
+        Charter.read(path)
+
+
+def test_a_charter_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        Charter.read(tmp_path / "nowhere.toml")
+
+
+def test_a_single_party_is_no_federation(tmp_path: Path) -> None:
+    head, _, rest = TRAVEL.partition('[[party]]\nname = "airline"')
+    path = tmp_path / "federation.toml"
+    path.write_text(head + rest[rest.index("[dealer]") :])
+    with pytest.raises(ConfigError, match="party: list should have at least 2 items"):
+        Charter.read(path)
