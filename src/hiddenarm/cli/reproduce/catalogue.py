@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hiddenarm.cli.reproduce.findings import Experiment
+from hiddenarm.cli.reproduce.membership import Membership
 from hiddenarm.cli.reproduce.newton import Newton
 from hiddenarm.cli.reproduce.precision import Precision
 from hiddenarm.cli.reproduce.privacy import Privacy
@@ -23,6 +24,7 @@ def experiments() -> list[Experiment]:
         PrivacyArms(),
         Precision(),
         Newton(),
+        Membership(),
     ]
 
 
