@@ -47,7 +47,7 @@ def _fast_operations(parties: int) -> list[Operation]:
         Operation("truncate", _truncate, plain=lambda x: np.floor(x)),
         Operation("compare, opened", _compare, plain=lambda x: x < 0),
         Operation("reciprocal look-up", _reciprocal, plain=lambda x: 1 / (1 + x)),
-        *(_argmax_operation(size, _argmax(parties, size)) for size in ARGMAX_SIZES),
+        *(_argmax_operation(size, argmax_text(parties, size)) for size in ARGMAX_SIZES),
     ]
 
 
@@ -58,7 +58,7 @@ def _paper_operations(parties: int, iterations: int) -> list[Operation]:
         Operation("multiplication", lambda run, x, y: numbers.product(run, ",->", x, y), 2, plain=np.multiply),
         Operation("reciprocal", _paper_reciprocal(numbers, iterations), plain=lambda x: 1 / (1 + x)),
         Operation("comparison", lambda run, x: at_least_zero(run, parties, x), plain=lambda x: x >= 0),
-        *(_argmax_operation(size, _paper_argmax(parties)) for size in ARGMAX_SIZES),
+        *(_argmax_operation(size, paper_argmax_text(parties)) for size in ARGMAX_SIZES),
     ]
 
 
@@ -104,7 +104,9 @@ def _reciprocal(run: Run, x: Shared) -> Program:
     return lookup(run, reciprocal_table(8, 2.0, BITS), masked)
 
 
-def _argmax(parties: int, size: int) -> Text:
+def argmax_text(parties: int, size: int) -> Text:
+    """The fast suite's argmax: shuffle, compare, open the winner's slot."""
+
     def text(run: Run, x: Shared) -> Program:
         kept = np.ones(run.batch, np.uint64) if run.dealing else None
         shuffle = deal_shuffle(run, (), size, parties, kept)
@@ -119,7 +121,9 @@ def _paper_reciprocal(numbers: FixedPoint, iterations: int) -> Text:
     return lambda run, x: reciprocal(run, numbers, numbers.plus(run, x, 1.0), iterations)
 
 
-def _paper_argmax(parties: int) -> Text:
+def paper_argmax_text(parties: int) -> Text:
+    """The paper's argmax, with ties broken by a dealt permutation."""
+
     def text(run: Run, x: Shared) -> Program:
         permutation = dealt(run, x.shape, lambda: _permutation(run.coin_words(x.shape)))
         return (yield from argmax(run, parties, x, permutation))
