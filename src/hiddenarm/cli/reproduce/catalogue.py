@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hiddenarm.cli.reproduce.arms_time import ArmsTime
 from hiddenarm.cli.reproduce.findings import Experiment
 from hiddenarm.cli.reproduce.membership import Membership
 from hiddenarm.cli.reproduce.newton import Newton
+from hiddenarm.cli.reproduce.operations import Operations
+from hiddenarm.cli.reproduce.parties_time import PartiesTime
 from hiddenarm.cli.reproduce.precision import Precision
 from hiddenarm.cli.reproduce.privacy import Privacy
 from hiddenarm.cli.reproduce.privacy_arms import PrivacyArms
@@ -21,6 +24,9 @@ def experiments() -> list[Experiment]:
     return [
         Training(),
         Privacy(),
+        Operations(),
+        ArmsTime(),
+        PartiesTime(),
         PrivacyArms(),
         Precision(),
         Newton(),

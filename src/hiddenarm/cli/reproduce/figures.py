@@ -70,6 +70,31 @@ def add_legend(axes: Axes, title: str | None = None, **options: Any) -> None:
     axes.legend(title=title, framealpha=0.9, edgecolor="none", alignment="left", **options)
 
 
+def set_logarithmic(axes: Axes, sizes: Sequence[int]) -> None:
+    """Both axes logarithmic; the sizes themselves are the ticks of the one across."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+
+    axes.set(xscale="log", yscale="log")
+    axes.xaxis.set_major_locator(FixedLocator(list(sizes)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1,)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+
+
+def add_slopes(axes: Axes, sizes: Sequence[int], values: Sequence[float], start: float) -> None:
+    """Grey guides of slope 1 and 2 below a line, from the size `start` to its end."""
+    first = max((size for size in sizes if size <= start), default=sizes[0])
+    height = 0.55 * values[list(sizes).index(first)]
+    for slope, line in ((1, (0, (1, 2))), (2, (0, (4, 2)))):
+        end = height * (sizes[-1] / first) ** slope
+        axes.plot([first, sizes[-1]], [height, end], color="0.45", linewidth=1, linestyle=line, zorder=1)
+        axes.annotate(
+            f"slope {slope}", (sizes[-1], end), xytext=(4, 0), textcoords="offset points", color="0.35", fontsize=8,
+            va="center",
+        )  # fmt: skip
+
+
 def save(figure: Figure, folder: Path, name: str) -> None:
     """Write SVG (text as text, no date, so that equal figures are equal files) and PNG."""
     import matplotlib
