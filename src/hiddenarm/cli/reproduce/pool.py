@@ -14,7 +14,9 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from time import perf_counter
+from types import FrameType
 
+from hiddenarm.cli.logs import configure_logs
 from hiddenarm.cli.reproduce.jobs import Job, Progress
 from hiddenarm.cli.reproduce.kept import Kept
 from hiddenarm.cli.reproduce.watch import Watch
@@ -100,6 +102,8 @@ class _Worker:
 def _work(workshop: Workshop, job: Job, connection: Connection) -> None:
     """In the worker: messages are news (share, words), and at the end None, an error on purpose, or a trace."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _leave)
+    configure_logs("warning", "text", "reproduce")
     keep_freed_memory()
     try:
         workshop.do(job, partial(_tell, connection))
@@ -108,6 +112,11 @@ def _work(workshop: Workshop, job: Job, connection: Connection) -> None:
         connection.send(error)
     except Exception:
         connection.send(traceback.format_exc())
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """End in good order: what a job has started ends with it."""
+    raise SystemExit(128 + number)
 
 
 def _tell(connection: Connection, share: float, say: str) -> None:
