@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _RUNS: Mapping[Scale, int] = {"full": 200, "quick": 200, "tiny": 4}
-_PRIVATE_RUNS: Mapping[Scale, int] = {"full": 5, "quick": 5, "tiny": 2}
-_TOGETHER = 100
+_PRIVATE_RUNS: Mapping[Scale, int] = {"full": 5, "quick": 3, "tiny": 2}
+_TOGETHER: Mapping[Scale, int] = {"full": 100, "quick": 200, "tiny": 4}
+"""Replicates of a job."""
 DIGITS_TO_TRAIN = 1_198
 """What is left of the digits where a third is held out."""
 
@@ -100,9 +101,8 @@ def _run(setting: Setting, learner: Literal["plain", "fast", "paper"], epsilon: 
 
 def _many_runs(setting: Setting, epsilon: float) -> list[AttackedRun]:
     """The runs of the figure: of the plain twin."""
-    runs = setting.sized(_RUNS)
-    starts = range(0, runs, _TOGETHER)
-    return [_run(setting, "plain", epsilon, range(start, min(start + _TOGETHER, runs))) for start in starts]
+    runs, together = setting.sized(_RUNS), setting.sized(_TOGETHER)
+    return [_run(setting, "plain", epsilon, range(start, start + together)) for start in range(0, runs, together)]
 
 
 def _few_runs(setting: Setting, epsilon: float) -> AttackedRun:
