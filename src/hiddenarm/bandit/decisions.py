@@ -20,6 +20,7 @@ _EPOCH_BYTES = 6
 _TAG_BYTES = 8
 _PATTERN = re.compile(r"([0-9a-f]{12})-([0-9]{6}|[1-9][0-9]{6,18})-([0-9a-f]{16})", re.ASCII)
 _COUNT_BITS, _POSITION_BITS = 48, 16
+_NUMBER_BITS = 64
 
 
 def new_epoch() -> str:
@@ -41,6 +42,21 @@ def split_number(number: int) -> tuple[int, int, int]:
     return count, low >> _POSITION_BITS, low & ((1 << _POSITION_BITS) - 1)
 
 
+def decision_name(epoch: int, number: int) -> int:
+    """A decision among those of all epochs. Where there is only one epoch, it has number 0, and a name is a number."""
+    return epoch << _NUMBER_BITS | number
+
+
+def split_name(name: int) -> tuple[int, int]:
+    """Number of the epoch and number of the decision."""
+    return name >> _NUMBER_BITS, name & ((1 << _NUMBER_BITS) - 1)
+
+
+def epoch_of(identifier: str) -> str:
+    """The epoch's public name in an id."""
+    return _parts(identifier)[0]
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class DecisionIds:
     """Makes and reads the ids of one epoch."""
@@ -54,10 +70,7 @@ class DecisionIds:
 
     def number_of(self, identifier: str) -> int:
         """The number in an id, if it is one of ours."""
-        match = _PATTERN.fullmatch(identifier) if isinstance(identifier, str) else None
-        if match is None:
-            raise DecisionIdError("this is not the id of a decision: give back the `id` that came with it")
-        epoch, number, tag = match.groups()
+        epoch, number, tag = _parts(identifier)
         if epoch != self.epoch:
             raise DecisionIdError(f"decision {identifier} belongs to epoch {epoch}, this is epoch {self.epoch}")
         if not hmac.compare_digest(tag, self._tag(int(number))):
@@ -67,3 +80,10 @@ class DecisionIds:
     def _tag(self, number: int) -> str:
         message = f"{self.epoch}-{number}".encode()
         return hashlib.blake2b(message, key=self.key, digest_size=_TAG_BYTES).hexdigest()
+
+
+def _parts(identifier: str) -> tuple[str, str, str]:
+    match = _PATTERN.fullmatch(identifier) if isinstance(identifier, str) else None
+    if match is None:
+        raise DecisionIdError("this is not the id of a decision: give back the `id` that came with it")
+    return match[1], match[2], match[3]

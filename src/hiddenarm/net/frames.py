@@ -41,6 +41,10 @@ class Kind(IntEnum):
     BYE = 11
     REFUSED = 12
     ONE_HOT = 13
+    OPEN = 14
+    PREPARED = 15
+    ACTIVE = 16
+    COMMITTED = 17
     PROBE = 20
     PING = 21
     PONG = 22

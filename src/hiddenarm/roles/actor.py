@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hiddenarm.bandit.decisions import decision_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
-from hiddenarm.errors import FeatureError, FrameError, HiddenArmError, InputError, PeerError, PeerLost
+from hiddenarm.errors import (
+    FeatureError,
+    FrameError,
+    HiddenArmError,
+    InputError,
+    PeerError,
+    PeerLost,
+    UnavailableError,
+)
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import Stream
@@ -40,23 +49,18 @@ class _Asked:
 class Actor(Client):
     """Asks the parties; `outcomes` holds what came of it: decisions, or the error to raise."""
 
-    def __init__(self, federation: Federation, send: Send, *, max_batch: int = 256) -> None:
+    def __init__(self, federation: Federation, send: Send, *, max_batch: int = 256, version: int = 0) -> None:
         super().__init__(federation, send, max_batch=max_batch)
         self.outcomes: dict[RunName, list[Decision] | HiddenArmError] = {}
         self._reports = arm_reports(federation)
         self._streams: dict[int, Stream] = {}
         self._next_step: dict[int, int] = {}
-        self._version = 0
+        self._version = version
         self._asked: dict[RunName, _Asked] = {}
 
     def ask(self, *keys: str, after: int = 0) -> RunName:
         """Ask all parties to decide for some keys at once, with a model that holds at least `after` lessons."""
-        if not 1 <= len(keys) <= self._max_batch:
-            raise InputError(f"a request has 1 to {self._max_batch} keys, got {len(keys)}")
-        for key in keys:
-            _check_key(key)
-        if type(after) is not int or not 0 <= after < MAX_LESSONS:
-            raise InputError("`after` must be a version of the model: a whole number, not negative")
+        check_request(keys, after, self._max_batch)
         if not self.ready:
             raise PeerLost("the actor has not met all parties and the dealer")
         version = max(self._version, after)
@@ -120,8 +124,18 @@ class Actor(Client):
     def _on_refused(self, identity: Identity, frame: Frame) -> None:
         program, step = program_and_step(frame)
         if self._asked.pop((program.count, step), None) is not None:
-            error = FeatureError(f"{identity} refused the decision: {read_refused(frame)}")
-            self.outcomes[program.count, step] = error
+            kind = UnavailableError if frame.round else FeatureError
+            self.outcomes[program.count, step] = kind(f"{identity} refused the decision: {read_refused(frame)}")
+
+
+def check_request(keys: Sequence[str], after: int, max_batch: int) -> None:
+    """Refuse what cannot be asked."""
+    if not 1 <= len(keys) <= max_batch:
+        raise InputError(f"a request has 1 to {max_batch} keys, got {len(keys)}")
+    for key in keys:
+        _check_key(key)
+    if type(after) is not int or not 0 <= after < MAX_LESSONS:
+        raise InputError("`after` must be a version of the model: a whole number, not negative")
 
 
 def _check_key(key: str) -> None:

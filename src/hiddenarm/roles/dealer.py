@@ -34,10 +34,12 @@ class _Bench:
 class Dealer:
     """Deals one epoch. Every start is a new epoch: a dealer keeps nothing that could be dealt twice."""
 
-    def __init__(self, federation: Federation, epoch_key: bytes, send: Send, *, max_batch: int = 256) -> None:
+    def __init__(
+        self, federation: Federation, epoch_key: bytes, send: Send, *, max_batch: int = 256, name: str | None = None
+    ) -> None:
         self.finished = False
         self._send = send
-        self._epoch = new_epoch()
+        self._epoch = name or new_epoch()
         self._seeds = Seeds(epoch_key)
         self._seeded: set[Identity] = set()
         self._parties = {Identity(Role.PARTY, number) for number in range(federation.parties)}
@@ -55,7 +57,11 @@ class Dealer:
         if identity in self._seeded:
             raise PeerLost(f"{identity} came back and would need a second seed: start a new epoch")
         self._seeded.add(identity)
-        self._send(identity, seed_frame(self._epoch, *self._keys_of(identity)))
+        self._send(identity, self.seed_of(identity))
+
+    def seed_of(self, identity: Identity) -> Frame:
+        """A role's seed, with the epoch's name."""
+        return seed_frame(self._epoch, *self._keys_of(identity))
 
     def on_lost(self, identity: Identity, reason: str, graceful: bool) -> None:
         if not graceful:

@@ -12,17 +12,18 @@ first program of a lesson can be refused: when it has ended, all parties have ta
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 
 from hiddenarm.bandit.batches import GATHERED_AT_ONCE, SUMS_FULL, Sums, initial_sums
 from hiddenarm.bandit.catalogue import GATHER, LEARN_ONE, REPAIR, SOLVE, ProgramId
-from hiddenarm.bandit.decisions import split_number
+from hiddenarm.bandit.decisions import split_name
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import DECIDE, Interaction, Model, own_words, reward_share, stacked
+from hiddenarm.bandit.programs import Interaction, Model, own_words, reward_share, stacked
 from hiddenarm.bandit.suites import suite_of
 from hiddenarm.errors import FrameError, InputError
 from hiddenarm.mpc.evaluation import Evaluation
@@ -37,10 +38,39 @@ KEPT_VERSIONS = 64
 
 @dataclass(slots=True, repr=False)
 class Lesson:
-    """Rewards of some decisions: (number of the decision, masked reward)."""
+    """Rewards of some decisions: (name of the decision, masked reward). One that was `logged` ended before an
+    interruption, learned or refused, and is only learned again."""
 
     number: int
     rewards: list[tuple[int, int]]
+    logged: bool = False
+    refused: str = ""
+
+
+class Decisions(Protocol):
+    """Where a party keeps decisions until their reward comes, by name."""
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a decision waits for its reward."""
+
+    def __getitem__(self, name: int) -> Interaction:
+        """What is kept of a decision, also of one whose lesson is learned again."""
+
+    def __delitem__(self, name: int) -> None:
+        """Its reward has come: it does not wait any longer."""
+
+
+@dataclass(slots=True, repr=False)
+class SchoolState:
+    """All that lessons have made: the model and the sums, how many interactions the sums hold, whether they are full,
+    and the first lesson after the last repair."""
+
+    version: int
+    model: Model
+    sums: Sums
+    gathered: int = 0
+    sums_full: bool = False
+    unrepaired: int = 0
 
 
 @dataclass(slots=True, repr=False)
@@ -83,6 +113,7 @@ class School:
         ended: Callable[[Lesson, str | None, bool], None],
     ) -> None:
         self.version = 0
+        self._first = 0
         self._federation = federation
         self._number = number
         self._supply = supply
@@ -96,10 +127,30 @@ class School:
         self._current: _Current | None = None
         self._refused: dict[int, str] = {}
         self._singly: list[_Taken] = []
+        self._unrepaired = 0
         self._gathered = 0
         self._sums_full = not self._suite.solves
         self._repairs = 0
         self._repair_gathers: dict[int, int] = {}
+
+    @property
+    def state(self) -> SchoolState:
+        """What was learned so far; between lessons."""
+        return SchoolState(self.version, self._model, self._sums, self._gathered, self._sums_full, self._unrepaired)
+
+    def resume(
+        self, state: SchoolState, unrepaired: Sequence[Lesson], again: Sequence[Lesson], kept: Decisions
+    ) -> None:
+        """Go on from a state: with lessons before it that wait for a repair, and with lessons after it to learn again.
+
+        Addresses are counted from the state's version on, as this is another epoch."""
+        self.version = self._first = state.version
+        self._model, self._sums = state.model, state.sums
+        self._versions = {self.version: self._suite.brought(self._model)}
+        self._gathered, self._sums_full, self._unrepaired = state.gathered, state.sums_full, state.unrepaired
+        for lesson in unrepaired:
+            self._singly.append(self._take([kept[name] for name, _ in lesson.rewards], [w for _, w in lesson.rewards]))
+        self._lessons.extend(again)
 
     @property
     def taught(self) -> int:
@@ -133,40 +184,48 @@ class School:
                 raise FrameError(f"{identity} is more than {MAX_WAITING} refusals ahead")
             self._refused[number] = why
 
-    def go_on(self, interactions: dict[int, Interaction], still_deciding: Callable[[ProgramId, int], bool]) -> None:
+    def go_on(self, interactions: Decisions, still_deciding: Callable[[int], bool]) -> None:
         """Begin whatever lesson and program can begin now."""
         while True:
             if self._current is None:
-                if not self._lessons or any(
-                    self._awaits(number, still_deciding) for number, _ in self._lessons[0].rewards
-                ):
+                # A reward may come while its decision is still being finished: the slot is announced before the end.
+                if not self._lessons or any(still_deciding(name) for name, _ in self._lessons[0].rewards):
                     return
                 self._begin(self._lessons.popleft(), interactions)
             elif not self._next_stage():
                 return
 
-    def _awaits(self, decision: int, still_deciding: Callable[[ProgramId, int], bool]) -> bool:
-        """A reward may come while the decision is still being finished: the slot is announced before the end."""
-        count, step, _ = split_number(decision)
-        return still_deciding(ProgramId(DECIDE, count), step)
-
-    def _begin(self, lesson: Lesson, interactions: dict[int, Interaction]) -> None:
+    def _begin(self, lesson: Lesson, interactions: Decisions) -> None:
         numbers = [number for number, _ in lesson.rewards]
+        if lesson.logged:
+            self._begin_again(lesson, interactions)
+            return
         unknown = [number for number in numbers if number not in interactions]
         if lesson.number in self._refused:
             self._end(lesson, refused=self._refused.pop(lesson.number))
         elif len(numbers) > 1 and not self._room_for(len(numbers)):
             self._end(lesson, refused=SUMS_FULL)
         elif unknown or len(set(numbers)) != len(numbers):
-            what = f"decision {unknown[0]}" if unknown else "a decision of this lesson"
+            what = f"decision {split_name(unknown[0])[1]}" if unknown else "a decision of this lesson"
             why = f"{what} was never made, was rewarded before, refused or forgotten"
             self._end(lesson, refused=why, tell_peers=True)
         else:
-            taken = self._take([interactions[number] for number in numbers], [word for _, word in lesson.rewards])
-            self._current = _Current(lesson, taken)
-            self._current.stages.extend(self._stages(lesson, taken))
+            self._set_current(lesson, interactions)
             for number in numbers:
                 del interactions[number]
+
+    def _begin_again(self, lesson: Lesson, interactions: Decisions) -> None:
+        """It was begun before, so nothing about it is in doubt."""
+        if lesson.refused:
+            self._end(lesson, refused=lesson.refused)
+        else:
+            self._set_current(lesson, interactions)
+
+    def _set_current(self, lesson: Lesson, interactions: Decisions) -> None:
+        kept = [interactions[name] for name, _ in lesson.rewards]
+        taken = self._take(kept, [word for _, word in lesson.rewards])
+        self._current = _Current(lesson, taken)
+        self._current.stages.extend(self._stages(lesson, taken))
 
     def _take(self, kept: list[Interaction], masked: list[int]) -> _Taken:
         masks = np.array([interaction.reward_mask for interaction in kept]).T
@@ -175,17 +234,21 @@ class School:
 
     def _give_up(self, lesson: Lesson) -> None:
         """Spend the randomness of a lesson that nobody learns, and forget what came for it."""
-        program = _first_program(lesson)
-        self._supply.begin(program, lesson.number)
-        self._runs.drop((program, lesson.number))
+        program, step = _first_program(lesson), self._step_of(lesson)
+        self._supply.begin(program, step)
+        self._runs.drop((program, step))
+
+    def _step_of(self, lesson: Lesson) -> int:
+        """Where the randomness of a lesson lies in this epoch."""
+        return lesson.number - self._first
 
     # The programs of a lesson
 
     def _stages(self, lesson: Lesson, taken: _Taken) -> list[_Stage]:
-        program = _first_program(lesson)
+        program, step = _first_program(lesson), self._step_of(lesson)
         if program == LEARN_ONE:
-            return [_Stage(program, lesson.number, partial(self._for_learn, taken), self._learned_one)]
-        return [_Stage(program, lesson.number, partial(self._for_gather, taken), self._gathered_many)]
+            return [_Stage(program, step, partial(self._for_learn, taken), self._learned_one)]
+        return [_Stage(program, step, partial(self._for_gather, taken), self._gathered_many)]
 
     def _singly_learned_stages(self) -> list[_Stage]:
         """Gather all that was learned singly."""
@@ -198,6 +261,8 @@ class School:
             stages.append(_Stage(program, step, partial(self._for_gather, chunk), self._set_sums))
         self._gathered += len(self._singly)
         self._singly = []
+        assert self._current is not None
+        self._unrepaired = self._current.lesson.number + 1
         return stages
 
     def _room_for(self, count: int) -> bool:
@@ -267,7 +332,7 @@ class School:
         assert self._current is not None
         lesson = self._current.lesson
         self._gathered += len(lesson.rewards)
-        solving = self._solve_stage(len(lesson.rewards), lesson.number)
+        solving = self._solve_stage(len(lesson.rewards), self._step_of(lesson))
         self._current.stages.extend((*self._singly_learned_stages(), solving))
 
     def _set_model(self, model: object) -> None:

@@ -6,9 +6,11 @@
     DECIDE       actor -> parties          program, step; model version (u64), keys (length u16, text)
     SLOT         party -> actor            program, step; a slot for each key (u32)
     ONE_HOT      party -> actor            program, step; a share of a one-hot for each key (words): paper's suite
-    REWARD       rewarder -> parties       step = number of the lesson; for each: decision (u64), masked reward (u64)
+    REWARD       rewarder -> parties       step = number of the lesson; for each: the decision's epoch and number (u64
+                                           each), masked reward (u64)
     LEARNED      party -> rewarder         step = number of the lesson now in the model; party 0 tells the actor too
-    REFUSED      party -> anyone           program, step; why (text): this run ends, the federation goes on
+    REFUSED      party -> anyone           program, step; why (text): this run ends, the federation goes on; round = 1
+                                           if the same may be asked for again later
     ROUND        party -> party            program, step, round; words
 
 A program is a name and how many interactions it treats at once; its number travels in the frame's field of that name,
@@ -27,7 +29,7 @@ from functools import lru_cache
 import numpy as np
 
 from hiddenarm.bandit.catalogue import GATHER, REPAIR, SOLVE, ProgramId
-from hiddenarm.bandit.decisions import DecisionIds
+from hiddenarm.bandit.decisions import DecisionIds, decision_name, split_name
 from hiddenarm.bandit.programs import DECIDE, LEARN
 from hiddenarm.errors import FrameError
 from hiddenarm.net.frames import Frame, Kind
@@ -52,7 +54,8 @@ _STEP_MASK = (1 << _STEP_BITS) - 1
 _COUNT = struct.Struct("<I")
 _LENGTH = struct.Struct("<H")
 _VERSION = struct.Struct("<Q")
-_REWARD = struct.Struct("<QQ")
+_REWARD = struct.Struct("<QQQ")
+REWARD_BYTES = _REWARD.size
 _WORD = "<u8"
 _WORD_BYTES = 8
 
@@ -168,15 +171,15 @@ def one_hot_bytes(count: int, arms: int) -> int:
 
 
 def reward_frame(lesson: int, *rewards: tuple[int, int]) -> Frame:
-    """Rewards of some decisions: (number of the decision, masked reward)."""
-    payload = b"".join(_REWARD.pack(*reward) for reward in rewards)
+    """Rewards of some decisions: (name of the decision, masked reward)."""
+    payload = b"".join(_REWARD.pack(*split_name(name), masked) for name, masked in rewards)
     return Frame(Kind.REWARD, PROGRAM_NUMBERS[LEARN], 0, lesson, payload)
 
 
 def read_rewards(frame: Frame) -> list[tuple[int, int]]:
     if not frame.payload or len(frame.payload) % _REWARD.size:
         raise FrameError(f"a REWARD frame has {len(frame.payload)} bytes, no multiple of {_REWARD.size}")
-    return [(decision, masked) for decision, masked in _REWARD.iter_unpack(frame.payload)]
+    return [(decision_name(epoch, number), masked) for epoch, number, masked in _REWARD.iter_unpack(frame.payload)]
 
 
 def learned_frame(lesson: int) -> Frame:
@@ -190,8 +193,8 @@ def read_learned(frame: Frame) -> int:
     return frame.step
 
 
-def refused_frame(program: ProgramId, step: int, why: str) -> Frame:
-    return run_frame(Kind.REFUSED, program, step, payload=why.encode()[:MAX_REASON_BYTES])
+def refused_frame(program: ProgramId, step: int, why: str, *, retry: bool = False) -> Frame:
+    return run_frame(Kind.REFUSED, program, step, round=int(retry), payload=why.encode()[:MAX_REASON_BYTES])
 
 
 def read_refused(frame: Frame) -> str:

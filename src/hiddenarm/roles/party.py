@@ -8,7 +8,7 @@ lessons are learned one after another, in the rewarder's order (`lessons`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -19,16 +19,17 @@ from numpy.typing import ArrayLike
 
 from hiddenarm.bandit.batches import GATHERED_AT_ONCE
 from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE, ProgramId
-from hiddenarm.bandit.decisions import decision_number
+from hiddenarm.bandit.decisions import split_name, split_number
 from hiddenarm.bandit.features import as_floats, checked_features
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import DECIDE, LEARN, Decided, Interaction, interactions
+from hiddenarm.bandit.programs import DECIDE, LEARN
 from hiddenarm.errors import FeatureError, FrameError, InputError, PeerLost
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.arms import arm_reports
-from hiddenarm.roles.lessons import Lesson, School
+from hiddenarm.roles.ledger import Ledger, MemoryLedger
+from hiddenarm.roles.lessons import Lesson, School, SchoolState
 from hiddenarm.roles.messages import (
     ACTOR,
     DEALER,
@@ -42,12 +43,11 @@ from hiddenarm.roles.messages import (
     refused_frame,
 )
 from hiddenarm.roles.runs import MAX_WAITING, Exchange, Outcome, RunKey, RunTable, Send, send_to_all
-from hiddenarm.roles.supply import Supply
+from hiddenarm.roles.supply import Shelf, Supply
 
-MAX_PENDING = 100_000
-"""Decisions that may wait for a reward; all parties forget the oldest alike."""
 NO_FEATURES = "it has no usable features under this key"
 """All that others are told about a party's data; the reason is in its own log."""
+NO_STOCK = "the dealer is away and what it dealt is used up; try again when it is back"
 
 
 class FeatureSource(Protocol):
@@ -66,8 +66,10 @@ class _DecideRequest:
 
 
 class Party:
-    """Party `number` of a federation. `send` delivers a frame; frames arrive through the `on_` methods. `exchange`, if
-    there is one, is a quicker way to send a round and get the peers' words for it (see `runs`)."""
+    """Party `number` of a federation, in one epoch. `send` delivers a frame; frames arrive through the `on_` methods.
+    `exchange`, if there is one, is a quicker way to send a round and get the peers' words for it (see `runs`).
+    `ledger` keeps decisions; `epoch` is the epoch's number where there are several; `shelf` has the programs that
+    earlier epochs have recorded."""
 
     def __init__(
         self,
@@ -80,6 +82,9 @@ class Party:
         stock: int = 256,
         expand_ahead: int = 16,
         max_batch: int = 256,
+        ledger: Ledger | None = None,
+        epoch: int = 0,
+        shelf: Shelf | None = None,
     ) -> None:
         self.federation = federation
         self.number = number
@@ -90,12 +95,13 @@ class Party:
         self._send = send
         self._peers = [Identity(Role.PARTY, p) for p in range(federation.parties) if p != number]
         self._present: set[Identity] = set()
-        self._supply = Supply(federation, number, send, stock, expand_ahead)
+        self._supply = Supply(federation, number, send, stock, expand_ahead, shelf)
         self._runs = RunTable(federation.parties, self._peers, send, exchange or partial(send_to_all, send))
         self._reports = arm_reports(federation)
         self._requests: deque[_DecideRequest] = deque()
         self._refused_by_peer: set[RunKey] = set()
-        self._interactions: dict[int, Interaction] = {}
+        self._interactions: Ledger = MemoryLedger() if ledger is None else ledger
+        self._epoch = epoch
         self._handlers: dict[tuple[Role, Kind], Callable[[Identity, Frame], None]] = {
             (Role.PARTY, Kind.ROUND): self._on_round,
             (Role.PARTY, Kind.REFUSED): self._on_refused,
@@ -122,6 +128,15 @@ class Party:
             raise PeerLost(f"{identity} is gone: {reason}")
         if identity != REWARDER:
             self.finished = True
+
+    def on_dealer_away(self) -> None:
+        """Go on with what is in stock."""
+        self._present.discard(DEALER)
+        self._start_what_can_start()
+
+    def resume(self, state: SchoolState, unrepaired: Sequence[Lesson], again: Sequence[Lesson]) -> None:
+        """Go on from what was learned in earlier epochs; before anything else happens (see `School.resume`)."""
+        self._school.resume(state, unrepaired, again, self._interactions)
 
     def on_idle(self) -> None:
         if DEALER in self._present:
@@ -201,14 +216,24 @@ class Party:
         """Whether the request can be run now, or refused."""
         if request.version > self._school.taught:
             return True
-        return request.version <= self._school.version and self._supply.ready(request.program, request.step)
+        if request.version > self._school.version:
+            return False
+        return self._supply.ready(request.program, request.step) or self._is_stranded()
+
+    def _is_stranded(self) -> bool:
+        """Whether nobody is there who could deal what is missing."""
+        return self._supply.corrected and DEALER not in self._present
 
     def _start_decision(self, request: _DecideRequest) -> None:
         key = (request.program, request.step)
+        stranded = request.version <= self._school.taught and not self._supply.ready(*key)
         self._supply.begin(*key)
         if key in self._refused_by_peer:
             self._refused_by_peer.discard(key)
             self._runs.drop(key)
+            return
+        if stranded:
+            self._refuse_decision(key, NO_STOCK, retry=True)
             return
         try:
             model = self._school.brought_at(request.version)
@@ -225,15 +250,24 @@ class Party:
     def _launch_decision(self, key: RunKey, model: list[Words], features: Words) -> None:
         program, step = key
         evaluation = self._supply.evaluate(program, step, [*model, features])
+        report: list[Frame] = []
 
         def announce(words: Words) -> None:
-            self._send(ACTOR, self._reports.frame(step, words))
+            report.append(self._reports.frame(step, words))
+            if self._interactions.tells_early:
+                self._send(ACTOR, report.pop())
+
+        def tell() -> None:
+            for frame in report:
+                self._send(ACTOR, frame)
 
         def out_of_range(why: str) -> None:  # seen by all parties alike: the decision ends, the federation goes on
             self._send(ACTOR, refused_frame(program, step, why))
 
-        outcome = Outcome(lambda: self._decided(key, features, evaluation.result), announce, out_of_range)
-        self._runs.launch(key, evaluation, outcome)
+        def finish() -> None:
+            self._interactions.keep(program, step, features, evaluation.result, tell)
+
+        self._runs.launch(key, evaluation, Outcome(finish, announce, out_of_range))
 
     def _own_features(self, keys: list[str]) -> Words:
         """This party's features under some keys: [keys, features]."""
@@ -243,27 +277,27 @@ class Party:
                 raise FeatureError(f"the features of party {self.number} must be a list of numbers, got {row.shape}")
         return checked_features(np.array(rows), self.federation, self.number)
 
-    def _refuse_decision(self, key: RunKey, why: str) -> None:
+    def _refuse_decision(self, key: RunKey, why: str, retry: bool = False) -> None:
         self._runs.drop(key)
         for identity in (*self._peers, ACTOR):
-            self._send(identity, refused_frame(*key, why))
+            self._send(identity, refused_frame(*key, why, retry=retry))
 
-    def _decided(self, key: RunKey, features: Words, decided: Decided) -> None:
-        program, step = key
-        for position, interaction in enumerate(interactions(features, decided)):
-            self._interactions[decision_number(program.count, step, position)] = interaction
-        while len(self._interactions) > MAX_PENDING:
-            del self._interactions[next(iter(self._interactions))]
-
-    def _still_deciding(self, program: ProgramId, step: int) -> bool:
-        return (program, step) in self._runs
+    def _still_deciding(self, name: int) -> bool:
+        epoch, number = split_name(name)
+        count, step, _ = split_number(number)
+        return epoch == self._epoch and (ProgramId(DECIDE, count), step) in self._runs
 
     # Learning
 
     def _lesson_ended(self, lesson: Lesson, refused: str | None, tell_peers: bool) -> None:
-        """Tell who must know that a lesson was learned, or why not."""
+        """Tell who must know that a lesson was learned, or why not: peers at once, clients when it is noted."""
         frame = learned_frame(lesson.number) if refused is None else refused_frame(LEARN_ONE, lesson.number, refused)
         told = [REWARDER, ACTOR] if refused is None and self.number == 0 else [REWARDER]
-        for identity in (*told, *(self._peers if tell_peers else ())):
+        if tell_peers:
+            self._tell(self._peers, frame)
+        self._interactions.lesson_ended(lesson, refused, lambda: self._school.state, lambda: self._tell(told, frame))
+
+    def _tell(self, identities: list[Identity], frame: Frame) -> None:
+        for identity in identities:
             if identity in self._present:
                 self._send(identity, frame)

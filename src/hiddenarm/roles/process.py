@@ -29,7 +29,7 @@ from hiddenarm.roles.actor import Actor
 from hiddenarm.roles.arms import arm_reports
 from hiddenarm.roles.dealer import Dealer
 from hiddenarm.roles.kit import Address, Kit
-from hiddenarm.roles.messages import DEALER, MAX_KEY_BYTES, MAX_REASON_BYTES, PROGRAM_NUMBERS
+from hiddenarm.roles.messages import DEALER, MAX_KEY_BYTES, MAX_REASON_BYTES, PROGRAM_NUMBERS, REWARD_BYTES
 from hiddenarm.roles.party import Party
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.runs import Exchange, Send
@@ -205,7 +205,7 @@ def frame_caps(kit: Kit) -> dict[Kind, int]:
         Kind.CORRECTIONS: max(largest_batch_bytes(layout) for layout in layouts),
         Kind.DECIDE: 16 + many * (2 + MAX_KEY_BYTES),
         reports.kind: reports.most_bytes(many),
-        Kind.REWARD: 16 * many,
+        Kind.REWARD: REWARD_BYTES * many,
         Kind.LEARNED: 0,
         Kind.REFUSED: MAX_REASON_BYTES,
         Kind.ROUND: max(size for layout in layouts for sizes in layout.round_bytes for size in sizes),

@@ -42,20 +42,46 @@ class _Line:
         self.uses = 0
 
 
+class Shelf:
+    """Programs that were recorded for a party. They are the same in every epoch."""
+
+    def __init__(self, federation: Federation, number: int) -> None:
+        self._federation = federation
+        self._number = number
+        self._thresholds = exploration_thresholds(federation.epsilon)
+        self._layouts: dict[ProgramId, Layout] = {}
+        self._scripts: dict[ProgramId, Script] = {}
+
+    def layout(self, program: ProgramId) -> Layout:
+        if program not in self._layouts:
+            self._layouts[program] = trace(self._text(program), self._federation.parties, 1)
+        return self._layouts[program]
+
+    def script(self, program: ProgramId) -> Script:
+        if program not in self._scripts:
+            self._scripts[program] = record(self._text(program), self._number, self._federation.parties)
+        return self._scripts[program]
+
+    def _text(self, program: ProgramId) -> ProgramText:
+        return program_text(self._federation, self._thresholds, program)
+
+
 class Supply:
     """All material of one party in one epoch. Nothing is there before the seed."""
 
-    def __init__(self, federation: Federation, number: int, send: Send, stock: int, expand_ahead: int) -> None:
+    def __init__(
+        self, federation: Federation, number: int, send: Send, stock: int, expand_ahead: int, shelf: Shelf | None = None
+    ) -> None:
         self._federation = federation
         self._number = number
         self._send = send
         self._stock = stock
         self._expand_ahead = expand_ahead
-        self._thresholds = exploration_thresholds(federation.epsilon)
-        self._corrected = number == federation.parties - 1
+        self._shelf = shelf or Shelf(federation, number)
+        self.corrected = number == federation.parties - 1
+        """Whether this party needs the dealer for every step; the others expand their seeds."""
         self._seed: bytes | None = None
         self._lines: dict[ProgramId, _Line] = {}
-        self._layouts: dict[ProgramId, Layout] = {}
 
     @property
     def seeded(self) -> bool:
@@ -70,9 +96,7 @@ class Supply:
             self._order(program, self._line(program))
 
     def layout(self, program: ProgramId) -> Layout:
-        if program not in self._layouts:
-            self._layouts[program] = trace(self._text(program), self._federation.parties, 1)
-        return self._layouts[program]
+        return self._shelf.layout(program)
 
     def next_step(self, program: ProgramId) -> int:
         """The first step that was not begun."""
@@ -116,7 +140,7 @@ class Supply:
         line = self._lines.get(program)
         columns = self.layout(program).correction_words
         count, rest = divmod(len(frame.payload), columns * WORD_BYTES)
-        due = line.material.stocked_until if line is not None and self._corrected else None
+        due = line.material.stocked_until if line is not None and self.corrected else None
         if line is None or first != due or not count or rest or first + count > line.wanted_until:
             raise FrameError("the dealer sent corrections that were not asked for")
         words = np.frombuffer(frame.payload, "<u8")
@@ -130,15 +154,12 @@ class Supply:
             most = max(1, self._expand_ahead // max(1, program.count))
             ahead = expanded_steps(layout.party_words[self._number], most)
             material = ProgramMaterial(self._number, parties, program.label, layout, self._seed, ahead)
-            self._lines[program] = _Line(layout, record(self._text(program), self._number, parties), material)
+            self._lines[program] = _Line(layout, self._shelf.script(program), material)
         return self._lines[program]
-
-    def _text(self, program: ProgramId) -> ProgramText:
-        return program_text(self._federation, self._thresholds, program)
 
     def _order(self, program: ProgramId, line: _Line, room: int = BATCHES_IN_STOCK // 2) -> None:
         """Order a batch, unless one is under way or there is room for less than `room` batches."""
-        if not self._corrected or line.wanted_until != line.material.stocked_until:
+        if not self.corrected or line.wanted_until != line.material.stocked_until:
             return
         batch, stock = 1, 1
         if _is_usual(program, line):

@@ -1,0 +1,121 @@
+"""What a lasting actor and a lasting rewarder have in common: attempts, and an epoch once all parties are active."""
+
+from __future__ import annotations
+
+import structlog
+
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.errors import FrameError, PeerError
+from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.identity import Identity, Role
+from hiddenarm.roles.attempts import Attempts
+from hiddenarm.roles.messages import DEALER
+from hiddenarm.roles.openings import Plan
+from hiddenarm.roles.runs import Send
+
+MAX_REQUEST_BYTES = 128
+"""The longest name of a request."""
+
+
+class DurableClient:
+    """A role that asks the parties, over all epochs."""
+
+    def __init__(self, federation: Federation, send: Send, *, max_batch: int = 256) -> None:
+        self.federation = federation
+        self.parties = [Identity(Role.PARTY, number) for number in range(federation.parties)]
+        self.log = structlog.get_logger("hiddenarm.client")
+        self._send = send
+        self._max_batch = max_batch
+        self._attempts = Attempts((*self.parties, DEALER), send, self._begin, self._say)
+        self._plans: dict[Identity, Plan] = {}
+        self._active = self._completed = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether an epoch is open."""
+        return self._active
+
+    @property
+    def missing(self) -> list[Identity]:
+        """Who is awaited."""
+        return self._attempts.missing
+
+    def expects(self, identity: Identity) -> bool:
+        return identity == DEALER or identity in self.parties
+
+    def on_ready(self, identity: Identity) -> None:
+        self._attempts.on_ready(identity)
+
+    def on_lost(self, identity: Identity, reason: str, graceful: bool) -> None:
+        if identity == DEALER and self._active:
+            self._attempts.do_without(DEALER)
+        else:
+            self._attempts.on_lost(identity)
+
+    def on_idle(self) -> None:
+        return
+
+    def on_frame(self, identity: Identity, frame: Frame) -> None:
+        if frame.kind is Kind.OPEN:
+            self._attempts.on_open(identity, frame)
+            self._go_on()
+        elif not self._attempts.is_current(identity):
+            return
+        elif frame.kind is Kind.ACTIVE and identity.role is Role.PARTY:
+            self._on_active(identity, Plan.decode(frame.payload))
+        elif identity not in self._plans:
+            raise FrameError(f"{identity} may not send {frame.kind.name} before it is active")
+        else:
+            self._on_epoch_frame(identity, frame)
+
+    def _on_active(self, identity: Identity, plan: Plan) -> None:
+        if identity in self._plans:
+            raise FrameError(f"{identity} is active twice")
+        self._plans[identity] = plan
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Begin, once all parties are active in the same epoch and the seed is there."""
+        if not self._attempts.complete or self._active:
+            return
+        if not self._completed:
+            self._completed = True
+            self._complete(self._seed())
+        if len(self._plans) < len(self.parties):
+            return
+        plan, *others = self._plans.values()
+        if any(other != plan for other in others):
+            raise PeerError("the parties have not opened the same epoch: they are not in step")
+        self._active = True
+        self._start(plan, self._seed())
+
+    def _seed(self) -> Frame:
+        return Frame(Kind.SEED, payload=self._attempts.said[DEALER])
+
+    def _begin(self) -> None:
+        """Another attempt: whatever was under way is over."""
+        self._active = self._completed = False
+        self._plans = {}
+        self._stop()
+
+    # What an actor and a rewarder do differently
+
+    def _say(self, identity: Identity) -> bytes:
+        """What this role tells a peer when an epoch is opened."""
+        return b""
+
+    def _complete(self, seed: Frame) -> None:
+        """Everybody is there, with the seed: the parties are about to open an epoch."""
+        return
+
+    def _start(self, plan: Plan, seed: Frame) -> None:
+        """An epoch is open."""
+        raise NotImplementedError
+
+    def _stop(self) -> None:
+        """The epoch is over, or was not opened."""
+        raise NotImplementedError
+
+    def _on_epoch_frame(self, identity: Identity, frame: Frame) -> None:
+        """A frame of an active party."""
+        raise NotImplementedError

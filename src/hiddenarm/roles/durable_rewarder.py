@@ -1,0 +1,219 @@
+"""A rewarder that lasts: every reward is masked once, written down, and sent until all parties keep it.
+
+    1. a reward is masked with the word of its decision, from the seed of the decision's epoch, which is kept
+    2. the lesson, with its number and its masked rewards, is written down; only then is it sent
+    3. it is sent again in every epoch, byte for byte the same, from the length of the parties' common log on
+    4. it has ended when all parties have said how, and they must say the same
+
+A lesson has a name: that of the application's request, or else one made of its decisions. The same request again gets
+the same answer; with other rewards it is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from hiddenarm.bandit.catalogue import ProgramId
+from hiddenarm.bandit.decisions import decision_name, epoch_of, split_name, split_number
+from hiddenarm.bandit.features import checked_reward
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.programs import DECIDE
+from hiddenarm.bandit.suites import suite_of
+from hiddenarm.errors import DecisionIdError, FrameError, InputError, PeerError, StaleStateError
+from hiddenarm.mpc.material import program_stream
+from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.identity import Identity
+from hiddenarm.ring.streams import Stream
+from hiddenarm.roles.client_records import KnownEpoch, MadeLesson, RewarderRecords
+from hiddenarm.roles.durable_actor import check_name
+from hiddenarm.roles.durable_client import DurableClient
+from hiddenarm.roles.messages import read_client_seed, read_learned, read_refused, reward_frame
+from hiddenarm.roles.openings import Committed, Plan, RewarderStatement
+from hiddenarm.roles.runs import MAX_WAITING, Send
+
+ADVICE = (
+    "Bring back the newest state; or give up the rewards of all earlier decisions: stop the rewarder, run "
+    "`hiddenarm recover KIT`, start it"
+)
+_Streams = dict[tuple[int, int], Stream]
+"""Masks of rewards, by the epoch of the decisions and how many were made at once."""
+
+
+class DurableRewarder(DurableClient):
+    """Sends rewards as numbered lessons; `ending` says how a lesson ended."""
+
+    def __init__(self, federation: Federation, send: Send, *, records: RewarderRecords, max_batch: int = 256) -> None:
+        super().__init__(federation, send, max_batch=max_batch)
+        self._solves = suite_of(federation).solves
+        self._records = records
+        self._lasting = records.made
+        self._sent = 0
+        self._told: dict[int, dict[Identity, str]] = {}
+        self._endings: dict[int, str] = {}
+        self._unwritten: dict[str, int] = {}
+        self._streams: _Streams = {}
+
+    # What the application asks
+
+    def teach(self, *rewards: tuple[str, float], request: str | None = None) -> int:
+        """Have some rewards learned as one lesson; return its number."""
+        if not 1 <= len(rewards) <= self._max_batch:
+            raise InputError(f"a lesson has 1 to {self._max_batch} rewards, got {len(rewards)}")
+        if len(rewards) > 1 and not self._solves:
+            raise InputError(f"the paper's suite learns from one reward at a time, got {len(rewards)}")
+        names = [self._name_of(decision) for decision, _ in rewards]
+        values = [round(checked_reward(reward) * 2**self.federation.fraction_bits) for _, reward in rewards]
+        request = check_name(request or _name_of(names))
+        known = self._lesson_of(request)
+        if known is None:
+            self._check_unspent(names, [decision for decision, _ in rewards])
+            return self._make(MadeLesson(request, self._masked(names, values, self._streams)))
+        if self._records.lesson(known).rewards != self._masked(names, values, {}):
+            raise InputError(f"request {request!r} was made before, with other decisions or other rewards")
+        return known
+
+    def ending(self, number: int) -> str | None:
+        """Why a lesson was refused, empty if it was learned; None while that is not known."""
+        return self._endings[number] if number in self._endings else self._records.ending(number)
+
+    def _name_of(self, decision: str) -> int:
+        """The decision with this id, if it is of a known epoch."""
+        named = int(epoch_of(decision), 16)
+        epoch = self._records.epochs.get(named)
+        if epoch is None:
+            raise DecisionIdError(f"decision {decision} belongs to an epoch that is not known here")
+        return decision_name(named, epoch.ids.number_of(decision))
+
+    def _masked(self, names: Sequence[int], values: Sequence[int], streams: _Streams) -> list[tuple[int, int]]:
+        """Hide rewards. `streams` hand out a word once; other streams only to compare with what was hidden before."""
+        return [(name, (value + self._mask(name, streams)) % 2**64) for name, value in zip(names, values, strict=True)]
+
+    def _mask(self, name: int, streams: _Streams) -> int:
+        named, number = split_name(name)
+        count, step, position = split_number(number)
+        if (named, count) not in streams:
+            seed, label = self._records.epochs[named].seed, ProgramId(DECIDE, count).label
+            streams[named, count] = program_stream(seed, label, count, ahead=max(1, 64 // count), in_order=False)
+        return streams[named, count].word(step, position)
+
+    def _lesson_of(self, request: str) -> int | None:
+        """The number of the lesson that was made under this name."""
+        return self._unwritten[request] if request in self._unwritten else self._records.lesson_of(request)
+
+    def _check_unspent(self, names: Sequence[int], decisions: Sequence[str]) -> None:
+        seen: set[int] = set()
+        for name, decision in zip(names, decisions, strict=True):
+            if name in seen or self._records.is_spent(name):
+                raise DecisionIdError(f"decision {decision} was rewarded before")
+            seen.add(name)
+
+    def _make(self, lesson: MadeLesson) -> int:
+        if self._records.made - self._records.kept >= MAX_WAITING:
+            raise InputError(f"more than {MAX_WAITING} lessons wait to be learned; wait for some of them")
+        number = self._records.make(lesson, lambda: self._lesson_lasts(lesson))
+        if number >= self._lasting:
+            self._unwritten[lesson.request] = number
+        return number
+
+    # Teaching
+
+    def _say(self, identity: Identity) -> bytes:
+        if identity not in self.parties:
+            return b""
+        return RewarderStatement(self._records.made, self._records.kept, self._records.consents).encode()
+
+    def _complete(self, seed: Frame) -> None:
+        """Keep the seed. No decision of this epoch is made before: its reward could not be masked after a crash."""
+        self._check_state()
+        ids, own = read_client_seed(seed)
+        attempt = self._attempts.number
+
+        def lasts() -> None:
+            if attempt == self._attempts.number:
+                for party in self.parties:
+                    self._send(party, Frame(Kind.PREPARED))
+
+        self._records.learn_epoch(KnownEpoch(own, ids), lasts)
+
+    def _check_state(self) -> None:
+        held = min(Committed.decode(self._attempts.said[party]).lessons for party in self.parties)
+        if held > self._records.made and not self._records.consents:
+            why = f"it has made {self._records.made} lessons, and all parties hold {held}"
+            raise StaleStateError(f"the rewarder has lost state: {why}. {ADVICE}")
+
+    def _start(self, plan: Plan, seed: Frame) -> None:
+        self._check_plan(plan, read_client_seed(seed)[0].epoch)
+        self._sent = plan.length
+        self._send_lessons()
+
+    def _check_plan(self, plan: Plan, epoch: str) -> None:
+        if plan.name.hex() != epoch:
+            raise PeerError("the parties have another epoch than the dealer: they are not in step")
+        if plan.length > self._records.made:
+            self._records.start_behind(plan.length, plan.named, lambda: None)
+            self._lasting = plan.length
+        elif plan.length < self._records.kept:
+            if not plan.recovers:
+                raise StaleStateError(f"the parties hold {plan.length} lessons and had {self._records.kept}")
+            self._records.go_back(plan.length, lambda: None)
+            self._endings = {}
+
+    def _stop(self) -> None:
+        self._told = {}
+
+    def _lesson_lasts(self, lesson: MadeLesson) -> None:
+        self._unwritten.pop(lesson.request, None)
+        self._lasting += 1
+        if self.ready:
+            self._send_lessons()
+
+    def _send_lessons(self) -> None:
+        """Send all lessons that last and were not sent in this epoch, in order."""
+        while self._sent < self._lasting:
+            frame = reward_frame(self._sent, *self._records.lesson(self._sent).rewards)
+            for party in self.parties:
+                self._send(party, frame)
+            self._sent += 1
+
+    def _on_epoch_frame(self, identity: Identity, frame: Frame) -> None:
+        match frame.kind:
+            case Kind.LEARNED:
+                self._on_ending(identity, read_learned(frame), "")
+            case Kind.REFUSED:
+                why = read_refused(frame) or "no reason given"
+                self._on_ending(identity, frame.step & (2**48 - 1), f"refused by {identity}: {why}")
+            case _:
+                raise FrameError(f"{identity} may not send {frame.kind.name}")
+
+    def _on_ending(self, identity: Identity, number: int, refused: str) -> None:
+        if number < self._records.kept:
+            return
+        told = self._told.setdefault(number, {})
+        if number >= self._lasting and self._records.consents:
+            return
+        if identity in told or number >= self._lasting:
+            raise FrameError(f"{identity} reported lesson {number}, which does not wait for it")
+        told[identity] = refused
+        while len(self._told.get(self._records.kept, {})) == len(self.parties):
+            self._end(self._records.kept)
+
+    def _end(self, number: int) -> None:
+        told = self._told.pop(number)
+        refusals = [refused for refused in told.values() if refused]
+        if 0 < len(refusals) < len(self.parties):
+            raise PeerError(f"the parties do not agree on lesson {number}: they are not in step")
+        self._endings[number] = refusals[0] if refusals else ""
+
+        def lasts() -> None:
+            self._endings.pop(number, None)
+
+        self._records.end(number, self._endings[number], lasts)
+
+
+def _name_of(names: Sequence[int]) -> str:
+    """The name of a request that the application gave none: its decisions, which are rewarded once."""
+    digest = hashlib.blake2b(digest_size=24, person=b"hiddenarm teach")
+    for name in names:
+        digest.update(name.to_bytes(16, "big"))
+    return f"decisions {digest.hexdigest()}"

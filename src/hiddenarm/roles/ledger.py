@@ -1,0 +1,50 @@
+"""Where a party keeps its decisions until they are rewarded, and notes how lessons ended.
+
+What a party may say depends on what it has kept: the actor hears of a decision, and the rewarder of a lesson, only once
+it is kept. In memory that is at once. `roles/durable_ledger.py` keeps the same in a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from hiddenarm.bandit.catalogue import ProgramId
+from hiddenarm.bandit.decisions import decision_number
+from hiddenarm.bandit.programs import Decided, Interaction, interactions
+from hiddenarm.ring.words import Words
+from hiddenarm.roles.lessons import Decisions, Lesson, SchoolState
+
+MAX_PENDING = 100_000
+"""Decisions that may wait for a reward in memory; all parties forget the oldest alike."""
+
+Then = Callable[[], None]
+
+
+class Ledger(Decisions, Protocol):
+    """What a party keeps."""
+
+    tells_early: bool
+    """Whether the actor may hear of a decision before it is kept."""
+
+    def keep(self, program: ProgramId, step: int, features: Words, decided: Decided, then: Then) -> None:
+        """Keep decisions that were made together; `then` is called when they are kept."""
+
+    def lesson_ended(self, lesson: Lesson, refused: str | None, state: Callable[[], SchoolState], then: Then) -> None:
+        """A lesson was learned, or refused; `then` is called when that is noted. `state` is what was learned so far."""
+
+
+class MemoryLedger(dict[int, Interaction]):
+    """Keeps decisions in memory, by number: there is only one epoch."""
+
+    tells_early = True
+
+    def keep(self, program: ProgramId, step: int, features: Words, decided: Decided, then: Then) -> None:
+        for position, interaction in enumerate(interactions(features, decided)):
+            self[decision_number(program.count, step, position)] = interaction
+        while len(self) > MAX_PENDING:
+            del self[next(iter(self))]
+        then()
+
+    def lesson_ended(self, lesson: Lesson, refused: str | None, state: Callable[[], SchoolState], then: Then) -> None:
+        then()

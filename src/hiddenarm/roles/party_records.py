@@ -1,0 +1,321 @@
+"""What a party writes down, and reads back after a crash.
+
+    area        key                          payload
+    me          -                            digest of identity and configuration: whose state this is
+    epoch       -                            prepared and activated epoch, consent, what peers were heard to have
+                                             committed
+    opened      epoch                        the plan of an epoch that was activated
+    decision    epoch's name, count, step    own features, shares of the one-hots and of the reward's masks
+    lesson      number                       learned or why refused; names of decisions and masked rewards
+    checkpoint  version, epoch               counters; shares of model and sums
+
+Keys are big-endian, so that their order is that of the numbers. The log of lessons has no gap, and is cut at its end
+only, when all parties have agreed on a shorter one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
+
+from hiddenarm.bandit.batches import Sums, initial_sums
+from hiddenarm.bandit.catalogue import ProgramId
+from hiddenarm.bandit.decisions import decision_name, split_name, split_number
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.programs import Decided, Interaction, Model, own_words
+from hiddenarm.bandit.suites import suite_of
+from hiddenarm.errors import DamagedStoreError, StoreError
+from hiddenarm.mpc.values import Shared
+from hiddenarm.ring.streams import SpentSteps
+from hiddenarm.ring.words import Words
+from hiddenarm.roles.lessons import Lesson, SchoolState
+from hiddenarm.roles.openings import INITIAL, CheckpointName, Committed, PartyStatement, Plan
+from hiddenarm.store.contract import Change, Delete, DeleteFrom, Put, Store
+from hiddenarm.store.journal import Journal, Then
+
+_ME, _EPOCH, _OPENED, _DECISION, _LESSON, _CHECKPOINT = "me", "epoch", "opened", "decision", "lesson", "checkpoint"
+_ONLY = b""
+_NUMBER = struct.Struct(">Q")
+_DECISIONS = struct.Struct(">QHQ")
+_NAME = struct.Struct(">QQ")
+_EPOCHS = struct.Struct("<QQBB")
+_PAIR = struct.Struct("<QQ")
+_LESSON_HEAD = struct.Struct("<H")
+_REWARD = struct.Struct("<QQQ")
+_COUNTERS = struct.Struct("<QQBQ")
+_WORD = "<u8"
+
+
+class PartyRecords:
+    """The records of party `number`. Reading is immediate; what is written lasts when `then` is called."""
+
+    def __init__(self, store: Store, journal: Journal, federation: Federation, number: int, digest: bytes) -> None:
+        self.prepared = 0
+        self.activated = 0
+        self.consents = False
+        self.committed = Committed(0, 0)
+        self.noted = [Committed(0, 0)] * federation.parties
+        self.checkpoints: set[CheckpointName] = set()
+        self._store = store
+        self._journal = journal
+        self._federation = federation
+        self._number = number
+        self._appended = 0
+        self._length = 0
+        self._kept_notes = list(self.noted)
+        self._taught: dict[tuple[int, int], SpentSteps] = {}
+        self._check_owner(digest)
+        self._load()
+
+    def statement(self) -> PartyStatement:
+        """What this party has, for the others."""
+        return PartyStatement(
+            self.prepared,
+            self.activated,
+            self.committed,
+            tuple(sorted(self.checkpoints)),
+            tuple(self.noted),
+            self.consents,
+        )
+
+    # Epochs
+
+    def prepare(self, plan: Plan, then: Then) -> None:
+        """Write down that this epoch was prepared. Nobody needs to hold more than the common log from now on."""
+        self.prepared = plan.epoch
+        self.noted = [Committed(min(noted.lessons, plan.length), noted.decisions) for noted in self.noted]
+        if plan.recovers:
+            self.noted = [Committed(noted.lessons, 0) for noted in self.noted]
+        self._journal.append([self._epochs()], then)
+
+    def activate(self, plan: Plan, then: Then) -> None:
+        """Cut the log to the common length and write down that this epoch was activated."""
+        self.activated = plan.epoch
+        self.consents = False
+        self._length = plan.length
+        cut = plan.length < self._appended
+        gone = {name for name in self.checkpoints if name.version > plan.length}
+        self.checkpoints -= gone
+        changes: list[Change] = [
+            self._epochs(),
+            Put(_OPENED, _NUMBER.pack(plan.epoch), plan.encode()),
+            *(Delete(_CHECKPOINT, _NAME.pack(*name)) for name in gone),
+        ]
+        if cut:
+            changes.append(DeleteFrom(_LESSON, _NUMBER.pack(plan.length)))
+        self._journal.append(changes, partial(self._activated, cut, then))
+
+    def _activated(self, cut: bool, then: Then) -> None:
+        if cut:
+            self._load_log()
+        then()
+
+    def consent(self) -> None:
+        """Agree to go back to what all parties still have in common; it holds until the next epoch is activated."""
+        self.consents = True
+        self._store.commit([self._epochs()])
+
+    def note(self, party: int, committed: Committed) -> None:
+        """A peer has said what lasts there. It is written down with whatever is written next."""
+        self.noted[party] = committed
+
+    # Decisions
+
+    def keep_decisions(
+        self, epoch: int, program: ProgramId, step: int, features: Words, decided: Decided, then: Then
+    ) -> None:
+        """Keep decisions that were made together."""
+        arrays = [features, *own_words(decided.arm, decided.reward_mask)]
+        payload = b"".join(np.ascontiguousarray(array, _WORD).tobytes() for array in arrays)
+        change = Put(_DECISION, _DECISIONS.pack(epoch, program.count, step), payload)
+        self._journal.append([change, *self._new_notes()], partial(self._decisions_lasting, program.count, then))
+
+    def _decisions_lasting(self, count: int, then: Then) -> None:
+        self.committed = Committed(self.committed.lessons, self.committed.decisions + count)
+        then()
+
+    def interaction(self, name: int) -> Interaction | None:
+        """What was kept of a decision, whether it was rewarded or not."""
+        epoch, number = split_name(name)
+        count, step, position = split_number(number)
+        payload = self._store.get(_DECISION, _DECISIONS.pack(epoch, count, step))
+        if payload is None or position >= count:
+            return None
+        own, arms = self._federation.features[self._number], self._federation.arms
+        words = np.frombuffer(payload, _WORD)
+        if words.size != count * (own + arms + 1):
+            raise DamagedStoreError("a record of decisions has a wrong length")
+        features, one_hots, masks = np.split(words, [count * own, count * (own + arms)])
+        return Interaction(
+            features.reshape(1, count, own)[:, position].copy(),
+            one_hots.reshape(1, count, arms)[:, position].copy(),
+            masks.reshape(1, count)[:, position].copy(),
+        )
+
+    def is_taught(self, name: int) -> bool:
+        """Whether a lesson has used this decision."""
+        line, place = _place(name)
+        return line in self._taught and place in self._taught[line]
+
+    def _teach(self, name: int) -> None:
+        """A lesson of the log has used this decision."""
+        line, place = _place(name)
+        self._taught.setdefault(line, SpentSteps(in_order=False)).spend(place)
+
+    # Lessons
+
+    def log_lesson(
+        self, lesson: Lesson, refused: str | None, checkpoint: tuple[int, SchoolState] | None, then: Then
+    ) -> None:
+        """Note how a lesson ended; with the state after it, and the epoch that made it, where a checkpoint is due."""
+        if lesson.number != self._appended:
+            raise StoreError(f"lesson {lesson.number} cannot follow a log of {self._appended}")
+        self._appended += 1
+        for name, _ in () if refused is not None else lesson.rewards:
+            self._teach(name)
+        changes = [Put(_LESSON, _NUMBER.pack(lesson.number), _encode_lesson(lesson, refused)), *self._new_notes()]
+        if checkpoint is not None:
+            changes.extend(self._checkpoint(*checkpoint))
+        self._journal.append(changes, partial(self._lesson_lasting, lesson.number, then))
+
+    def _lesson_lasting(self, number: int, then: Then) -> None:
+        self.committed = Committed(number + 1, self.committed.decisions)
+        then()
+
+    def keep_checkpoint(self, epoch: int, state: SchoolState) -> None:
+        """Keep the state after a lesson that is in the log already."""
+        self._journal.append(self._checkpoint(epoch, state), lambda: None)
+
+    def _checkpoint(self, epoch: int, state: SchoolState) -> list[Change]:
+        """Write a checkpoint; remove those before the newest that all parties are known to have, of which they are not
+        in need any more. Others have a checkpoint of this epoch if they have the lesson it follows, and one that is new
+        in this epoch: what was learned again was written before."""
+        name = CheckpointName(state.version, epoch)
+        everywhere = min(noted.lessons for peer, noted in enumerate(self.noted) if peer != self._number)
+        fresh = everywhere > self._length
+        common = [kept for kept in self.checkpoints if fresh and kept.epoch == epoch and kept.version <= everywhere]
+        gone = {kept for kept in self.checkpoints if common and kept.version < max(common).version}
+        self.checkpoints = self.checkpoints - gone | {name}
+        return [
+            Put(_CHECKPOINT, _NAME.pack(*name), _encode_state(state)),
+            *(Delete(_CHECKPOINT, _NAME.pack(*kept)) for kept in gone),
+        ]
+
+    def lessons(self, first: int, end: int) -> list[Lesson]:
+        """Lessons of the log, from `first` to before `end`."""
+        return [lesson for lesson in self._log(first) if lesson.number < end]
+
+    def state(self, name: CheckpointName) -> SchoolState:
+        """A checkpoint, or the public state before the first lesson."""
+        if name == INITIAL:
+            suite = suite_of(self._federation)
+            sums = initial_sums(self._federation, self._number)
+            return SchoolState(0, suite.initial_model(self._number, 1), sums, sums_full=not suite.solves)
+        payload = self._store.get(_CHECKPOINT, _NAME.pack(*name))
+        if payload is None:
+            raise DamagedStoreError(f"the checkpoint of version {name.version} is not there")
+        return _decode_state(payload)
+
+    def opened(self) -> dict[int, Plan]:
+        """The plans of all epochs that were activated, by number."""
+        return {_NUMBER.unpack(key)[0]: Plan.decode(payload) for key, payload in self._store.items(_OPENED)}
+
+    # Loading
+
+    def _check_owner(self, digest: bytes) -> None:
+        owner = self._store.get(_ME, _ONLY)
+        if owner is None:
+            self._store.commit([Put(_ME, _ONLY, digest)])
+        elif owner != digest:
+            raise StoreError("this state is that of another party, or of a federation with another configuration")
+
+    def _load(self) -> None:
+        payload = self._store.get(_EPOCH, _ONLY)
+        if payload is not None:
+            self.prepared, self.activated, consents, parties = _EPOCHS.unpack_from(payload)
+            self.consents = bool(consents)
+            self.noted = [Committed(*pair) for pair in _PAIR.iter_unpack(payload[_EPOCHS.size :])]
+            if not parties == len(self.noted) == self._federation.parties:
+                raise DamagedStoreError("the record of epochs is that of another number of parties")
+        self._kept_notes = list(self.noted)
+        self.checkpoints = {CheckpointName(*_NAME.unpack(key)) for key, _ in self._store.items(_CHECKPOINT)}
+        decisions = sum(_DECISIONS.unpack(key)[1] for key, _ in self._store.items(_DECISION))
+        self.committed = Committed(0, decisions)
+        self._load_log()
+
+    def _load_log(self) -> None:
+        """Count the lessons, and find out which decisions they used."""
+        self._taught = {}
+        length = 0
+        for lesson in self._log(0):
+            if lesson.number != length:
+                raise DamagedStoreError(f"lesson {length} is missing in the log")
+            length += 1
+            for name, _ in () if lesson.refused else lesson.rewards:
+                self._teach(name)
+        self._appended = length
+        self.committed = Committed(length, self.committed.decisions)
+
+    def _log(self, first: int) -> Iterator[Lesson]:
+        for key, payload in self._store.items(_LESSON, _NUMBER.pack(first)):
+            yield _decode_lesson(_NUMBER.unpack(key)[0], payload)
+
+    def _epochs(self) -> Put:
+        self._kept_notes = list(self.noted)
+        head = _EPOCHS.pack(self.prepared, self.activated, self.consents, len(self.noted))
+        return Put(_EPOCH, _ONLY, head + b"".join(_PAIR.pack(*noted) for noted in self.noted))
+
+    def _new_notes(self) -> list[Change]:
+        return [self._epochs()] if self.noted != self._kept_notes else []
+
+
+def _place(name: int) -> tuple[tuple[int, int], int]:
+    """Where a decision is marked as taught: epoch and count, and its place among their decisions."""
+    epoch, number = split_name(name)
+    count, step, position = split_number(number)
+    return (epoch, count), step * count + position
+
+
+def _encode_lesson(lesson: Lesson, refused: str | None) -> bytes:
+    why = (refused or "").encode()
+    rewards = (_REWARD.pack(*split_name(name), masked) for name, masked in lesson.rewards)
+    return _LESSON_HEAD.pack(len(why)) + why + b"".join(rewards)
+
+
+def _decode_lesson(number: int, payload: bytes) -> Lesson:
+    (length,) = _LESSON_HEAD.unpack_from(payload)
+    start = _LESSON_HEAD.size + length
+    rewards = [(decision_name(epoch, number), word) for epoch, number, word in _REWARD.iter_unpack(payload[start:])]
+    return Lesson(number, rewards, logged=True, refused=payload[_LESSON_HEAD.size : start].decode())
+
+
+def _encode_state(state: SchoolState) -> bytes:
+    counters = _COUNTERS.pack(state.version, state.gathered, state.sums_full, state.unrepaired)
+    shares = (state.model.inverses, state.model.weights, state.sums.grams, state.sums.moments)
+    return counters + b"".join(_encode_array(words) for words in own_words(*shares))
+
+
+def _encode_array(words: Words) -> bytes:
+    shape = words.shape
+    return struct.pack(f"<B{len(shape)}I", len(shape), *shape) + np.ascontiguousarray(words, _WORD).tobytes()
+
+
+def _decode_state(payload: bytes) -> SchoolState:
+    version, gathered, sums_full, unrepaired = _COUNTERS.unpack_from(payload)
+    at, shares = _COUNTERS.size, []
+    for _ in range(4):
+        words, at = _decode_array(payload, at)
+        shares.append(Shared(words.shape[1:], words))
+    model, sums = Model(*shares[:2]), Sums(*shares[2:])
+    return SchoolState(version, model, sums, gathered, bool(sums_full), unrepaired)
+
+
+def _decode_array(payload: bytes, at: int) -> tuple[Words, int]:
+    dimensions = payload[at]
+    shape: Sequence[int] = struct.unpack_from(f"<{dimensions}I", payload, at + 1)
+    start = at + 1 + 4 * dimensions
+    count = int(np.prod(shape))
+    return np.frombuffer(payload, _WORD, count, start).reshape(shape).copy(), start + 8 * count

@@ -1,0 +1,238 @@
+"""The application in the simulated world: it asks for decisions and gives rewards, over channels that lose, repeat and
+reorder, until everything is answered; and the checks of what came out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from world import KEYS, Faults, Violation, World
+
+from hiddenarm.bandit.audit import reveal_model
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.local import Decision
+from hiddenarm.bandit.plain import PlainBandit
+from hiddenarm.errors import DecisionIdError, HiddenArmError, InputError, UnavailableError
+from hiddenarm.roles.durable_actor import DurableActor
+from hiddenarm.roles.durable_party import DurableParty
+from hiddenarm.roles.durable_rewarder import DurableRewarder
+from hiddenarm.roles.lessons import Lesson
+from hiddenarm.roles.messages import ACTOR, REWARDER
+
+PATIENCE = 60_000
+"""Events after which a world that does not come to rest is called stuck."""
+UNIT = 2.0**-16
+"""How far two honest runs of a lesson may be apart: the largest error of the reciprocal, which is looked up at one of
+two neighbours in a table at random (`reciprocal_bits` = 8)."""
+
+
+@dataclass
+class Job:
+    """Something to decide for some keys, and to learn from."""
+
+    name: str
+    keys: list[str]
+    rewards: list[float]
+    decisions: list[Decision] | None = None
+    acknowledged: bool = False
+    version: int = 0
+
+
+@dataclass
+class Application:
+    """Drives a world through some jobs."""
+
+    world: World
+    jobs: list[Job]
+    asked: dict[int, Job] = field(default_factory=dict)
+    asked_in_life: int = 0
+    taught: dict[int, Job] = field(default_factory=dict)
+    window: int = 3
+
+    def finish(self) -> None:
+        """Do all jobs, then let the world come to rest."""
+        world = self.world
+        for event in range(PATIENCE):
+            world.calm = world.calm or event > PATIENCE // 2
+            if all(job.acknowledged for job in self.jobs):
+                break
+            if world.random.random() < 0.15:
+                self._talk()
+            world.step()
+            self._listen()
+        else:
+            raise Violation(f"stuck: {sum(not job.acknowledged for job in self.jobs)} jobs are not done")
+        world.calm = True
+        for node in world.nodes.values():
+            node.fuse = None
+        for _ in range(PATIENCE):
+            if self._at_rest():
+                return
+            world.step()
+        raise Violation("the world does not come to rest")
+
+    def _at_rest(self) -> bool:
+        parties = [self.world.nodes[party].machine for party in self.world.parties]
+        if not all(isinstance(party, DurableParty) and party._party is not None for party in parties):
+            return False
+        schools = [party._party._school for party in parties]  # type: ignore[union-attr]
+        return all(school.version == school.taught == len(self._log(0)) for school in schools)
+
+    # Talking
+
+    def _talk(self) -> None:
+        random, faults = self.world.random, self.world.faults
+        waiting = [job for job in self.jobs if not job.acknowledged][: self.window]
+        if not waiting or random.random() < faults.lost:
+            return
+        job = random.choice(waiting)
+        for _ in range(2 if random.random() < faults.repeated else 1):
+            if job.decisions is None:
+                self._ask(job)
+            else:
+                self._teach(job)
+
+    def _ask(self, job: Job) -> None:
+        node = self.world.nodes[ACTOR]
+        machine = node.machine
+        if not isinstance(machine, DurableActor):
+            return
+        self._check_other_content_is_refused(machine, job)
+        ticket = self.world.run(node, lambda: machine.ask(*job.keys, request=job.name))
+        if ticket is not None:
+            self._fresh_life()
+            self.asked[ticket] = job
+
+    def _fresh_life(self) -> None:
+        """Tickets are those of one life of the actor."""
+        lives = self.world.nodes[ACTOR].lives
+        if lives != self.asked_in_life:
+            self.asked, self.asked_in_life = {}, lives
+
+    def _check_other_content_is_refused(self, machine: DurableActor, job: Job) -> None:
+        if machine._records.asked(job.name) is not None and self.world.random.random() < 0.1:
+            with pytest.raises(InputError, match=f"request '{job.name}' was made before"):
+                machine.ask(*job.keys, after=1, request=job.name)
+
+    def _teach(self, job: Job) -> None:
+        node = self.world.nodes[REWARDER]
+        machine = node.machine
+        if not isinstance(machine, DurableRewarder):
+            return
+        assert job.decisions is not None
+        pairs = list(zip([decision.id for decision in job.decisions], job.rewards, strict=True))
+        if self.world.random.random() < 0.1:
+            self._change_mind(machine, job)
+            return
+        try:
+            number = self.world.run(node, lambda: machine.teach(*pairs, request=f"r{job.name}"))
+        except DecisionIdError as error:
+            raise Violation(f"an acknowledged decision cannot be rewarded: {error}") from None
+        if number is not None:
+            self.taught[number] = job
+
+    def _change_mind(self, machine: DurableRewarder, job: Job) -> None:
+        """Give other rewards for the same decisions; refused if the first were written down, taken if not."""
+        assert job.decisions is not None
+        other = [1 - reward for reward in job.rewards]
+        pairs = list(zip([decision.id for decision in job.decisions], other, strict=True))
+        try:
+            number = self.world.run(self.world.nodes[REWARDER], lambda: machine.teach(*pairs, request=f"r{job.name}"))
+        except InputError:
+            return
+        if number is not None:
+            job.rewards = other
+            self.taught[number] = job
+
+    # Listening
+
+    def _listen(self) -> None:
+        actor, rewarder = self.world.nodes[ACTOR].machine, self.world.nodes[REWARDER].machine
+        if isinstance(actor, DurableActor):
+            self._fresh_life()
+            for ticket in [ticket for ticket in self.asked if ticket in actor.outcomes]:
+                self._hear_decisions(self.asked.pop(ticket), actor.outcomes.pop(ticket))
+        if isinstance(rewarder, DurableRewarder):
+            for number, job in list(self.taught.items()):
+                if not job.acknowledged and self.world.random.random() < 0.5:
+                    self._hear_ending(rewarder, number, job)
+
+    def _hear_decisions(self, job: Job, outcome: list[Decision] | HiddenArmError) -> None:
+        if isinstance(outcome, UnavailableError) or self.world.random.random() < self.world.faults.lost:
+            return
+        if isinstance(outcome, HiddenArmError):
+            raise Violation(f"request {job.name} failed: {outcome}")
+        if job.decisions is not None and job.decisions != outcome:
+            raise Violation(f"request {job.name} was answered in two ways")
+        job.decisions = outcome
+
+    def _hear_ending(self, rewarder: DurableRewarder, number: int, job: Job) -> None:
+        if number >= rewarder._records.made or rewarder._records.lesson(number).request != f"r{job.name}":
+            del self.taught[number]  # it was never written down, and the number is another lesson's now
+            return
+        ending = rewarder.ending(number)
+        if ending:
+            raise Violation(f"the rewards of {job.name} were refused: {ending}")
+        if ending is not None:
+            job.acknowledged, job.version = True, number + 1
+
+    # What came out
+
+    def _log(self, party: int) -> list[Lesson]:
+        machine = self.world.nodes[self.world.parties[party]].machine
+        assert isinstance(machine, DurableParty)
+        return machine.records.lessons(0, 2**60)
+
+    def check(self) -> None:
+        """Every acknowledged reward is learned once, all parties hold the same log, and the model is its fold."""
+        logs = [self._log(number) for number in range(len(self.world.parties))]
+        if any([lesson.rewards for lesson in log] != [lesson.rewards for lesson in logs[0]] for log in logs):
+            raise Violation("the parties hold different logs")
+        learned = [lesson for lesson in logs[0] if not lesson.refused]
+        if len(learned) != len(self.jobs):
+            raise Violation(f"{len(learned)} lessons were learned of {len(self.jobs)} that were acknowledged")
+        by_version = {job.version: job for job in self.jobs}
+        if by_version.keys() != {lesson.number + 1 for lesson in learned}:
+            raise Violation("a lesson was acknowledged that is not in the log")
+        self._check_model([by_version[lesson.number + 1] for lesson in learned])
+
+    def _check_model(self, jobs: list[Job]) -> None:
+        federation = self.world.federation
+        twin = PlainBandit(federation.arms, federation.dimension, federation.ridge)
+        for job in jobs:
+            assert job.decisions is not None
+            for key, decision, reward in zip(job.keys, job.decisions, job.rewards, strict=True):
+                twin.learn(self.world.contexts[KEYS.index(key)], decision.arm, reward)
+        models = []
+        for party in self.world.parties:
+            machine = self.world.nodes[party].machine
+            assert isinstance(machine, DurableParty)
+            assert machine._party is not None
+            models.append(machine._party._school._model)
+        _, weights = reveal_model(federation, models)
+        error = float(np.abs(weights[0] - twin.weights).max())
+        if error > UNIT * len(jobs):
+            raise Violation(f"the model is off by {error / UNIT:.1f} units after {len(jobs)} lessons")
+
+
+def federation_of(parties: int = 2) -> Federation:
+    return Federation(arms=2, features=(1,) * parties, epsilon=0.3, repair_every=4)
+
+
+def jobs_of(world: World, count: int, batches: bool) -> list[Job]:
+    """Jobs with a key each, some of them with two."""
+    jobs = []
+    for number in range(count):
+        keys = world.random.sample(KEYS, 2 if batches and number % 4 == 3 else 1)
+        jobs.append(Job(f"job {number}", keys, [float(world.random.random() < 0.5) for _ in keys]))
+    return jobs
+
+
+def simulate(seed: int, faults: Faults | None = None, jobs: int = 10, parties: int = 2) -> World:
+    """One world from its beginning to rest, checked."""
+    world = World(seed, faults or Faults(), federation_of(parties))
+    application = Application(world, jobs_of(world, jobs, batches=seed % 5 == 0))
+    application.finish()
+    application.check()
+    return world

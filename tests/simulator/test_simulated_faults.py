@@ -1,0 +1,201 @@
+"""A thousand worlds with crashes between any two effects, cut links, lost syncs, lost and repeated requests: no
+acknowledged reward is lost or doubled, no address has two values, the model is the fold of its log. And the same worlds
+with one thing broken on purpose, to show that this would be noticed.
+
+HIDDENARM_SEEDS says how many worlds; `make soak` runs a thousand.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+import structlog
+from application import Application, Job, federation_of, jobs_of, simulate
+from world import Faults, Violation, World
+
+from hiddenarm.errors import HiddenArmError
+from hiddenarm.roles import durable_party
+from hiddenarm.roles.client_records import MadeLesson, RewarderRecords
+from hiddenarm.roles.durable_ledger import DurableLedger
+from hiddenarm.roles.durable_party import DurableParty
+from hiddenarm.roles.ledger import Then
+from hiddenarm.roles.lessons import Lesson, SchoolState
+
+SEEDS = int(os.environ.get("HIDDENARM_SEEDS", "100"))
+TRIES = 60
+"""Worlds among which a broken variant must be noticed."""
+GROUPS = 10
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Crashes by the thousand are not worth a line each."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_nothing_acknowledged_is_lost_and_no_address_has_two_values(group: int) -> None:
+    crashes = 0
+    for seed in range(group, SEEDS, GROUPS):
+        try:
+            crashes += simulate(seed).crashes
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}") from error
+    assert crashes > SEEDS / GROUPS
+
+
+def test_three_parties() -> None:
+    assert sum(simulate(seed, parties=3, jobs=5).crashes for seed in range(4)) > 0
+
+
+def test_many_crashes_in_one_world() -> None:
+    assert simulate(7, Faults(crash=0.008, cut=0.004)).crashes > 20
+
+
+def test_the_same_seed_is_the_same_world() -> None:
+    one, other = simulate(3), simulate(3)
+    assert one.sent == other.sent
+    assert one.crashes == other.crashes
+
+
+def test_ten_percent_lost_and_repeated_requests_give_the_same_decisions_as_none() -> None:
+    """No crashes: only the channels of the application are bad. Every request is answered once, whatever it took."""
+    for seed in range(5):
+        world = World(seed, Faults(crash=0, cut=0, lost=0.1, repeated=0.1), federation_of())
+        application = Application(world, jobs_of(world, 12, batches=False))
+        application.finish()
+        application.check()
+        assert world.crashes == 0
+        assert all(job.decisions is not None for job in application.jobs)
+
+
+def noticed(faults: Faults) -> list[str]:
+    """What goes wrong in the first world in which something does."""
+    for seed in range(TRIES):
+        try:
+            simulate(seed, faults)
+        except (Violation, HiddenArmError, KeyError, ValueError) as error:
+            return [f"{type(error).__name__}: {error}"]
+    return []
+
+
+def test_without_a_sync_an_acknowledged_reward_is_lost() -> None:
+    assert noticed(Faults(crash=0.006, synced_late=False))
+
+
+def test_a_group_that_is_written_in_part_is_noticed() -> None:
+    assert noticed(Faults(crash=0.006, atomic=False))
+
+
+def test_seeds_that_are_used_again_give_an_address_two_values() -> None:
+    (found,) = noticed(Faults(fresh_keys=False))
+    assert "two values" in found
+
+
+def test_a_lesson_acknowledged_before_it_lasts_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = DurableLedger.lesson_ended
+
+    def early(
+        self: DurableLedger, lesson: Lesson, refused: str | None, state: Callable[[], SchoolState], then: Then
+    ) -> None:
+        if not lesson.logged:
+            then()
+        honest(self, lesson, refused, state, lambda: None)
+
+    monkeypatch.setattr(DurableLedger, "lesson_ended", early)
+    assert noticed(Faults(crash=0.006))
+
+
+def test_a_reward_sent_before_it_lasts_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = RewarderRecords.make
+
+    def early(self: RewarderRecords, lesson: MadeLesson, then: Then) -> int:
+        number = honest(self, lesson, lambda: None)
+        then()
+        return number
+
+    monkeypatch.setattr(RewarderRecords, "make", early)
+    assert noticed(Faults(crash=0.006))
+
+
+def test_an_old_backup_that_is_accepted_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(durable_party, "find_behind", lambda *_: [])
+    found = []
+    for seed in range(TRIES):
+        try:
+            with_old_backup(seed)
+        except (Violation, HiddenArmError) as error:
+            found.append(error)
+            break
+    assert found
+
+
+def test_an_old_backup_is_refused_and_no_masked_word_is_sent() -> None:
+    for seed in range(10):
+        world = with_old_backup(seed)
+        assert world.parties[1] in world.refused
+        assert world.parties[0] not in world.refused
+
+
+def with_old_backup(seed: int) -> World:
+    """A world without other faults, in which party 1 comes back with the disk it had some jobs ago."""
+    world = World(seed, Faults(crash=0, cut=0), federation_of())
+    application = Application(world, jobs_of(world, 6, batches=False))
+    node = world.nodes[world.parties[1]]
+    assert node.disk is not None
+    finish(application, application.jobs[:2])
+    backup = node.disk.store.copy()
+    finish(application, application.jobs[:4])
+    world.crash(node)
+    node.disk.store = backup
+    sent = len(world.sent)
+    for _ in range(3000):
+        world.step()
+        if world.refused:
+            if len(world.sent) > sent:
+                raise Violation("masked words were sent with an old state")
+            return world
+    finish(application, application.jobs)
+    application.check()
+    return world
+
+
+def finish(application: Application, jobs: list[Job]) -> None:
+    rest, application.jobs = application.jobs, jobs
+    application.finish()
+    application.jobs = rest
+
+
+def test_after_a_restored_backup_all_may_agree_to_go_back() -> None:
+    """Two lessons are lost at one party; with the consent of all they are taught again, and nothing else is lost."""
+    for seed in range(5):
+        world = World(seed, Faults(crash=0, cut=0), federation_of())
+        application = Application(world, jobs_of(world, 8, batches=False))
+        finish(application, application.jobs[:3])
+        node = world.nodes[world.parties[1]]
+        assert node.disk is not None
+        backup = node.disk.store.copy()
+        parties = [world.nodes[party] for party in world.parties]
+        finish(application, application.jobs[:5])
+        for party in parties:
+            world.crash(party)
+        node.disk.store = backup
+        for party in parties:
+            world.start(party)
+            assert isinstance(party.machine, DurableParty)
+            party.machine.records.consent()
+            world.crash(party)
+        for job in application.jobs[:5]:
+            job.acknowledged = job.version <= 3
+        lost = [job for job in application.jobs if job.decisions is not None and not job.acknowledged]
+        for job in lost:
+            application.jobs.remove(job)
+        finish(application, application.jobs)
+        assert not world.refused
+        log = application._log(0)
+        assert [lesson.refused != "" for lesson in log[:5]] == [False] * 3 + [True] * len(lost)
