@@ -44,11 +44,11 @@ class Ended:
     stderr: str
 
 
-def hiddenarm(*arguments: object, folder: Path, stdin: str = "") -> Ended:
+def hiddenarm(*arguments: object, folder: Path, stdin: str = "", patience: float = PATIENCE) -> Ended:
     """Run `hiddenarm` to its end, in a folder."""
     command = [sys.executable, "-m", "hiddenarm", *map(str, arguments)]
     done = subprocess.run(
-        command, cwd=folder, input=stdin, capture_output=True, text=True, timeout=PATIENCE, check=False
+        command, cwd=folder, input=stdin, capture_output=True, text=True, timeout=patience, check=False
     )
     return Ended(done.returncode, done.stdout, done.stderr)
 

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import get_args
 
+import click
 from rich.console import Console
 
 from hiddenarm.cli.progress import duration
@@ -18,6 +20,7 @@ from hiddenarm.cli.reproduce.pool import Workshop
 from hiddenarm.cli.reproduce.setting import Setting
 from hiddenarm.cli.reproduce.surroundings import commit_of_source, surroundings
 from hiddenarm.cli.reproduce.watch import Watch
+from hiddenarm.data.mnist import Split, read_mnist
 from hiddenarm.errors import ConfigError
 
 
@@ -32,12 +35,20 @@ class Reproduction:
 
     def run(self, console: Console) -> Report:
         """Do what is missing, then write the page. Interrupted, it goes on from what was finished."""
+        if self.setting.data == "mnist":
+            for split in get_args(Split):
+                read_mnist(self.data_dir, split)
         kept = Kept(self._runs_folder())
         jobs = list(dict.fromkeys(job for one in self.experiments for job in one.jobs(self.setting)))
         missing = [job for job in jobs if job not in kept]
         self._announce(console, jobs, missing)
-        with Watch(missing, len(jobs) - len(missing)) as watch:
-            Workshop(kept, self.data_dir, commit_of_source()).do_all(missing, watch)
+        try:
+            with Watch(missing, len(jobs) - len(missing)) as watch:
+                Workshop(kept, self.data_dir, commit_of_source()).do_all(missing, watch)
+        except KeyboardInterrupt:
+            done = sum(job in kept for job in jobs)
+            click.echo(f"{done} of {len(jobs)} runs are kept in {self.folder}; the same command goes on", err=True)
+            raise
         report = self._report(kept, jobs)
         write_report(self.folder, report)
         return report

@@ -7,7 +7,7 @@ import os
 import signal
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -100,18 +100,27 @@ class _Worker:
 
 
 def _work(workshop: Workshop, job: Job, connection: Connection) -> None:
-    """In the worker: messages are news (share, words), and at the end None, an error on purpose, or a trace."""
+    """In the worker: messages are news (share, words), and at the end None, an error on purpose, or a trace.
+
+    If nobody listens any more, the work ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
     configure_logs("warning", "text", "reproduce")
     keep_freed_memory()
+    with suppress(BrokenPipeError):
+        connection.send(_outcome(workshop, job, connection))
+
+
+def _outcome(workshop: Workshop, job: Job, connection: Connection) -> HiddenArmError | str | None:
     try:
         workshop.do(job, partial(_tell, connection))
-        connection.send(None)
+    except BrokenPipeError:
+        raise
     except HiddenArmError as error:
-        connection.send(error)
+        return error
     except Exception:
-        connection.send(traceback.format_exc())
+        return traceback.format_exc()
+    return None
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -1,0 +1,124 @@
+"""What the reward experiments conclude follows from the rewards: the same sentence holds or differs with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, log
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hiddenarm.cli.reproduce.findings import Experiment, Findings
+from hiddenarm.cli.reproduce.jobs import Job
+from hiddenarm.cli.reproduce.kept import Kept
+from hiddenarm.cli.reproduce.learners import LearnerRun
+from hiddenarm.cli.reproduce.loss import exact_loss, places_of, privacy_loss
+from hiddenarm.cli.reproduce.newton import Newton
+from hiddenarm.cli.reproduce.precision import Precision, fits
+from hiddenarm.cli.reproduce.privacy import Privacy
+from hiddenarm.cli.reproduce.privacy_arms import PrivacyArms
+from hiddenarm.cli.reproduce.setting import Setting
+from hiddenarm.cli.reproduce.training import Training
+
+QUICK = Setting("quick", "digits")
+FULL = Setting("full", "digits")
+
+Reward = Callable[[LearnerRun], float]
+
+
+def concluded(
+    experiment: Experiment, reward: Reward, folder: Path, setting: Setting = QUICK, plain: Reward | None = None
+) -> Findings:
+    """What an experiment concludes if its runs earn so much."""
+    kept = Kept(folder)
+    for job in experiment.jobs(setting):
+        kept.keep(job, made_up(job, reward, plain or reward), 1.0, "abc")
+    return experiment.conclude(setting, kept)
+
+
+def made_up(job: Job, reward: Reward, plain: Reward) -> dict[str, np.ndarray]:
+    assert isinstance(job, LearnerRun)
+    shape = (len(job.seeds), job.steps)
+    same = np.broadcast_to(np.arange(job.steps) >= abs(reward(job) - plain(job)) * job.steps, shape)
+    return {
+        "rewards": spread_out(reward(job), shape),
+        "plain_rewards": spread_out(plain(job), shape),
+        "same": same,
+        "steps_made": np.array(job.steps),
+    }
+
+
+def spread_out(mean: float, shape: tuple[int, int]) -> np.ndarray:
+    """Zeros and ones of this mean, in any long part of a run."""
+    steps = np.arange(shape[1] + 1)
+    return np.broadcast_to(np.diff(np.floor(steps * max(mean, 0.0) + 1e-9)).astype(np.uint8), shape)
+
+
+def verdicts(findings: Findings) -> list[str]:
+    return [claim.verdict for claim in findings.claims]
+
+
+def test_training_holds_if_private_and_plain_earn_the_same(tmp_path: Path) -> None:
+    same = concluded(Training(), lambda run: 0.7, tmp_path / "same")
+    apart = concluded(Training(), lambda run: 0.7, tmp_path / "apart", plain=lambda run: 0.75)
+    assert (verdicts(same), verdicts(apart)) == (["holds"], ["differs"])
+    assert same.tables[0].rows[0][:3] == (0.01, 10, pytest.approx(0.7, abs=1e-3))
+    assert apart.tables[0].rows[0][4] == pytest.approx(0.75, abs=1e-3)
+
+
+def test_privacy_pays_or_costs(tmp_path: Path) -> None:
+    pays = concluded(Privacy(), lambda run: {0.0: 0.5, 1.0: 0.1}.get(run.epsilon, 0.6), tmp_path / "pays")
+    costs = concluded(Privacy(), lambda run: 0.6 - run.epsilon / 2, tmp_path / "costs")
+    free = concluded(Privacy(), lambda run: 0.6, tmp_path / "free")
+    assert verdicts(pays) == ["holds", "holds", "holds"]
+    assert verdicts(costs) == ["holds", "differs", "holds"]
+    assert verdicts(free) == ["holds", "differs", "differs"]
+    assert len(pays.tables[0].rows) == 3 * 8
+
+
+def test_the_best_loss_moves_slightly_or_far(tmp_path: Path) -> None:
+    near = concluded(PrivacyArms(), lambda run: 0.5 - abs(run.epsilon - 0.1), tmp_path / "near", FULL)
+    far = concluded(
+        PrivacyArms(), lambda run: 0.5 - abs(run.epsilon - (0.5 if run.arms == 10 else 0.02)), tmp_path / "far", FULL
+    )
+    assert (verdicts(near), verdicts(far)) == (["holds"], ["differs"])
+    assert verdicts(concluded(PrivacyArms(), lambda run: 0.5, tmp_path / "quick")) == ["not checked"]
+
+
+def cliff(run: LearnerRun) -> float:
+    return 0.6 if run.suite == "fast" or 18 <= run.fraction_bits <= 22 else 0.3
+
+
+def test_precision_finds_the_cliffs_and_the_flat_line(tmp_path: Path) -> None:
+    there = concluded(Precision(), cliff, tmp_path / "there")
+    absent = concluded(Precision(), lambda run: 0.6, tmp_path / "absent")
+    uneven = concluded(Precision(), lambda run: 0.4 + run.fraction_bits / 100, tmp_path / "uneven")
+    assert verdicts(there) == ["holds", "holds", "holds", "holds"]
+    assert verdicts(absent) == ["holds", "differs", "differs", "holds"]
+    assert verdicts(uneven) == ["differs", "differs", "holds", "differs"]
+    assert {row[1] for row in there.tables[0].rows if row[0] == "fast"} == {12, 16, 18, 20}
+
+
+def test_one_suite_alone_is_concluded_about(tmp_path: Path) -> None:
+    for suite, claims in (("fast", 1), ("paper", 3)):
+        setting = Setting("quick", "digits", (suite,))  # type: ignore[arg-type]
+        assert len(concluded(Precision(), cliff, tmp_path / suite, setting).claims) == claims
+
+
+def test_the_default_suite_takes_the_bits_that_fit() -> None:
+    assert [bits for bits in range(12, 31) if fits(bits)] == list(range(12, 21))
+
+
+def test_three_iterations_suffice_or_not(tmp_path: Path) -> None:
+    enough = concluded(Newton(), lambda run: 0.6 if run.newton_iterations >= 3 else 0.2, tmp_path / "enough")
+    short = concluded(Newton(), lambda run: run.newton_iterations / 10, tmp_path / "short")
+    assert verdicts(enough) == ["holds", "holds"]
+    assert verdicts(short) == ["differs", "holds"]
+
+
+def test_losses() -> None:
+    assert privacy_loss(10, 0.1) == pytest.approx(log(100))
+    assert privacy_loss(10, 0.0) == exact_loss(10, 0.0) == inf
+    assert exact_loss(10, 1.0) == 0
+    assert places_of([1.0, inf, 3.0], 3.0) == [1.0, 4.0, 3.0]
