@@ -82,7 +82,8 @@ def test_an_unknown_name_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    check_error(reproduce(tmp_path / "file" / "below", "newton"), 2, "cannot make the folder")
+    ended = hiddenarm("reproduce", "newton", "--scale", "tiny", "--out", tmp_path / "file" / "below", folder=tmp_path)
+    check_error(ended, 2, "cannot make the folder")
 
 
 def test_a_folder_without_mnist_is_refused_before_any_work(tmp_path: Path) -> None:
