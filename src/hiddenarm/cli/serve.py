@@ -19,20 +19,27 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Semaphore, Thread
 from typing import Any, TextIO
 
+import structlog
+
+from hiddenarm.bandit.local import Decision
 from hiddenarm.cli.logs import configure_logs
-from hiddenarm.errors import ConfigError, InputError
+from hiddenarm.cli.signals import obeying_signals
+from hiddenarm.errors import ConfigError, HiddenArmError, InputError
 from hiddenarm.net.identity import Role
+from hiddenarm.net.monitor import HOST
 from hiddenarm.roles.kit import Kit
 from hiddenarm.roles.memory import keep_freed_memory
 from hiddenarm.roles.messages import MAX_KEY_BYTES
-from hiddenarm.roles.process import ActorClient, Endpoint, RewarderClient, serve
+from hiddenarm.roles.metrics import start_monitor
+from hiddenarm.roles.process import ActorClient, Endpoint, RewarderClient, StopRequest, serve
 
 Request = dict[str, Any]
 
@@ -71,9 +78,28 @@ def serve_kit(
         case _:
             keep_freed_memory()
             endpoint = Endpoint(kit)
-            serve(endpoint, None if listen_fd is None else _handed_over(listen_fd))
+            with _on_duty(endpoint) as stop:
+                serve(endpoint, None if listen_fd is None else _handed_over(listen_fd), stop)
             if report is not None:
                 _write_report(report, json.dumps(endpoint.meter.as_dict()))
+
+
+@contextmanager
+def _on_duty(endpoint: Endpoint) -> Iterator[StopRequest]:
+    """Watch over a role while it serves: health and metrics, signals, and a line in the log at both ends."""
+    kit, stop, log = endpoint.kit, StopRequest(), structlog.get_logger("hiddenarm.serve")
+    monitor = start_monitor(endpoint)
+    with obeying_signals(endpoint, stop):
+        log.info("serving", federation=kit.file.name, monitor=monitor and f"{HOST}:{monitor.port}")
+        try:
+            yield stop
+        except HiddenArmError as error:
+            log.error("failed", reason=str(error), exit_code=error.exit_code)
+            raise
+        finally:
+            if monitor is not None:
+                monitor.close()
+        log.info("stopped")
 
 
 def _handed_over(descriptor: int) -> socket.socket:
@@ -91,22 +117,29 @@ def _write_report(path: Path, text: str) -> None:
 
 
 def _serve_actor(kit: Kit, requests: int, answers: TextIO) -> None:
-    with ActorClient(kit) as actor:
+    names = kit.file.arm_names
+
+    def shown(decision: Decision) -> Request:
+        return asdict(decision) | ({"name": names[decision.arm]} if names else {})
+
+    actor = ActorClient(kit)
+    with _on_duty(actor.endpoint) as stop, actor:
 
         def answer(request: Request) -> Request:
             after = _count(request, "after")
             if "keys" not in request:
-                return asdict(actor.decide(_text(request, "key"), after))
+                return shown(actor.decide(_text(request, "key"), after))
             keys = request["keys"]
             if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
                 raise InputError("'keys' must be a list of texts")
-            return {"decisions": [asdict(decision) for decision in actor.decide_many(keys, after)]}
+            return {"decisions": [shown(decision) for decision in actor.decide_many(keys, after)]}
 
-        _answer_all(actor, kit, requests, answers, answer)
+        _answer_all(actor, kit, requests, answers, answer, stop)
 
 
 def _serve_rewarder(kit: Kit, requests: int, answers: TextIO) -> None:
-    with RewarderClient(kit) as rewarder:
+    rewarder = RewarderClient(kit)
+    with _on_duty(rewarder.endpoint) as stop, rewarder:
 
         def answer(request: Request) -> Request:
             if "rewards" not in request:
@@ -116,15 +149,20 @@ def _serve_rewarder(kit: Kit, requests: int, answers: TextIO) -> None:
                 raise InputError("'rewards' must be a list of objects with 'id' and 'reward'")
             return {"version": rewarder.reward_many([_reward(one) for one in rewards])}
 
-        _answer_all(rewarder, kit, requests, answers, answer)
+        _answer_all(rewarder, kit, requests, answers, answer, stop)
 
 
 def _answer_all(
-    client: ActorClient | RewarderClient, kit: Kit, requests: int, answers: TextIO, answer: Callable[[Request], Request]
+    client: ActorClient | RewarderClient,
+    kit: Kit,
+    requests: int,
+    answers: TextIO,
+    answer: Callable[[Request], Request],
+    stop: StopRequest,
 ) -> None:
     limit = max_line_bytes(kit.file.max_batch)
     lines = _Lines(requests, client.wake, limit)
-    while (line := lines.next(client.idle)) is not None:
+    while (line := lines.next(client.idle, stop)) is not None:
         try:
             if len(line) > limit:
                 raise InputError(_too_long(limit, kit.file.max_batch))
@@ -149,12 +187,12 @@ class _Lines:
         self._lines: SimpleQueue[bytes | None] = SimpleQueue()
         Thread(target=self._read, daemon=True).start()
 
-    def next(self, idle: Callable[[], None]) -> bytes | None:
-        """The next line, None at the end; `idle` runs until `wake` is called."""
+    def next(self, idle: Callable[[Callable[[], bool]], None], stop: StopRequest) -> bytes | None:
+        """The next line, None at the end or when it is time to stop; `idle` runs until `wake` or its argument."""
         self._wanted.release()
-        while self._lines.empty():
-            idle()
-        return self._lines.get()
+        while self._lines.empty() and not stop.made:
+            idle(lambda: stop.made)
+        return None if stop.made else self._lines.get()
 
     def _read(self) -> None:
         """Not through `sys.stdin`: a thread that waits in there keeps the interpreter from ending."""

@@ -25,7 +25,7 @@ _FORMATS: Final = ("text", "json")
 @click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(_FORMATS), default="text", show_default=True)
 def serve(kit: Path, listen_fd: int | None, report: Path | None, log_level: str, log_format: str) -> None:
-    """Run one role from its kit, until the federation ends."""
+    """Run one role from its kit, until the federation ends or it is told to stop (SIGTERM)."""
     from hiddenarm.cli.serve import serve_kit
 
     serve_kit(kit, listen_fd, report, _STDIN, sys.stdout, log_level, log_format)
@@ -75,4 +75,14 @@ def install(kit: Path, certificate: Path) -> None:
     install_certificate(kit, certificate)
 
 
-SERVICE_COMMANDS: Final = (provision, request, approve, install, serve)
+@click.command()
+@click.argument("kit", type=_KIT)
+@click.option("--json", "as_json", is_flag=True, help="Everything, for machines.")
+def status(kit: Path, as_json: bool) -> None:
+    """Ask the role that runs from this kit, on this machine, how it is doing."""
+    from hiddenarm.cli.status import show_status
+
+    show_status(kit, as_json)
+
+
+SERVICE_COMMANDS: Final = (provision, request, approve, install, serve, status)

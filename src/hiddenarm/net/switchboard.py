@@ -235,9 +235,9 @@ class Switchboard:
         if connection is not None:
             self._part(connection, notice(Kind.ABORT, reason))
 
-    def run(self) -> None:
-        """Serve until `stop`."""
-        while not self._stopping and not self._closed:
+    def run(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Serve until `stop`, or until `until` holds, which is looked at between two events."""
+        while not self._stopping and not self._closed and not until():
             self.run_once(None)
         self._stopping = False
 
@@ -270,6 +270,10 @@ class Switchboard:
     def stop(self) -> None:
         """Make `run` return. May be called from a handler, another thread or a signal handler."""
         self._stopping = True
+        self.wake()
+
+    def wake(self) -> None:
+        """End a wait for events. May be called from a handler, another thread or a signal handler."""
         with suppress(OSError):
             self._waker.send(b"\0")
 

@@ -31,6 +31,7 @@ from hiddenarm.roles.messages import (
     read_refused,
 )
 from hiddenarm.roles.runs import Send
+from hiddenarm.roles.vitals import Vitals
 
 RunName = tuple[int, int]
 """How many decisions are made at once, and the step."""
@@ -78,6 +79,10 @@ class Actor(Client):
         assert self._ids is not None
         asked.ids = [self._ids.id_of(decision_number(count, step, position)) for position in range(count)]
         asked.answer = self._reports.answer(count, self._stream(count).step(step))
+
+    def vitals(self) -> Vitals:
+        """How it is doing."""
+        return Vitals(waiting=len(self._asked))
 
     def on_frame(self, identity: Identity, frame: Frame) -> None:
         match identity.role, frame.kind:

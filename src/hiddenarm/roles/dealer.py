@@ -18,6 +18,7 @@ from hiddenarm.net.identity import Identity, Role
 from hiddenarm.roles.messages import ACTOR, REWARDER, read_want, run_frame, seed_frame
 from hiddenarm.roles.runs import Send
 from hiddenarm.roles.stock import BATCHES_IN_STOCK, batch_steps
+from hiddenarm.roles.vitals import Vitals
 
 MAX_BATCH = 1024
 """Most steps dealt at one request."""
@@ -48,6 +49,15 @@ class Dealer:
         self._thresholds = exploration_thresholds(federation.epsilon)
         self._max_batch = max_batch
         self._dealers: dict[ProgramId, _Bench] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether something was asked for that is not done: it deals at once."""
+        return False
+
+    def vitals(self) -> Vitals:
+        """How it is doing."""
+        return Vitals()
 
     def expects(self, identity: Identity) -> bool:
         return identity in self._parties or identity in (ACTOR, REWARDER)

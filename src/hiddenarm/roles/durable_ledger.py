@@ -27,6 +27,10 @@ class DurableLedger:
         self._at_hand: dict[int, Interaction] = {}
         self._begun: set[int] = set()
 
+    @property
+    def pending(self) -> int:
+        return len(self._at_hand)
+
     def keep(self, program: ProgramId, step: int, features: Words, decided: Decided, then: Then) -> None:
         for position, interaction in enumerate(interactions(features, decided)):
             number = decision_number(program.count, step, position)

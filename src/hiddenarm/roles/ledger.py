@@ -27,6 +27,10 @@ class Ledger(Decisions, Protocol):
     tells_early: bool
     """Whether the actor may hear of a decision before it is kept."""
 
+    @property
+    def pending(self) -> int:
+        """Decisions at hand that wait for their reward."""
+
     def keep(self, program: ProgramId, step: int, features: Words, decided: Decided, then: Then) -> None:
         """Keep decisions that were made together; `then` is called when they are kept."""
 
@@ -38,6 +42,10 @@ class MemoryLedger(dict[int, Interaction]):
     """Keeps decisions in memory, by number: there is only one epoch."""
 
     tells_early = True
+
+    @property
+    def pending(self) -> int:
+        return len(self)
 
     def keep(self, program: ProgramId, step: int, features: Words, decided: Decided, then: Then) -> None:
         for position, interaction in enumerate(interactions(features, decided)):

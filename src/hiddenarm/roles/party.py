@@ -44,6 +44,7 @@ from hiddenarm.roles.messages import (
 )
 from hiddenarm.roles.runs import MAX_WAITING, Exchange, Outcome, RunKey, RunTable, Send, send_to_all
 from hiddenarm.roles.supply import Shelf, Supply
+from hiddenarm.roles.vitals import Vitals
 
 NO_FEATURES = "it has no usable features under this key"
 """All that others are told about a party's data; the reason is in its own log."""
@@ -111,6 +112,21 @@ class Party:
             (Role.REWARDER, Kind.REWARD): self._on_reward,
         }
         self._school = School(federation, number, self._supply, self._runs, self._lesson_ended)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something was asked for that is not done."""
+        return bool(self._requests or len(self._runs) or self._school.taught > self._school.version)
+
+    def vitals(self) -> Vitals:
+        """How it is doing."""
+        return Vitals(
+            waiting=len(self._requests) + len(self._runs),
+            pending=self._interactions.pending,
+            version=self._school.version,
+            stock=self._supply.in_stock,
+            runs=self._runs.times,
+        )
 
     # What the switchboard tells us
 

@@ -37,6 +37,8 @@ from hiddenarm.roles.stock import BATCHES_IN_STOCK, largest_batch_bytes
 
 CONNECT_SECONDS = 30.0
 ANSWER_SECONDS = 60.0
+DRAIN_SECONDS = 10.0
+"""For what is under way when a role is told to stop."""
 
 Machine = Party | Dealer | Actor | Rewarder
 
@@ -95,18 +97,29 @@ class Endpoint:
         return [DEALER, *(Identity(Role.PARTY, number) for number in range(parties))]
 
 
-def serve(endpoint: Endpoint, listener: socket.socket | None = None) -> None:
-    """Run a party or the dealer until the federation ends. An error tells all peers before it is raised."""
+class StopRequest:
+    """Whether somebody wants the role to stop."""
+
+    def __init__(self) -> None:
+        self.made = False
+
+
+def serve(endpoint: Endpoint, listener: socket.socket | None = None, stop: StopRequest | None = None) -> None:
+    """Run a party or the dealer until the federation ends, or until it is to stop and has done what was asked of it.
+    An error tells all peers before it is raised."""
+    stop = stop or StopRequest()
     machine, switchboard = endpoint.machine, endpoint.switchboard
     assert isinstance(machine, Party | Dealer)
     try:
         endpoint.connect(listener)
-        while not machine.finished:
+        while not machine.finished and not stop.made:
             switchboard.run_once(None)
+        if not machine.finished:
+            switchboard.run_until(lambda: machine.finished or not machine.busy, DRAIN_SECONDS)
     except HiddenArmError as error:
         switchboard.abort(str(error))
         raise
-    switchboard.close("the federation has ended")
+    switchboard.close("the federation has ended" if machine.finished else f"{endpoint.kit.identity} was told to stop")
 
 
 class _Client:
@@ -114,6 +127,11 @@ class _Client:
 
     def __init__(self, kit: Kit) -> None:
         self._endpoint = Endpoint(kit)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """What connects it, for whoever wants to watch over it."""
+        return self._endpoint
 
     def __enter__(self) -> Self:
         machine = self._endpoint.machine
@@ -135,9 +153,9 @@ class _Client:
             why = str(error) if isinstance(error, HiddenArmError) else f"{self._endpoint.kit.identity} failed"
             self._endpoint.switchboard.abort(why)
 
-    def idle(self) -> None:
-        """Serve the links while the application has nothing to ask, until `wake`; a lost peer is raised."""
-        self._endpoint.switchboard.run()
+    def idle(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Serve the links while the application has nothing to ask, until `wake` or `until`; a lost peer is raised."""
+        self._endpoint.switchboard.run(until)
 
     def wake(self) -> None:
         """End `idle`, or the next one. May be called from another thread."""

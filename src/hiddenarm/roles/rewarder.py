@@ -13,6 +13,7 @@ from hiddenarm.ring.streams import Stream
 from hiddenarm.roles.client import Client
 from hiddenarm.roles.messages import read_refused, reward_frame
 from hiddenarm.roles.runs import Send
+from hiddenarm.roles.vitals import Vitals
 
 
 class Rewarder(Client):
@@ -65,6 +66,10 @@ class Rewarder(Client):
         if count not in self._masks:
             self._masks[count] = self._decision_stream(count, count, ahead=max(1, 64 // count), in_order=False)
         return self._masks[count]
+
+    def vitals(self) -> Vitals:
+        """How it is doing."""
+        return Vitals(waiting=len(self._waiting))
 
     def on_frame(self, identity: Identity, frame: Frame) -> None:
         match identity.role, frame.kind:

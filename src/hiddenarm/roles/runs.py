@@ -6,6 +6,7 @@ here yet. What comes early waits in an inbox; a round is finished when all peers
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +17,7 @@ from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.messages import run_frame
+from hiddenarm.roles.vitals import RunTimes
 
 Send = Callable[[Identity, Frame], None]
 Exchange = Callable[[Sequence[Identity], Frame], list[bytes] | None]
@@ -42,14 +44,24 @@ class Outcome:
 class _ActiveRun:
     evaluation: Evaluation
     outcome: Outcome
+    began: float
     inbox: Inbox = field(default_factory=dict)
     announced: bool = False
 
 
 class RunTable:
-    """All runs of one party, by program and step."""
+    """All runs of one party, by program and step. `times` has those that came to their end, by program."""
 
-    def __init__(self, parties: int, peers: list[Identity], send: Send, exchange: Exchange) -> None:
+    def __init__(
+        self,
+        parties: int,
+        peers: list[Identity],
+        send: Send,
+        exchange: Exchange,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.times: dict[str, RunTimes] = {}
+        self._clock = clock
         self._parties = range(parties)
         self._peers = peers
         self._send = send
@@ -60,9 +72,12 @@ class RunTable:
     def __contains__(self, key: RunKey) -> bool:
         return key in self._runs
 
+    def __len__(self) -> int:
+        return len(self._runs)
+
     def launch(self, key: RunKey, evaluation: Evaluation, outcome: Outcome) -> None:
         """Begin a run: send its first round, and go on as far as the peers' words allow."""
-        active = _ActiveRun(evaluation, outcome, self._early.pop(key, {}))
+        active = _ActiveRun(evaluation, outcome, self._clock(), self._early.pop(key, {}))
         self._runs[key] = active
         self._send_round(key, active)
         self._advance(key, active)
@@ -130,8 +145,14 @@ class RunTable:
             if not evaluation.ended:
                 self._send_round(key, active)
         if self._runs.pop(key, None) is not None:
+            self._note_time(key[0], active)
             outcome.finish()
         return True
+
+    def _note_time(self, program: ProgramId, active: _ActiveRun) -> None:
+        if program.name not in self.times:
+            self.times[program.name] = RunTimes()
+        self.times[program.name].observe(program.count, self._clock() - active.began)
 
 
 def send_to_all(send: Send, peers: Sequence[Identity], frame: Frame) -> None:

@@ -87,6 +87,15 @@ class Supply:
     def seeded(self) -> bool:
         return self._seed is not None
 
+    @property
+    def in_stock(self) -> dict[str, int]:
+        """Steps for which the last party has corrections, by program. The other parties need none."""
+        if not self.corrected:
+            return {}
+        return {
+            program.label: max(0, line.material.stocked_until - line.next_step) for program, line in self._lines.items()
+        }
+
     def plant(self, seed: bytes, programs: tuple[ProgramId, ...]) -> None:
         """Take the epoch's seed, and order for the programs that are sure to be run."""
         if self._seed is not None:

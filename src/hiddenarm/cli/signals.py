@@ -1,0 +1,57 @@
+"""What a role that serves does when it is sent a signal.
+
+SIGTERM, SIGINT   finish what is under way, say goodbye, end with code 0
+SIGHUP            read certificate and key anew; links that stand go on
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import structlog
+
+from hiddenarm.errors import HiddenArmError
+from hiddenarm.roles.kit import Kit
+from hiddenarm.roles.metrics import certificate_expiry
+from hiddenarm.roles.process import Endpoint, StopRequest
+
+_STOPS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextmanager
+def obeying_signals(endpoint: Endpoint, stop: StopRequest) -> Iterator[None]:
+    """Obey signals meanwhile. Handlers only leave a note: the loop acts on it between two events."""
+    switchboard, log = endpoint.switchboard, structlog.get_logger("hiddenarm.serve")
+
+    def on_stop(number: int, _: object) -> None:
+        if not stop.made:
+            stop.made = True
+            log.info("stopping", signal=signal.Signals(number).name)
+        switchboard.wake()
+
+    def on_renew(_: int, __: object) -> None:
+        switchboard.after(0.0, lambda: _renew(endpoint))
+        switchboard.wake()
+
+    before = {number: signal.signal(number, on_stop) for number in _STOPS}
+    before[signal.SIGHUP] = signal.signal(signal.SIGHUP, on_renew)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _renew(endpoint: Endpoint) -> None:
+    """Take the certificate that lies in the kit now; if it cannot be used, go on with the one in use."""
+    log = structlog.get_logger("hiddenarm.serve")
+    try:
+        kit = Kit.read(endpoint.kit.folder)
+        endpoint.switchboard.renew(kit.tls)
+    except HiddenArmError as error:
+        log.error("certificate not renewed", reason=str(error))
+    else:
+        log.info("certificate renewed", expires=round(certificate_expiry(kit.tls.certificate)))

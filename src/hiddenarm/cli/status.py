@@ -1,0 +1,111 @@
+"""`hiddenarm status KIT`: ask the role that runs on this machine how it is doing, and print it as a table."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from hiddenarm.errors import ConfigError, PeerLost
+from hiddenarm.net.identity import Identity
+from hiddenarm.net.monitor import HOST
+from hiddenarm.roles.kit import read_kit_file
+
+_SECONDS: Final = 5.0
+_SAMPLE: Final = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
+_LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+Labels = dict[str, str]
+Metrics = dict[str, list[tuple[Labels, float]]]
+
+
+def show_status(kit: Path, as_json: bool) -> None:
+    """Print how the role of a kit is doing. Raises PeerLost if it is not running or cannot do its work."""
+    file = read_kit_file(kit)
+    if file.monitor_port is None:
+        raise ConfigError(f"{kit / 'kit.json'} has no monitor_port, so nobody can ask the role how it is doing")
+    where, me = f"{HOST}:{file.monitor_port}", Identity(file.role, file.number)
+    try:
+        health, metrics = json.loads(_get(where, "/healthz")), parse_metrics(_get(where, "/metrics"))
+    except (OSError, ValueError):
+        raise PeerLost(f"{me} does not answer at {where}: start it with hiddenarm serve {kit}") from None
+    if as_json:
+        print(json.dumps({"role": str(me), "health": health, "metrics": _flat(metrics)}, indent=2))
+    else:
+        _print(Console(), str(me), health, metrics)
+    if health["status"] != "ok":
+        raise PeerLost(f"{me} cannot work: {_complaint(health)}")
+
+
+def parse_metrics(text: str) -> Metrics:
+    """The samples in Prometheus' text format, by name."""
+    metrics: Metrics = {}
+    for line in text.splitlines():
+        if not line.startswith("#") and (match := _SAMPLE.fullmatch(line)):
+            metrics.setdefault(match[1], []).append((dict(_LABEL.findall(match[2] or "")), float(match[3])))
+    return metrics
+
+
+def _get(where: str, path: str) -> str:
+    try:
+        with urllib.request.urlopen(f"http://{where}{path}", timeout=_SECONDS) as answer:
+            return str(answer.read().decode())
+    except urllib.error.HTTPError as error:
+        if error.code != 503:
+            raise
+        return error.read().decode()
+
+
+def _flat(metrics: Metrics) -> dict[str, Any]:
+    """For JSON: a number where a metric has no labels, else a list."""
+    return {
+        name: samples[0][1] if samples[0][0] == {} else [{**labels, "value": value} for labels, value in samples]
+        for name, samples in metrics.items()
+    }
+
+
+def _complaint(health: dict[str, Any]) -> str:
+    missing, silent = ", ".join(health["missing"]), ", ".join(health["silent"])
+    return "; ".join(part for part in (missing and f"{missing} not connected", silent and f"{silent} silent") if part)
+
+
+def _print(console: Console, role: str, health: dict[str, Any], metrics: Metrics) -> None:
+    table = Table(title=f"{role}: {health['status']}", show_header=False)
+    for name, value in _rows(metrics):
+        table.add_row(name, value)
+    console.print(table)
+
+
+def _rows(metrics: Metrics) -> list[tuple[str, str]]:
+    rows = [("up", f"{_one(metrics, 'hiddenarm_up_seconds'):.0f} s")]
+    silences = {labels["peer"]: value for labels, value in metrics.get("hiddenarm_peer_silence_seconds", [])}
+    for labels, ready in metrics.get("hiddenarm_peer_ready", []):
+        peer = labels["peer"]
+        rows.append((peer, f"connected, last heard {silences.get(peer, 0):.0f} s ago" if ready else "not connected"))
+    for labels, count in metrics.get("hiddenarm_run_seconds_count", []):
+        seconds = _one(metrics, "hiddenarm_run_seconds_sum", labels)
+        rows.append((labels["program"], f"{count:.0f} runs, {1000 * seconds / max(count, 1):.2f} ms each"))
+    for labels, value in metrics.get("hiddenarm_stock_steps", []):
+        rows.append((f"stock of {labels['program']}", f"{value:.0f} steps"))
+    for name, label in (("model_version", "lessons in the model"), ("pending_decisions", "decisions without reward")):
+        if f"hiddenarm_{name}" in metrics:
+            rows.append((label, f"{_one(metrics, f'hiddenarm_{name}'):.0f}"))
+    rows.append(("requests waiting", f"{_one(metrics, 'hiddenarm_requests_waiting'):.0f}"))
+    for direction in ("sent", "received"):
+        rows.append((f"bytes {direction}", f"{_sum(metrics, 'hiddenarm_bytes_total', direction):,.0f}"))
+    rows.append(("memory", f"{_one(metrics, 'hiddenarm_resident_memory_bytes') / 2**20:.0f} MB"))
+    return rows
+
+
+def _one(metrics: Metrics, name: str, labels: Labels | None = None) -> float:
+    return next((value for found, value in metrics.get(name, []) if labels is None or found == labels), 0.0)
+
+
+def _sum(metrics: Metrics, name: str, direction: str) -> float:
+    return sum(value for labels, value in metrics.get(name, []) if labels["direction"] == direction)

@@ -1,0 +1,133 @@
+"""A provisioned federation on this machine: every role a process that was started as an organisation starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from click.testing import CliRunner
+
+from charters import TRAVEL
+from hiddenarm.cli.main import commands
+from hiddenarm.roles.kit import read_kit_file
+
+PATIENCE = 40.0
+ROLES = ("dealer", "hotel", "airline", "actor", "rewarder")
+SERVERS = ROLES[:3]
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [sock.getsockname()[1] for sock in sockets]
+
+
+def provision(folder: Path) -> Path:
+    """Kits of the travel federation, at free ports, with the sample features."""
+    ports = free_ports(8)
+    text = TRAVEL
+    for index, old in enumerate((7400, 7401, 7402)):
+        text = text.replace(f"port = {old}", f"port = {ports[index]}\nmonitor_port = {ports[3 + index]}")
+    text += f"[actor]\nmonitor_port = {ports[6]}\n[rewarder]\nmonitor_port = {ports[7]}\n"
+    (folder / "federation.toml").write_text(text)
+    done = CliRunner().invoke(commands, ["provision", str(folder / "federation.toml"), "--out", str(folder / "kits")])
+    assert done.exit_code == 0, done.output
+    kits = folder / "kits"
+    for party in ("hotel", "airline"):
+        (kits / party / "features.sample.csv").rename(kits / party / "features.csv")
+    return kits
+
+
+class Deployment:
+    """The processes of all roles; those that are still there at the end are killed."""
+
+    def __init__(self, kits: Path) -> None:
+        self.kits = kits
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+    def start(self, *roles: str, options: tuple[str, ...] = ("--log-format", "json")) -> None:
+        for role in roles:
+            with self.log_path(role).open("a") as log:
+                self.processes[role] = subprocess.Popen(
+                    [sys.executable, "-m", "hiddenarm", "serve", str(self.kits / role), *options],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                    env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+                )
+
+    def log_path(self, role: str) -> Path:
+        return self.kits.parent / f"{role}.log"
+
+    def log(self, role: str) -> list[dict[str, Any]]:
+        """What a role logged, line by line."""
+        lines = self.log_path(role).read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def ask(self, role: str, **request: Any) -> dict[str, Any]:
+        process = self.processes[role]
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(request) + "\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        assert line, self.log_path(role).read_text()
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def step(self) -> None:
+        decision = self.ask("actor", key="user 17")
+        assert decision["name"] in ("beach", "city", "mountains", "cruise")
+        assert "version" in self.ask("rewarder", id=decision["id"], reward=1)
+
+    def get(self, role: str, path: str) -> tuple[int, str]:
+        """A page of a role's monitor."""
+        port = read_kit_file(self.kits / role).monitor_port
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def ends(self, *roles: str) -> dict[str, int]:
+        return {role: self.processes[role].wait(PATIENCE) for role in roles}
+
+    def until(self, role: str, event: str) -> dict[str, Any]:
+        """Wait for a line in a role's log."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            found = [line for line in self.log(role) if line["event"] == event]
+            if found:
+                return found[-1]
+            time.sleep(0.05)
+        raise AssertionError(f"{role} logged no {event!r}: {self.log_path(role).read_text()}")
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Deployment]:
+    """All roles up, and one step made."""
+    with Deployment(provision(folder)) as deployment:
+        deployment.start(*ROLES)
+        deployment.step()
+        yield deployment
