@@ -12,9 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from commands import PATIENCE, Ended, check_error, hiddenarm, interrupted
 
 from hiddenarm.cli.reproduce.catalogue import experiments
-from hiddenarm.cli.reproduce.setting import Setting
-
-TINY = Setting("tiny", "digits")
+from hiddenarm.errors import DataError
 
 
 @pytest.fixture(scope="module")
@@ -88,5 +86,5 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_without_mnist_is_refused_before_any_work(tmp_path: Path) -> None:
     ended = hiddenarm("reproduce", "--data-dir", tmp_path, "--out", tmp_path / "out", folder=tmp_path)
-    check_error(ended, 2, str(tmp_path))
+    check_error(ended, DataError.exit_code, str(tmp_path))
     assert not (tmp_path / "out").exists()
