@@ -23,6 +23,7 @@ from hiddenarm.roles.durable_client import MAX_REQUEST_BYTES, DurableClient
 from hiddenarm.roles.messages import DEALER
 from hiddenarm.roles.openings import Plan
 from hiddenarm.roles.runs import Send
+from hiddenarm.roles.vitals import Vitals
 
 Ticket = int
 """Names a request that waits, in this process."""
@@ -52,6 +53,10 @@ class DurableActor(DurableClient):
         self._waiting: list[_Waiting] = []
         self._asked: dict[RunName, _Waiting] = {}
         self._actor: Actor | None = None
+
+    def vitals(self) -> Vitals:
+        """How it is doing."""
+        return Vitals(waiting=len(self._waiting))
 
     def ask(self, *keys: str, after: int = 0, request: str | None = None) -> Ticket:
         """Ask for decisions, now or when an epoch is open."""

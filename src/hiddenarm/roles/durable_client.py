@@ -12,6 +12,7 @@ from hiddenarm.roles.attempts import Attempts
 from hiddenarm.roles.messages import DEALER
 from hiddenarm.roles.openings import Plan
 from hiddenarm.roles.runs import Send
+from hiddenarm.roles.vitals import Vitals
 
 MAX_REQUEST_BYTES = 128
 """The longest name of a request."""
@@ -39,6 +40,10 @@ class DurableClient:
     def missing(self) -> list[Identity]:
         """Who is awaited."""
         return self._attempts.missing
+
+    def vitals(self) -> Vitals:
+        """How it is doing."""
+        return Vitals()
 
     def expects(self, identity: Identity) -> bool:
         return identity == DEALER or identity in self.parties

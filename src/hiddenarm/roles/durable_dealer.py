@@ -13,6 +13,7 @@ from hiddenarm.roles.attempts import Attempts
 from hiddenarm.roles.dealer import Dealer
 from hiddenarm.roles.messages import ACTOR, REWARDER
 from hiddenarm.roles.runs import Send
+from hiddenarm.roles.vitals import Vitals
 
 
 class DurableDealer:
@@ -46,6 +47,15 @@ class DurableDealer:
     def missing(self) -> list[Identity]:
         """Who is awaited."""
         return self._attempts.missing
+
+    @property
+    def busy(self) -> bool:
+        """Whether something was asked for that is not done: it deals at once."""
+        return False
+
+    def vitals(self) -> Vitals:
+        """How it is doing."""
+        return Vitals()
 
     def expects(self, identity: Identity) -> bool:
         return identity in self._parties or identity in (ACTOR, REWARDER)

@@ -35,6 +35,7 @@ from hiddenarm.roles.party import FeatureSource, Party
 from hiddenarm.roles.party_records import PartyRecords
 from hiddenarm.roles.runs import Exchange, Send, send_to_all
 from hiddenarm.roles.supply import Shelf
+from hiddenarm.roles.vitals import Vitals
 
 MAX_EARLY = 4096
 """Frames that may wait until this party is active too."""
@@ -102,6 +103,15 @@ class DurableParty:
     def missing(self) -> list[Identity]:
         """Who is awaited."""
         return self._attempts.missing
+
+    @property
+    def busy(self) -> bool:
+        """Whether something was asked for that is not done."""
+        return self._party is not None and self._party.busy
+
+    def vitals(self) -> Vitals:
+        """How it is doing, in the epoch that is open."""
+        return Vitals() if self._party is None else self._party.vitals()
 
     # What the switchboard tells us
 
