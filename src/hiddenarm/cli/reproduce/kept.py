@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -18,7 +19,6 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from hiddenarm import __version__
 from hiddenarm.cli.reproduce.jobs import Arrays, Job
 from hiddenarm.errors import ConfigError
 
@@ -67,7 +67,7 @@ class Kept:
     def keep(self, job: Job, arrays: Arrays, seconds: float, commit: str) -> None:
         """Write a result; it is there as a whole or not at all."""
         finished = datetime.now(UTC).isoformat(timespec="seconds")
-        record = {"version": __version__, "commit": commit, "finished": finished, "seconds": round(seconds, 3)}
+        record = {"version": version("hiddenarm"), "commit": commit, "finished": finished, "seconds": round(seconds, 3)}
         text = json.dumps({"job": job.description, "record": record}, sort_keys=True)
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._path(job)

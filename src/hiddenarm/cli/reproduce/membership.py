@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _RUNS: Mapping[Scale, int] = {"full": 200, "quick": 200, "tiny": 4}
-_PRIVATE_RUNS: Mapping[Scale, int] = {"full": 5, "quick": 3, "tiny": 2}
+_PRIVATE_RUNS: Mapping[Scale, int] = {"full": 2, "quick": 3, "tiny": 2}
 _TOGETHER: Mapping[Scale, int] = {"full": 100, "quick": 200, "tiny": 4}
 """Replicates of a job."""
 DIGITS_TO_TRAIN = 1_198

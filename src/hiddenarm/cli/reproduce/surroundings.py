@@ -8,8 +8,6 @@ import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
-from hiddenarm import __version__
-
 UNKNOWN = "unknown"
 
 
@@ -25,11 +23,10 @@ def commit_of_source() -> str:
 
 def surroundings() -> dict[str, str]:
     """What the page says about machine and versions."""
-    packages = {name: version(name) for name in ("numpy", "scikit-learn", "cryptography", "matplotlib")}
+    packages = {name: version(name) for name in ("hiddenarm", "numpy", "scikit-learn", "cryptography", "matplotlib")}
     return {
-        "hiddenarm": __version__,
-        "Python": platform.python_version(),
         **packages,
+        "Python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
     }
 
