@@ -9,6 +9,9 @@ line of JSON each, and answer on standard output:
 Many at once: {"keys": [...], "after": 3} -> {"decisions": [{"id": ..., "arm": ...}, ...]}, and
 {"rewards": [{"id": ..., "reward": ...}, ...]} -> {"version": 4}.
 
+Where state lasts (`durable` in kit.json), a request may have a name, "request": "order 4711". Made again under this
+name, it gets the same answer. What cannot be answered now gets {"error": ..., "retry_after": seconds}.
+
 A request that is refused is answered by {"error": ...}; the role goes on. "after" is optional: the model must hold at
 least so many lessons. A line has room for the longest keys, as many as the kit's `max_batch` allows, even if every
 letter is escaped (`max_line_bytes`). A longer line is not kept, and refused as a whole.
@@ -32,7 +35,7 @@ import structlog
 from hiddenarm.bandit.local import Decision
 from hiddenarm.cli.logs import configure_logs
 from hiddenarm.cli.signals import obeying_signals
-from hiddenarm.errors import ConfigError, HiddenArmError, InputError
+from hiddenarm.errors import ConfigError, HiddenArmError, InputError, UnavailableError
 from hiddenarm.net.identity import Role
 from hiddenarm.net.monitor import HOST
 from hiddenarm.roles.kit import Kit
@@ -126,13 +129,13 @@ def _serve_actor(kit: Kit, requests: int, answers: TextIO) -> None:
     with _on_duty(actor.endpoint) as stop, actor:
 
         def answer(request: Request) -> Request:
-            after = _count(request, "after")
+            after, name = _count(request, "after"), _name(request)
             if "keys" not in request:
-                return shown(actor.decide(_text(request, "key"), after))
+                return shown(actor.decide(_text(request, "key"), after, name))
             keys = request["keys"]
             if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
                 raise InputError("'keys' must be a list of texts")
-            return {"decisions": [shown(decision) for decision in actor.decide_many(keys, after)]}
+            return {"decisions": [shown(decision) for decision in actor.decide_many(keys, after, name)]}
 
         _answer_all(actor, kit, requests, answers, answer, stop)
 
@@ -143,11 +146,12 @@ def _serve_rewarder(kit: Kit, requests: int, answers: TextIO) -> None:
 
         def answer(request: Request) -> Request:
             if "rewards" not in request:
-                return {"id": _text(request, "id"), "version": rewarder.reward(*_reward(request))}
+                version = rewarder.reward(*_reward(request), _name(request))
+                return {"id": _text(request, "id"), "version": version}
             rewards = request["rewards"]
             if not isinstance(rewards, list) or not all(isinstance(one, dict) for one in rewards):
                 raise InputError("'rewards' must be a list of objects with 'id' and 'reward'")
-            return {"version": rewarder.reward_many([_reward(one) for one in rewards])}
+            return {"version": rewarder.reward_many([_reward(one) for one in rewards], _name(request))}
 
         _answer_all(rewarder, kit, requests, answers, answer, stop)
 
@@ -169,6 +173,8 @@ def _answer_all(
             reply = answer(_parsed(line))
         except InputError as error:
             reply = {"error": str(error)}
+        except UnavailableError as error:
+            reply = {"error": str(error), "retry_after": error.retry_after}
         answers.write(json.dumps(reply) + "\n")
         answers.flush()
 
@@ -247,6 +253,11 @@ def _text(request: Request, name: str) -> str:
     if not isinstance(value, str):
         raise InputError(f"a request needs {name!r}, a text")
     return value
+
+
+def _name(request: Request) -> str | None:
+    """The name that the application gave its request."""
+    return _text(request, "request") if "request" in request else None
 
 
 def _count(request: Request, name: str) -> int:

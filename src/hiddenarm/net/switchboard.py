@@ -28,9 +28,11 @@ import socket
 import ssl
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from typing import Final, Protocol
 
 import structlog
@@ -139,6 +141,8 @@ class Switchboard:
         self._accepts = Throttle(self._limits.accepts_per_second, self._limits.strangers, clock())
         self._peers: dict[Identity, Connection] = {}  # in phase HELLO or READY
         self._dials: dict[Identity, _Dial] = {}
+        self._lasting: dict[Identity, tuple[str, int]] = {}
+        self._calls: deque[Callable[[], None]] = deque()
         self._connections: dict[Connection, None] = {}  # all that are open, oldest first
         self._listeners: list[socket.socket] = []
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
@@ -194,17 +198,23 @@ class Switchboard:
         self._selector.register(listener, READ, lambda: self._accept(listener))
         return int(listener.getsockname()[1])
 
-    def dial(self, identity: Identity, host: str, port: int, deadline_seconds: float = 30.0) -> None:
+    def dial(
+        self, identity: Identity, host: str, port: int, deadline_seconds: float = 30.0, *, lasting: bool = False
+    ) -> None:
         """Connect to `identity`, unless that is done or under way.
 
         The loop raises PeerLost when it has not come about by the deadline, and IdentityError or HelloError as soon as
-        it is clear that it never will. A peer that is lost later is not dialled again by itself.
+        it is clear that it never will. A peer that is lost later is not dialled again by itself; but with `lasting` it
+        is, and there is no deadline.
         """
         if identity in self._peers or identity in self._dials:
             return
-        dial = _Dial(identity, host, port, self._clock() + deadline_seconds)
+        dial = _Dial(identity, host, port, inf if lasting else self._clock() + deadline_seconds)
         self._dials[identity] = dial
-        self._timers.at(dial.deadline, lambda: self._give_up(dial))
+        if lasting:
+            self._lasting[identity] = (host, port)
+        else:
+            self._timers.at(dial.deadline, lambda: self._give_up(dial))
         self._timers.at(self._clock(), lambda: self._attempt(dial))
 
     def send(self, identity: Identity, frame: Frame) -> None:
@@ -277,6 +287,12 @@ class Switchboard:
         with suppress(OSError):
             self._waker.send(b"\0")
 
+    def call(self, callback: Callable[[], None]) -> None:
+        """Have the loop call back at once. May be called from another thread."""
+        self._calls.append(callback)
+        with suppress(OSError):
+            self._waker.send(b"\0")
+
     def close(self, reason: str = "") -> None:
         """Say BYE to every peer, wait at most a second for it to leave, close everything."""
         self._end(Kind.BYE, reason)
@@ -318,6 +334,8 @@ class Switchboard:
     def _drain_wakes(self) -> None:
         with suppress(OSError):
             self._wakes.recv(1024)
+        while self._calls:
+            self._calls.popleft()()
 
     def _watch(self, connection: Connection, events: int) -> None:
         """Have the selector watch for `events`, if it does not yet."""
@@ -604,6 +622,8 @@ class Switchboard:
         else:
             self._log.warning("peer lost", peer=str(peer), reason=reason)
         self._handler.on_lost(peer, reason, graceful)
+        if peer in self._lasting and not self._closed:
+            self.dial(peer, *self._lasting[peer], lasting=True)
 
     def _refuse(self, connection: Connection, error: PeerError | OSError, last_words: Frame | None = None) -> None:
         """Turn a caller away, with the one line in the log that says why; lingering callers have had theirs."""

@@ -5,6 +5,7 @@ ca.pem            the federation's authority
 certificate.pem   this role's certificate; its URI names role and number
 key.pem           its private key (0600)
 features.csv      a party's features by key (0600), or features.npz
+state/            durable state (0700), where the kit says `durable`
 next/             a key and a request whose certificate has not come yet
 retired/          keys and certificates that were replaced
 epoch.key         only with a dealer whose coins are to be audited on one's own machine (0600);
@@ -90,6 +91,10 @@ class KitFile(_Strict):
     """Most decisions, and most rewards, in one request."""
     spin_microseconds: int = Field(default=500, ge=0, le=10_000)
     """How long a party polls before it sleeps; 0 where it has no core to itself."""
+    durable: bool = False
+    """Whether state lasts: the folder `state` of a party, the actor and the rewarder; the same in all kits."""
+    checkpoint_every: int = Field(default=256, ge=1, le=100_000)
+    """Lessons between two checkpoints of the model; the same in all kits."""
     listen: str | None = None
     """The host at which to listen, where it is not that of the own address."""
     monitor_port: int | None = Field(default=None, ge=1, le=65535)
@@ -134,14 +139,23 @@ class Kit:
     @property
     def hello(self) -> dict[str, Any]:
         """What every pair of roles must agree on before anything else is said."""
-        public = self.federation
         return {
             "protocol_version": PROTOCOL_VERSION,
+            **self.terms,
+            "max_batch": self.file.max_batch,
+            "names": self.file.names,
+            "durable": self.file.durable,
+            "checkpoint_every": self.file.checkpoint_every,
+        }
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """What a federation is: its name, its suite and its numbers."""
+        public = self.federation
+        return {
             "federation": self.file.name,
             "suite": suite_of(public).terms,
             **{field.name: getattr(public, field.name) for field in fields(Federation)},
-            "max_batch": self.file.max_batch,
-            "names": self.file.names,
         }
 
     def address(self, identity: Identity) -> Address:

@@ -18,7 +18,7 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.programs import DECIDE
 from hiddenarm.bandit.suites import suite_of
-from hiddenarm.errors import ConfigError, HiddenArmError, PeerLost
+from hiddenarm.errors import ConfigError, DecisionIdError, HiddenArmError, InputError, PeerLost, UnavailableError
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
@@ -28,11 +28,17 @@ from hiddenarm.ring.streams import fresh_key
 from hiddenarm.roles.actor import Actor
 from hiddenarm.roles.arms import arm_reports
 from hiddenarm.roles.dealer import Dealer
+from hiddenarm.roles.durable_actor import DurableActor
+from hiddenarm.roles.durable_dealer import DurableDealer
+from hiddenarm.roles.durable_party import DurableParty
+from hiddenarm.roles.durable_rewarder import DurableRewarder
 from hiddenarm.roles.kit import Address, Kit
 from hiddenarm.roles.messages import DEALER, MAX_KEY_BYTES, MAX_REASON_BYTES, PROGRAM_NUMBERS, REWARD_BYTES
+from hiddenarm.roles.openings import committed_bytes, plan_bytes, statement_bytes
 from hiddenarm.roles.party import Party
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.runs import Exchange, Send
+from hiddenarm.roles.state import State
 from hiddenarm.roles.stock import BATCHES_IN_STOCK, largest_batch_bytes
 
 CONNECT_SECONDS = 30.0
@@ -40,15 +46,21 @@ ANSWER_SECONDS = 60.0
 DRAIN_SECONDS = 10.0
 """For what is under way when a role is told to stop."""
 
-Machine = Party | Dealer | Actor | Rewarder
+RETRY_SECONDS = 5.0
+"""When to come back with a request that was answered with "unavailable"."""
+
+Machine = Party | Dealer | Actor | Rewarder | DurableParty | DurableDealer | DurableActor | DurableRewarder
 
 
 class Endpoint:
-    """A role's machine at its switchboard. The machine sends through the endpoint, which exists first."""
+    """A role's machine at its switchboard, and its state if that lasts. The machine sends through the endpoint, which
+    exists first."""
 
     def __init__(self, kit: Kit) -> None:
         self.kit = kit
-        self.machine: Machine = _machine(kit, self.send, self.exchange)
+        keeps = kit.file.durable and kit.identity.role is not Role.DEALER
+        self._state = State(kit, self._call) if keeps else None
+        self.machine: Machine = _machine(kit, self._state, self.send, self.exchange)
         caps = frame_caps(kit)
         self.switchboard = Switchboard(
             kit.identity,
@@ -63,6 +75,24 @@ class Endpoint:
     @property
     def meter(self) -> Meter:
         return self.switchboard.meter
+
+    def close(self, reason: str) -> None:
+        """Part with everybody in good order, and write what is to last."""
+        self.switchboard.close(reason)
+        self._close_state()
+
+    def abort(self, reason: str) -> None:
+        """Part with everybody, telling why."""
+        self.switchboard.abort(reason)
+        self._close_state()
+
+    def _close_state(self) -> None:
+        if self._state is not None:
+            self._state.close()
+            self._state = None
+
+    def _call(self, then: Callable[[], None]) -> None:
+        self.switchboard.call(then)
 
     def send(self, identity: Identity, frame: Frame) -> None:
         self.switchboard.send(identity, frame)
@@ -80,7 +110,7 @@ class Endpoint:
             self._listen(Address(host=self.kit.file.listen or address.host, port=address.port))
         for identity in self._dialled():
             address = self.kit.address(identity)
-            self.switchboard.dial(identity, address.host, address.port)
+            self.switchboard.dial(identity, address.host, address.port, lasting=self.kit.file.durable)
 
     def _listen(self, address: Address) -> None:
         try:
@@ -109,7 +139,7 @@ def serve(endpoint: Endpoint, listener: socket.socket | None = None, stop: StopR
     An error tells all peers before it is raised."""
     stop = stop or StopRequest()
     machine, switchboard = endpoint.machine, endpoint.switchboard
-    assert isinstance(machine, Party | Dealer)
+    assert isinstance(machine, Party | Dealer | DurableParty | DurableDealer)
     try:
         endpoint.connect(listener)
         while not machine.finished and not stop.made:
@@ -117,13 +147,18 @@ def serve(endpoint: Endpoint, listener: socket.socket | None = None, stop: StopR
         if not machine.finished:
             switchboard.run_until(lambda: machine.finished or not machine.busy, DRAIN_SECONDS)
     except HiddenArmError as error:
-        switchboard.abort(str(error))
+        endpoint.abort(str(error))
         raise
-    switchboard.close("the federation has ended" if machine.finished else f"{endpoint.kit.identity} was told to stop")
+    endpoint.close("the federation has ended" if machine.finished else f"{endpoint.kit.identity} was told to stop")
 
 
 class _Client:
-    """A role inside an application: connect on entry, say goodbye on exit."""
+    """A role inside an application: connect on entry, say goodbye on exit.
+
+    In a federation whose state lasts it does not wait for the others, nor end with them. A request that cannot be
+    answered now raises `UnavailableError`, and may be made again. A request with a name (`request`) is answered once:
+    made again, also by another process after a crash, it gets the same answer.
+    """
 
     def __init__(self, kit: Kit) -> None:
         self._endpoint = Endpoint(kit)
@@ -135,12 +170,12 @@ class _Client:
 
     def __enter__(self) -> Self:
         machine = self._endpoint.machine
-        assert isinstance(machine, Actor | Rewarder)
         try:
             self._endpoint.connect()
-            self._wait(lambda: machine.ready, CONNECT_SECONDS, "not all parties and the dealer could be reached")
+            if isinstance(machine, Actor | Rewarder):
+                self._wait(lambda: machine.ready, CONNECT_SECONDS, "not all parties and the dealer could be reached")
         except HiddenArmError as error:
-            self._endpoint.switchboard.abort(str(error))
+            self._endpoint.abort(str(error))
             raise
         return self
 
@@ -148,10 +183,10 @@ class _Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            self._endpoint.switchboard.close("done")
+            self._endpoint.close("done")
         else:
             why = str(error) if isinstance(error, HiddenArmError) else f"{self._endpoint.kit.identity} failed"
-            self._endpoint.switchboard.abort(why)
+            self._endpoint.abort(why)
 
     def idle(self, until: Callable[[], bool] = lambda: False) -> None:
         """Serve the links while the application has nothing to ask, until `wake` or `until`; a lost peer is raised."""
@@ -165,6 +200,13 @@ class _Client:
         if not self._endpoint.switchboard.run_until(until, seconds):
             raise PeerLost(complaint)
 
+    def _await(self, machine: DurableActor | DurableRewarder, until: Callable[[], bool]) -> None:
+        """Wait for an answer; in a federation whose state lasts, a wait in vain is no reason to end."""
+        if not self._endpoint.switchboard.run_until(until, ANSWER_SECONDS):
+            missing = ", ".join(str(peer) for peer in machine.missing)
+            why = f"{missing} cannot be reached" if missing else "no answer has come in time"
+            raise UnavailableError(f"not now: {why}; make the same request again", RETRY_SECONDS)
+
 
 class ActorClient(_Client):
     """The actor inside an application.
@@ -173,20 +215,34 @@ class ActorClient(_Client):
         decision = actor.decide("user 17")
     """
 
-    def decide(self, key: str, after: int = 0) -> Decision:
+    def decide(self, key: str, after: int = 0, request: str | None = None) -> Decision:
         """A decision for a key, by a model that holds at least the lessons before number `after`."""
-        return self.decide_many([key], after)[0]
+        return self.decide_many([key], after, request)[0]
 
-    def decide_many(self, keys: Sequence[str], after: int = 0) -> list[Decision]:
+    def decide_many(self, keys: Sequence[str], after: int = 0, request: str | None = None) -> list[Decision]:
         """Decisions for many keys, in the rounds of one."""
         machine = self._endpoint.machine
-        assert isinstance(machine, Actor)
-        name = machine.ask(*keys, after=after)
-        self._wait(lambda: name in machine.outcomes, ANSWER_SECONDS, f"no answer to decision {name[1]}")
-        outcome = machine.outcomes.pop(name)
+        if isinstance(machine, DurableActor):
+            outcome = self._decide_lasting(machine, keys, after, request)
+        else:
+            assert isinstance(machine, Actor)
+            _refuse_name(request)
+            name = machine.ask(*keys, after=after)
+            self._wait(lambda: name in machine.outcomes, ANSWER_SECONDS, f"no answer to decision {name[1]}")
+            outcome = machine.outcomes.pop(name)
         if isinstance(outcome, HiddenArmError):
             raise outcome
         return outcome
+
+    def _decide_lasting(
+        self, machine: DurableActor, keys: Sequence[str], after: int, request: str | None
+    ) -> list[Decision] | HiddenArmError:
+        ticket = machine.ask(*keys, after=after, request=request)
+        try:
+            self._await(machine, lambda: ticket in machine.outcomes)
+            return machine.outcomes.pop(ticket)
+        finally:
+            machine.give_up(ticket)
 
 
 class RewarderClient(_Client):
@@ -196,19 +252,31 @@ class RewarderClient(_Client):
         version = rewarder.reward(decision_id, 1.0)
     """
 
-    def reward(self, decision: str, reward: float) -> int:
+    def reward(self, decision: str, reward: float, request: str | None = None) -> int:
         """Have the reward of a decision learned; return the model's version that holds it."""
-        return self.reward_many([(decision, reward)])
+        return self.reward_many([(decision, reward)], request)
 
-    def reward_many(self, rewards: Sequence[tuple[str, float]]) -> int:
+    def reward_many(self, rewards: Sequence[tuple[str, float]], request: str | None = None) -> int:
         """Have the rewards of many decisions learned at once; return the model's version that holds them."""
         machine = self._endpoint.machine
+        if isinstance(machine, DurableRewarder):
+            lesson = machine.teach(*rewards, request=request)
+            self._await(machine, lambda: machine.ending(lesson) is not None)
+            if refused := machine.ending(lesson):
+                raise DecisionIdError(refused)
+            return lesson + 1
         assert isinstance(machine, Rewarder)
+        _refuse_name(request)
         lesson = machine.teach(*rewards)
         self._wait(lambda: lesson in machine.outcomes, ANSWER_SECONDS, f"no answer to lesson {lesson}")
         if (error := machine.outcomes.pop(lesson)) is not None:
             raise error
         return lesson + 1
+
+
+def _refuse_name(request: str | None) -> None:
+    if request is not None:
+        raise InputError("only a federation whose state lasts (`durable` in kit.json) knows requests by name")
 
 
 def frame_caps(kit: Kit) -> dict[Kind, int]:
@@ -225,6 +293,10 @@ def frame_caps(kit: Kit) -> dict[Kind, int]:
         reports.kind: reports.most_bytes(many),
         Kind.REWARD: REWARD_BYTES * many,
         Kind.LEARNED: 0,
+        Kind.OPEN: max(128, statement_bytes(federation.parties)),
+        Kind.PREPARED: plan_bytes(),
+        Kind.ACTIVE: plan_bytes(),
+        Kind.COMMITTED: committed_bytes(),
         Kind.REFUSED: MAX_REASON_BYTES,
         Kind.ROUND: max(size for layout in layouts for sizes in layout.round_bytes for size in sizes),
     }
@@ -250,7 +322,9 @@ def _limits(caps: dict[Kind, int]) -> Limits:
     return Limits(backlog_bytes=max(Limits().backlog_bytes, ordered))
 
 
-def _machine(kit: Kit, send: Send, exchange: Exchange) -> Machine:
+def _machine(kit: Kit, state: State | None, send: Send, exchange: Exchange) -> Machine:
+    if kit.file.durable:
+        return _durable_machine(kit, state, send, exchange)
     federation, many = kit.federation, kit.file.max_batch
     match kit.identity.role:
         case Role.PARTY:
@@ -262,3 +336,26 @@ def _machine(kit: Kit, send: Send, exchange: Exchange) -> Machine:
             return Actor(federation, send, max_batch=many)
         case Role.REWARDER:
             return Rewarder(federation, send, max_batch=many)
+
+
+def _durable_machine(kit: Kit, state: State | None, send: Send, exchange: Exchange) -> Machine:
+    federation, many = kit.federation, kit.file.max_batch
+    if state is None:
+        return DurableDealer(federation, send, max_batch=max(many, GATHERED_AT_ONCE))
+    match kit.identity.role:
+        case Role.ACTOR:
+            return DurableActor(federation, send, records=state.actor(), max_batch=many)
+        case Role.REWARDER:
+            return DurableRewarder(federation, send, records=state.rewarder(), max_batch=many)
+        case _:
+            return DurableParty(
+                federation,
+                kit.identity.number,
+                kit.features(),
+                send,
+                exchange,
+                records=state.party(),
+                stock=kit.file.stock,
+                max_batch=many,
+                checkpoint_every=kit.file.checkpoint_every,
+            )
