@@ -97,7 +97,6 @@ def test_status_prints_a_table(deployment: Deployment) -> None:
     assert report["metrics"]["hiddenarm_requests_waiting"] == 0
 
 
-@pytest.mark.skip(reason="check comes next")
 def test_a_certificate_is_renewed_without_losing_a_step(deployment: Deployment, tmp_path: Path) -> None:
     """Every role in turn, while steps go on; old and new certificates are valid side by side."""
     for role in ROLES:

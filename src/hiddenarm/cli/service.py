@@ -77,6 +77,17 @@ def install(kit: Path, certificate: Path) -> None:
 
 @click.command()
 @click.argument("kit", type=_KIT)
+@click.option("--offline", is_flag=True, help="Look at the kit only, not at the peers.")
+@click.option("--seconds", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="For each peer.")
+def check(kit: Path, offline: bool, seconds: float) -> None:
+    """Look at a kit before it is served: files, dates, names, features, and whether every peer agrees."""
+    from hiddenarm.cli.check import check_kit
+
+    check_kit(kit, offline, seconds)
+
+
+@click.command()
+@click.argument("kit", type=_KIT)
 @click.option("--json", "as_json", is_flag=True, help="Everything, for machines.")
 def status(kit: Path, as_json: bool) -> None:
     """Ask the role that runs from this kit, on this machine, how it is doing."""
@@ -85,4 +96,4 @@ def status(kit: Path, as_json: bool) -> None:
     show_status(kit, as_json)
 
 
-SERVICE_COMMANDS: Final = (provision, request, approve, install, serve, status)
+SERVICE_COMMANDS: Final = (provision, request, approve, install, check, serve, status)

@@ -90,7 +90,7 @@ def install(kit: Path, certificate_path: Path) -> Installed:
     identity = certified_identity(certificate_path)
     if identity != Identity(file.role, file.number):
         raise IdentityError(f"{certificate_path} is that of {identity}, not of this kit's role")
-    _check_issuer(certificate, certificate_path, kit / AUTHORITY_FILE)
+    check_issuer(certificate, certificate_path, kit / AUTHORITY_FILE)
     _check_dates(certificate, certificate_path)
     _check_key(certificate, certificate_path, waiting / KEY_FILE)
     retired = _retire(kit)
@@ -109,7 +109,8 @@ def _certificate(path: Path) -> x509.Certificate:
         raise IdentityError(f"{path} is not a certificate") from None
 
 
-def _check_issuer(certificate: x509.Certificate, path: Path, trusted: Path) -> None:
+def check_issuer(certificate: x509.Certificate, path: Path, trusted: Path) -> None:
+    """Refuse a certificate that no authority in `trusted` has signed."""
     for authority in authorities_in(trusted):
         try:
             certificate.verify_directly_issued_by(authority)

@@ -1,0 +1,176 @@
+"""`hiddenarm check KIT`: look at everything that can be looked at before a role is started, and say what to do.
+
+Nothing is changed, and no peer is disturbed: it is asked whether it would take us (`net.probe`). What is wrong here
+ends with the code of a configuration error; if only peers are to blame, with that of a peer error.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import click
+from cryptography import x509
+
+from hiddenarm.errors import ConfigError, HelloError, HiddenArmError, IdentityError, PeerLost
+from hiddenarm.net.identity import Identity, Role
+from hiddenarm.net.probe import probe
+from hiddenarm.net.tls import client_context
+from hiddenarm.roles.enrolment import REQUEST_FILE, check_issuer
+from hiddenarm.roles.kit import AUTHORITY_FILE, CERTIFICATE_FILE, Kit, read_kit_file
+from hiddenarm.roles.metrics import needed_peers
+from hiddenarm.roles.modes import SECRET_FILES, refuse_open
+from hiddenarm.roles.provision import authorities_in
+
+SOON: Final = timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at: what was found, and what to do about it. `fatal` names the error it would be."""
+
+    what: str
+    found: str
+    advice: str = ""
+    fatal: type[HiddenArmError] | None = None
+
+    @property
+    def mark(self) -> str:
+        return "FAIL" if self.fatal else "warn" if self.advice else "ok"
+
+
+def check_kit(folder: Path, offline: bool, seconds: float) -> None:
+    """Look at a kit and, unless `offline`, at all peers that listen; print what was found and what is to be done."""
+    findings = []
+    for finding in _findings(folder, offline, seconds):
+        findings.append(finding)
+        click.echo(f"{finding.mark:4}  {finding.what}: {finding.found}" + (finding.advice and f" -> {finding.advice}"))
+    failed = [finding.fatal for finding in findings if finding.fatal]
+    if not failed:
+        click.echo(f"Next: hiddenarm serve {folder}")
+        return
+    error = next((kind for kind in failed if kind.exit_code == ConfigError.exit_code), PeerLost)
+    raise error(f"{len(failed)} of {len(findings)} checks failed: do what the lines marked FAIL say, and check again")
+
+
+def _findings(folder: Path, offline: bool, seconds: float) -> Iterator[Finding]:
+    yield from _look_at_modes(folder)
+    yield from _look(lambda: read_kit_file(folder).federation.federation(), "configuration", "kit.json is sound")
+    try:
+        file = read_kit_file(folder)
+    except HiddenArmError:
+        return
+    if not (folder / CERTIFICATE_FILE).exists():
+        yield _no_certificate(folder)
+        return
+    try:
+        kit = Kit(folder, file)
+        client_context(kit.tls)
+    except HiddenArmError as error:
+        yield Finding("certificate", str(error), "hiddenarm request, approve and install make a new one", ConfigError)
+        return
+    yield from _look_at_certificates(kit)
+    if kit.identity.role is Role.PARTY:
+        yield from _look_at_features(kit)
+    if kit.identity.role in (Role.PARTY, Role.DEALER):
+        yield _look_at_address(kit)
+    if not offline:
+        yield from (_look_at_peer(kit, peer, seconds) for peer in needed_peers(kit))
+
+
+def _look(action: Callable[[], object], what: str, fine: str) -> Iterator[Finding]:
+    try:
+        action()
+    except HiddenArmError as error:
+        yield Finding(what, str(error), "correct it", ConfigError)
+    else:
+        yield Finding(what, fine)
+
+
+def _look_at_modes(folder: Path) -> Iterator[Finding]:
+    wrong = 0
+    for path in (folder, *(folder / name for name in SECRET_FILES)):
+        try:
+            refuse_open(path)
+        except ConfigError as error:
+            wrong += 1
+            complaint, _, remedy = str(error).partition(": ")
+            yield Finding("modes", complaint, remedy, ConfigError)
+    if not wrong:
+        yield Finding("modes", "only their owner may read the secret files")
+
+
+def _no_certificate(folder: Path) -> Finding:
+    request = folder / "next" / REQUEST_FILE
+    advice = f"have {request} approved, then hiddenarm install" if request.exists() else f"hiddenarm request {folder}"
+    return Finding("certificate", "there is none yet", advice, ConfigError)
+
+
+def _look_at_certificates(kit: Kit) -> Iterator[Finding]:
+    path, trusted = kit.tls.certificate, kit.folder / AUTHORITY_FILE
+    certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    yield from _look(lambda: check_issuer(certificate, path, trusted), "certificate", f"is that of {kit.identity}")
+    yield _date("certificate", certificate, f"hiddenarm request {kit.folder}")
+    for authority in authorities_in(trusted):
+        yield _date("authority", authority, "agree on a new one with all members")
+
+
+def _date(what: str, certificate: x509.Certificate, remedy: str) -> Finding:
+    now, end = datetime.now(UTC), certificate.not_valid_after_utc
+    if now < certificate.not_valid_before_utc:
+        return Finding(
+            what, f"is valid only from {certificate.not_valid_before_utc:%Y-%m-%d}", "set the clock", ConfigError
+        )
+    if end <= now:
+        return Finding(what, f"expired on {end:%Y-%m-%d}", remedy, ConfigError)
+    return Finding(what, f"is valid until {end:%Y-%m-%d}", remedy if end - now < SOON else "")
+
+
+def _look_at_features(kit: Kit) -> Iterator[Finding]:
+    try:
+        features = kit.features()
+    except ConfigError as error:
+        yield Finding("features", str(error), "correct the file", ConfigError)
+        return
+    if not len(features):
+        yield Finding("features", "there are none", "add a row for every key; decisions about others are refused")
+    elif features.unusable:
+        found = f"{features.unusable} of {len(features)} keys have features that are missing or not finite"
+        yield Finding("features", found, "decisions about these are refused until that is corrected")
+    else:
+        yield Finding("features", f"{len(features)} keys")
+
+
+def _look_at_address(kit: Kit) -> Finding:
+    address = kit.address(kit.identity)
+    host, what = kit.file.listen or address.host, f"address {kit.file.listen or address.host}:{address.port}"
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        socket.create_server((host, address.port), family=family).close()
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return Finding(what, "is in use", "fine if this role runs already, otherwise choose another port")
+        advice = "it must be an address of this machine; set `listen` in kit.json if others reach it by another one"
+        return Finding(what, error.strerror or type(error).__name__, advice, ConfigError)
+    return Finding(what, "can be listened at")
+
+
+def _look_at_peer(kit: Kit, peer: Identity, seconds: float) -> Finding:
+    address = kit.address(peer)
+    what = f"{peer} at {address.host}:{address.port}"
+    try:
+        welcome = probe(kit.identity, kit.tls, kit.hello, peer, (address.host, address.port), seconds)
+    except HelloError as error:
+        return Finding(what, str(error), "all kits must come from the same charter and version", HelloError)
+    except IdentityError as error:
+        return Finding(what, str(error), "compare certificates with whoever keeps the authority", PeerLost)
+    except PeerLost as error:
+        return Finding(what, f"not reached: {error}", "start it there, or look at address and firewall", PeerLost)
+    if welcome.expires - datetime.now(UTC) < SOON:
+        return Finding(what, f"its certificate ends on {welcome.expires:%Y-%m-%d}", "tell them to request a new one")
+    return Finding(what, f"same configuration ({welcome.note})")

@@ -1,0 +1,142 @@
+"""`hiddenarm check`: everything that is wrong is found, with what to do about it, and nothing is disturbed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from deployment import Deployment, provision
+from hiddenarm.cli.main import commands
+from hiddenarm.errors import ConfigError, HiddenArmError, PeerLost
+from hiddenarm.net.certificates import Authority
+from hiddenarm.net.identity import Identity, Role
+
+HOTEL = Identity(Role.PARTY, 0)
+
+
+@pytest.fixture
+def kits(tmp_path: Path) -> Path:
+    return provision(tmp_path)
+
+
+def check(kit: Path, *options: str) -> tuple[int, str]:
+    """The exit code and what was printed."""
+    result = CliRunner().invoke(commands, ["check", str(kit), "--seconds", "5", *options])
+    if isinstance(result.exception, HiddenArmError):
+        assert "checks failed" in str(result.exception)
+        return result.exception.exit_code, result.output
+    return result.exit_code, result.output
+
+
+def edit(kit: Path, change: Callable[[dict], None]) -> None:  # type: ignore[type-arg]
+    content = json.loads((kit / "kit.json").read_text())
+    change(content)
+    (kit / "kit.json").write_text(json.dumps(content))
+
+
+def certify(kits: Path, days: int, authority: Authority | None = None, identity: Identity = HOTEL) -> None:
+    folder = kits / "authority"
+    home = Authority.load((folder / "ca.pem").read_bytes(), (folder / "key.pem").read_bytes())
+    certificate, key = (authority or home).issue(identity, days)
+    (kits / "hotel" / "certificate.pem").write_bytes(certificate)
+    (kits / "hotel" / "key.pem").write_bytes(key)
+
+
+def test_a_sound_kit(kits: Path) -> None:
+    for role in ("dealer", "hotel", "airline", "actor", "rewarder"):
+        code, output = check(kits / role, "--offline")
+        assert code == 0
+        assert "FAIL" not in output
+        assert "warn" not in output
+        assert f"Next: hiddenarm serve {kits / role}" in output
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (
+            lambda kits: (kits / "hotel").chmod(0o755),
+            "{hotel} is open to group or others (mode 755) -> chmod 700",
+        ),
+        (lambda kits: (kits / "hotel" / "key.pem").chmod(0o640), "key.pem is open to group or others (mode 640)"),
+        (lambda kits: (kits / "hotel" / "features.csv").chmod(0o604), "features.csv is open to group or others"),
+        (lambda kits: (kits / "hotel" / "kit.json").write_text("{"), "configuration: {hotel}/kit.json is not JSON"),
+        (lambda kits: edit(kits / "hotel", lambda c: c["federation"].update(epsilon=2)), "epsilon must lie in [0, 1]"),
+        (lambda kits: (kits / "hotel" / "certificate.pem").unlink(), "there is none yet -> hiddenarm request"),
+        (lambda kits: (kits / "hotel" / "certificate.pem").write_text("x"), "not a readable certificate"),
+        (lambda kits: certify(kits, -1), "certificate: expired on"),
+        (lambda kits: certify(kits, 100, Authority.create("travel")), "was not signed by an authority"),
+        (lambda kits: certify(kits, 100, identity=Identity(Role.DEALER)), "is that of dealer"),
+        (lambda kits: (kits / "hotel" / "features.csv").unlink(), "has no features: put them into"),
+        (lambda kits: (kits / "hotel" / "features.csv").write_text("key,a,b,c\n"), "column 2 must be 'nights'"),
+        (lambda kits: (kits / "hotel" / "features.csv").write_text("key,nights\n"), "'key' and 3 features, found 2"),
+        (lambda kits: edit(kits / "hotel", lambda c: c.update(listen="192.0.2.9")), "it must be an address of this"),
+    ],
+)
+def test_what_is_wrong_here_is_a_configuration_error(kits: Path, spoil: Callable[[Path], object], words: str) -> None:
+    spoil(kits)
+    code, output = check(kits / "hotel", "--offline")
+    assert code == ConfigError.exit_code
+    assert "FAIL" in output
+    assert words.format(hotel=kits / "hotel") in output
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ("key,nights,stars,spend\n", "features: there are none"),
+        ("key,nights,stars,spend\na,0.1,,0.3\nb,0.1,inf,0.3\nc,1,2,3\n", "features: 2 of 3 keys have features"),
+    ],
+)
+def test_warnings_do_not_fail(kits: Path, table: str, words: str) -> None:
+    (kits / "hotel" / "features.csv").write_text(table)
+    certify(kits, 10)
+    code, output = check(kits / "hotel", "--offline")
+    assert code == 0
+    assert f"warn  {words}" in output
+    assert f"-> hiddenarm request {kits / 'hotel'}" in output
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("a,0.1,0.2", "row 2: 3 cells where 4 are due"),
+        ("a,0.1,s3cr3t,0.3", "row 2, column 3: not a number"),
+        ("a,1,1,1\na,1,1,1", "a key stands there twice"),
+        ('"a,1,1,1', "not a table of comma-separated values"),
+    ],
+)
+def test_a_table_that_is_none_shows_no_value(kits: Path, row: str, words: str) -> None:
+    (kits / "hotel" / "features.csv").write_text(f"key,nights,stars,spend\n{row}\n")
+    code, output = check(kits / "hotel", "--offline")
+    assert code == ConfigError.exit_code
+    assert words in output
+    assert "s3cr3t" not in output
+
+
+def test_peers_are_asked_and_not_disturbed(kits: Path) -> None:
+    """Nobody runs; then dealer and airline do; then another configuration; then all run, and go on."""
+    code, output = check(kits / "hotel")
+    assert code == PeerLost.exit_code
+    assert output.count("not reached: Connection refused -> start it there") == 2
+    with Deployment(kits) as deployment:
+        deployment.start("dealer", "airline")
+        deployment.until("airline", "peer ready")
+        code, output = check(kits / "hotel")
+        assert (code, output.count("same configuration (welcome)")) == (0, 2)
+        edit(kits / "hotel", lambda content: content["federation"].update(epsilon=0.2, ridge=2.0))
+        code, output = check(kits / "hotel")
+        assert code == PeerLost.exit_code
+        assert "field 'epsilon' differs: 0.2 at party 0, 0.1 at dealer; field 'ridge' differs" in output
+        edit(kits / "hotel", lambda content: content["federation"].update(epsilon=0.1, ridge=1.0))
+        deployment.start("hotel", "actor", "rewarder")
+        deployment.step()
+        code, output = check(kits / "hotel")
+        assert code == 0
+        assert "is in use -> fine if this role runs already" in output
+        assert output.count("same configuration (party 0 is already connected)") == 2
+        deployment.step()
