@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test lint bench clean
+.PHONY: setup demo test lint bench reproduce clean
 
 setup: $(READY)
 
@@ -25,6 +25,9 @@ lint: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks
+
+reproduce: setup
+	$(BIN)/hiddenarm reproduce all --quick --out reproduction
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -223,7 +223,8 @@ def _section(name: str) -> str:
 @pytest.mark.parametrize("name", sorted({*commands.commands} - {"bench"}))
 def test_documented_options_are_those_of_the_command(name: str) -> None:
     documented = {row[0].strip("`"): row[1] for row in _table(_section(name), "option", "default", "")}
-    options = [parameter for parameter in commands.commands[name].params if isinstance(parameter, click.Option)]
+    parameters = commands.commands[name].params
+    options = [option for option in parameters if isinstance(option, click.Option) and not option.hidden]
     shown = commands.commands[name].get_help(click.Context(commands.commands[name]))
     assert {*documented, "--help"} == set(re.findall(r"^ +(?:-h, )?(--[\w-]+)", shown, re.MULTILINE))
     assert documented == {option.opts[0]: _default(option) for option in options}

@@ -28,9 +28,9 @@ def experiments() -> list[Experiment]:
         ArmsTime(),
         PartiesTime(),
         PrivacyArms(),
+        Membership(),
         Precision(),
         Newton(),
-        Membership(),
     ]
 
 
