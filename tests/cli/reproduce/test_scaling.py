@@ -22,15 +22,17 @@ FULL, QUICK, TINY = (Setting(scale, "digits") for scale in ("full", "quick", "ti
 Time = Callable[[StepTiming], float]
 
 
-def concluded(experiment: Experiment, time: Time, folder: Path, setting: Setting = FULL) -> Findings:
+def concluded(
+    experiment: Experiment, time: Time, folder: Path, setting: Setting = FULL, others: float = 0.0
+) -> Findings:
     """What an experiment concludes if steps take so many milliseconds, and bytes grow with the peers."""
     kept = Kept(folder)
     for job in experiment.jobs(setting):
-        kept.keep(job, made_up(job, time), 1.0, "abc")
+        kept.keep(job, made_up(job, time, others), 1.0, "abc")
     return experiment.conclude(setting, kept)
 
 
-def made_up(job: Job, time: Time) -> dict[str, np.ndarray]:
+def made_up(job: Job, time: Time, others: float = 0.0) -> dict[str, np.ndarray]:
     assert isinstance(job, StepTiming)
     ms = time(job)
     return {
@@ -40,6 +42,7 @@ def made_up(job: Job, time: Time) -> dict[str, np.ndarray]:
         "rounds_of_decision": np.array(32 if job.suite == "paper" else 5),
         "bytes": np.array(2_000.0 * job.arms * (job.parties - 1)),
         "steps": np.array(60),
+        "others": np.array(others),
     }
 
 
@@ -103,6 +106,15 @@ def test_smaller_scales_and_one_suite_are_concluded_about(tmp_path: Path) -> Non
         setting = Setting("quick", "digits", (suite,))  # type: ignore[arg-type]
         for experiment, claims in ((ArmsTime(), 2), (PartiesTime(), 2)):
             assert len(concluded(experiment, as_the_paper_says, tmp_path / suite, setting).claims) == claims
+
+
+def test_nothing_is_concluded_from_times_of_a_busy_machine(tmp_path: Path) -> None:
+    arms = concluded(ArmsTime(), as_the_paper_says, tmp_path, others=1.3)
+    parties = concluded(PartiesTime(), as_the_paper_says, tmp_path, others=1.3)
+    assert verdicts(arms) == ["not checked"] * 3
+    assert verdicts(parties) == ["not checked", "not checked", "holds"]
+    assert "took up to 1.3 cores" in arms.claims[0].explanation
+    assert arms.remarks[0].startswith("At 40 of 40 points")
 
 
 def test_experiments_share_their_points() -> None:

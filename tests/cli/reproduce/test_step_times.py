@@ -18,26 +18,26 @@ from hiddenarm.paper import rounds
 TINY = Setting("tiny", "digits")
 
 
-def point(reach: float) -> StepTime:
-    private = Spread(10.0, 10.0 - reach, 10.0 + reach)
-    return StepTime("paper", 10, 2, 60, private, Spread(0.02, 0.019, 0.021), 84, 32, 248_740)
+def point(others: float) -> StepTime:
+    private = Spread(10.0, 9.0, 11.0)
+    return StepTime("paper", 10, 2, 60, private, Spread(0.02, 0.019, 0.021), 84, 32, 248_740, others)
 
 
 def test_a_kept_point_is_read_in_milliseconds(tmp_path: Path) -> None:
     job, kept = step_timing(TINY, "fast", 10, 2), Kept(tmp_path)
     arrays = {"us": [1900, 2000, 2200], "plain_us": [24, 25, 27], "rounds": 10, "rounds_of_decision": 5}
-    arrays |= {"bytes": 23_464, "steps": 60}
+    arrays |= {"bytes": 23_464, "steps": 60, "others": 0.123}
     kept.keep(job, {name: np.array(value) for name, value in arrays.items()}, 1.0, "abc")
     found = StepTime.of(job, kept)
     assert (found.private, found.ratio) == (Spread(2.0, pytest.approx(1.9), pytest.approx(2.2)), pytest.approx(80))
     assert found.reach == (pytest.approx(0.1), pytest.approx(0.2))
     (row,) = steps_table("name", "title", [found]).rows
-    assert row == ("fast suite", 2, 10, 2.0, 1.9, 2.2, 25.0, 24.0, 27.0, 80.0, 10.0, 23_464, 60)
+    assert row == ("fast suite", 2, 10, 2.0, 1.9, 2.2, 25.0, 24.0, 27.0, 80.0, 10.0, 23_464, 60, 0.12)
 
 
-def test_wide_quartiles_are_remarked_on() -> None:
-    assert disturbed([point(1.0), point(2.4)]) == []
-    (remark,) = disturbed([point(1.0), point(4.0)])
+def test_company_is_remarked_on() -> None:
+    assert disturbed([point(0.0), point(0.2)]) == []
+    (remark,) = disturbed([point(0.1), point(1.5)])
     assert remark.startswith("At 1 of 2 points")
 
 

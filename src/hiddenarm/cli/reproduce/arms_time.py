@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hiddenarm.cli.reproduce.findings import Claim, Findings, Picture, Table, judged
+from hiddenarm.cli.reproduce.company import judged_times
+from hiddenarm.cli.reproduce.findings import Claim, Findings, Picture, Table
 from hiddenarm.cli.reproduce.kept import Kept
 from hiddenarm.cli.reproduce.scaling import Line, draw_scaling, spoken
 from hiddenarm.cli.reproduce.setting import Scale, Setting, Suite
@@ -104,16 +105,19 @@ def _overhead(lines: Sequence[Line]) -> Claim:
     slopes = [(SUITE_NAMES[line.suite], _start_slope(line)) for line in two]
     steep = [slope for _, slope in slopes if slope is not None and slope >= _FLAT]
     sizes = [size for size in two[0].sizes if size <= _FEW]
+    verdict, explanation = judged_times(
+        not steep,
+        "Here the overhead of a step is smaller: programs are compiled, and Python runs once a round, not once an "
+        "operation. So work that grows with the arms is seen earlier.",
+        [point.others for line in two for point in line.points],
+    )
     return Claim(
         sentence="For small numbers of arms (|A| <= 20), the implementation overhead dominates the computation time.",
         place=_PLACE,
         measured=f"exponent of the time from {sizes[0]} to {sizes[-1]} arms, with {two[0].points[0].parties} parties: "
         f"{spoken(slopes)}; work that grows with the arms alone would have 1 or more",
-        verdict=judged(not steep),
-        explanation=""
-        if not steep
-        else "Here the overhead of a step is smaller: programs are compiled, and Python runs once a round, not once an "
-        "operation. So work that grows with the arms is seen earlier.",
+        verdict=verdict,
+        explanation=explanation,
     )
 
 
@@ -128,18 +132,18 @@ def _quadratic(lines: Sequence[Line], suite: Suite) -> Claim:
         )  # fmt: skip
     low, high = _QUADRATIC
     first = here[0]
-    time, sent = first.time_slope(_MANY), first.bytes_slope(_MANY)
+    time = first.time_slope(_MANY)
     assert time is not None
-    assert sent is not None
-    quadratic = low <= time <= high
+    others = [point.others for line in here for point in line.points]
+    verdict, explanation = judged_times(low <= time <= high, _why_not_quadratic(suite, time), others)
     return Claim(
         sentence,
         _PLACE,
         f"{SUITE_NAMES[suite]}: exponent of the time from {_MANY} to {first.sizes[-1]} arms "
         f"{spoken([(line.label, line.time_slope(_MANY)) for line in here])}; of a party's bytes "
         f"{spoken([(line.label, line.bytes_slope(_MANY)) for line in here])}",
-        judged(quadratic),
-        "" if quadratic else _why_not_quadratic(suite, time),
+        verdict,
+        explanation,
     )
 
 

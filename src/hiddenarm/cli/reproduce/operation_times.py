@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from hiddenarm.cli.bench.ops import measure_operations
 from hiddenarm.cli.bench.timing import Spread
+from hiddenarm.cli.reproduce.company import Company
 from hiddenarm.cli.reproduce.jobs import Arrays, Job, Progress
 from hiddenarm.cli.reproduce.kept import Kept
 from hiddenarm.cli.reproduce.linked import measure_linked
@@ -36,6 +37,7 @@ class OperationTiming(Job):
 
     names, rounds, bytes   [operations]   rounds as counted, bytes sent to each peer
     us, plain_us           [operations, 3]   quartiles of microseconds for one vector
+    others                 cores that other processes took meanwhile
 
     and for all operations of the suite without processes, on many elements at once, as `hiddenarm bench ops` does it:
 
@@ -63,9 +65,11 @@ class OperationTiming(Job):
 
     def perform(self, data_dir: Path | None, progress: Progress) -> Arrays:
         progress(0.0, "")
+        company = Company()
         linked = measure_linked(
             partial(table_operations, self.suite, self.parties, self.arms), self.parties, self.blocks
         )
+        others = company.cores()
         progress(0.5, "")
         many = measure_operations(self.suite, parties=self.parties, replicates=self.replicates, repeats=self.repeats)
         return {
@@ -73,6 +77,7 @@ class OperationTiming(Job):
             "rounds": np.array([cost.rounds for cost in linked]),
             "bytes": np.array([cost.bytes_to_each_peer for cost in linked]),
             "us": np.array([quartiles(cost.private) for cost in linked]),
+            "others": np.array(others),
             "plain_us": np.array([quartiles(cost.plain) for cost in linked]),
             "many_names": np.array([cost.name for cost in many]),
             "many_rounds": np.array([cost.rounds for cost in many]),
@@ -95,6 +100,7 @@ class OperationTime:
     bytes_to_each_peer: int
     private: Spread
     plain: Spread
+    others: float
 
     @property
     def slowdown(self) -> float:
@@ -107,7 +113,7 @@ def operation_times(job: OperationTiming, kept: Kept) -> Sequence[OperationTime]
     result = kept[job]
     columns = zip(*(result[name] for name in ("names", "rounds", "bytes", "us", "plain_us")), strict=True)
     return [
-        OperationTime(str(name), float(rounds), int(sent), _spread(private), _spread(plain))
+        OperationTime(str(name), float(rounds), int(sent), _spread(private), _spread(plain), float(result["others"]))
         for name, rounds, sent, private, plain in columns
     ]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import isnan, log2
 
 from hiddenarm.bandit.paper_suite import NEWTON_ITERATIONS
+from hiddenarm.cli.reproduce.company import judged_times
 from hiddenarm.cli.reproduce.findings import Cell, Claim, Findings, Table, Verdict, judged
 from hiddenarm.cli.reproduce.jobs import Job
 from hiddenarm.cli.reproduce.kept import Kept
@@ -219,14 +220,19 @@ def _slowdown_claim(name: str, times: _Times) -> Claim:
         f"{_micros(one[name].plain.median)})"
         for suite, one in times.items()
     )
-    factor = times["paper"][name].slowdown / stated if "paper" in times else 0.0
+    factor = times["paper"][name].slowdown / stated if "paper" in times else 1.0
     same = 1 / _SAME_ORDER <= factor <= _SAME_ORDER
+    verdict, explanation = judged_times(
+        same, _why_slowdown_differs(name, factor), [one[name].others for one in times.values()]
+    )
+    if "paper" not in times:
+        verdict, explanation = "not checked", "This run leaves the paper's suite out."
     return Claim(
         sentence=f"{name.capitalize()}: slowdown {stated:,}x compared to a non-private implementation.",
         place=_PLACE_TABLE,
         measured=f"on {ARMS} numbers: {measured}",
-        verdict=_if_paper(times, same),
-        explanation="" if same else _why_slowdown_differs(name, times, factor),
+        verdict=verdict,
+        explanation=explanation,
     )
 
 
@@ -242,9 +248,7 @@ _WHY_SLOWDOWN: Mapping[str, str] = {
 }
 
 
-def _why_slowdown_differs(name: str, times: _Times, factor: float) -> str:
-    if "paper" not in times:
-        return "This run leaves the paper's suite out."
+def _why_slowdown_differs(name: str, factor: float) -> str:
     direction = f"{factor:.1f} times the paper's" if factor > 1 else f"{1 / factor:.1f} times less than the paper's"
     return f"{direction.capitalize()}. {_WHY_SLOWDOWN[name]}"
 
@@ -252,14 +256,15 @@ def _why_slowdown_differs(name: str, times: _Times, factor: float) -> str:
 def _learner_claim(learner: StepTime) -> Claim:
     factor = learner.ratio / _LEARNER_SLOWDOWN
     same = 1 / _NEARLY <= factor <= _NEARLY
+    verdict, explanation = judged_times(same, _why_learner_differs(learner, factor), [learner.others])
     return Claim(
         sentence="The private contextual-bandit implementation with |P| = 2 parties and |A| = 10 actions is nearly "
         "500x slower than a regular implementation.",
         place=_PLACE_TEXT,
         measured=f"{SUITE_NAMES[learner.suite]}: {learner.ratio:,.0f} times ({learner.private.median:.2f} ms against "
         f"{1e3 * learner.plain.median:.0f} µs; {learner.rounds:g} rounds a step)",
-        verdict=judged(same),
-        explanation="" if same else _why_learner_differs(learner, factor),
+        verdict=verdict,
+        explanation=explanation,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
+from hiddenarm.cli.reproduce.company import judged_times
 from hiddenarm.cli.reproduce.findings import Claim, Findings, Picture, Table, judged
 from hiddenarm.cli.reproduce.kept import Kept
 from hiddenarm.cli.reproduce.scaling import Line, draw_scaling, spoken
@@ -19,7 +20,7 @@ from hiddenarm.cli.reproduce.step_times import (
 )
 
 _PARTIES: Mapping[Scale, Sequence[int]] = {"full": (2, 3, 4, 5, 6, 8), "quick": (2, 3, 4), "tiny": (2, 3)}
-_ARMS: Mapping[Scale, Sequence[int]] = {"full": (10, 20, 40), "quick": (10, 20), "tiny": (10,)}
+_ARMS: Mapping[Scale, Sequence[int]] = {"full": (10, 20, 40), "quick": (10,), "tiny": (10,)}
 _SHARING = 3
 """From so many parties on, all of them share two cores and none of them polls."""
 _QUADRATIC = (1.5, 2.5)
@@ -123,14 +124,15 @@ def _quadratic(lines: Sequence[Line], suite: Suite) -> Claim:
         reason += " Steeper than that: with more processes than cores, each message also waits for its receiver."
     elif not quadratic:
         reason += " Flatter than that: work that each party does alone grows with N only, and is the larger part."
+    verdict, explanation = judged_times(quadratic, reason, [point.others for line in here for point in line.points])
     return Claim(
         "The run-time of our algorithm is O(|P|^2) ... which leads to the quadratic scaling observed.",
         _PLACE,
         f"{SUITE_NAMES[suite]}: exponent of the time over N, {spoken(slopes)} (N from "
         f"{_SHARING if here[0].sizes[-2] >= _SHARING else here[0].sizes[0]} to {here[0].sizes[-1]}); over all N, "
         f"{spoken([(line.label, line.time_slope(0)) for line in here])}",
-        judged(quadratic),
-        reason,
+        verdict,
+        explanation or reason,
     )
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from hiddenarm.cli.bench.session import Session, make_federation
 from hiddenarm.cli.bench.timing import Effort, Spread, alternate
+from hiddenarm.cli.reproduce.company import BUSY, Company
 from hiddenarm.cli.reproduce.findings import Cell, Table
 from hiddenarm.cli.reproduce.jobs import Arrays, Job, Progress
 from hiddenarm.cli.reproduce.kept import Kept
@@ -26,7 +27,6 @@ _EFFORTS: Mapping[Scale, tuple[int, float]] = {"full": (20, 4.0), "quick": (8, 0
 _BLOCK_SECONDS, _MOST_STEPS = 0.1, 10
 _WARM_UP = 5
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
-_WIDE = 0.25
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class StepTiming(Job):
     us, plain_us   [3]   microseconds a step: lower quartile, median, upper quartile over blocks
     rounds, rounds_of_decision, bytes   of a step, as the parties' meters counted them; bytes are those of one party
     steps          how many were made
+    others         cores that other processes took meanwhile
     """
 
     kind: ClassVar[str] = "step"
@@ -69,6 +70,7 @@ class StepTiming(Job):
 
     def perform(self, data_dir: Path | None, progress: Progress) -> Arrays:
         progress(0.0, "")
+        company = Company()
         federation = make_federation(self.parties, self.arms, FEATURES, self.suite)
         with Session(federation) as session:
             private, plain = alternate(self.effort, [_Online(session).work, session.plain_twin().work])
@@ -80,6 +82,7 @@ class StepTiming(Job):
             "rounds_of_decision": np.array(traffic.rounds_per_decision),
             "bytes": np.array(traffic.bytes_per_step_per_party),
             "steps": np.array(session.steps),
+            "others": np.array(company.cores()),
         }
 
 
@@ -129,6 +132,7 @@ class StepTime:
     rounds: float
     rounds_of_decision: float
     bytes_sent: float
+    others: float
 
     @classmethod
     def of(cls, job: StepTiming, kept: Kept) -> StepTime:
@@ -137,7 +141,8 @@ class StepTime:
             Spread(*(1e-3 * float(result[name][place]) for place in (1, 0, 2))) for name in ("us", "plain_us")
         )
         rounds, decision, sent = (float(result[name]) for name in ("rounds", "rounds_of_decision", "bytes"))
-        return cls(job.suite, job.arms, job.parties, int(result["steps"]), private, plain, rounds, decision, sent)
+        steps, others = int(result["steps"]), float(result["others"])
+        return cls(job.suite, job.arms, job.parties, steps, private, plain, rounds, decision, sent, others)
 
     @property
     def ratio(self) -> float:
@@ -162,6 +167,7 @@ class StepTime:
             round(self.rounds, 2),
             round(self.bytes_sent),
             self.steps,
+            round(self.others, 2),
         )
 
 
@@ -170,17 +176,17 @@ def steps_table(name: str, title: str, points: Sequence[StepTime], *, shown: boo
     header = (
         "suite", "parties", "arms", "ms a step", "lower quartile", "upper quartile", "plain µs a step",
         "plain lower quartile", "plain upper quartile", "slowdown", "rounds a step", "bytes a step sent by a party",
-        "steps made",
+        "steps made", "cores taken by others",
     )  # fmt: skip
     return Table(name, title, header, [point.row for point in points], shown=shown)
 
 
 def disturbed(points: Sequence[StepTime]) -> list[str]:
     """A remark if the machine had other work to do."""
-    wide = [point for point in points if max(point.reach) > _WIDE * point.private.median]
-    if not wide:
+    busy = [point for point in points if point.others > BUSY]
+    if not busy:
         return []
     return [
-        f"At {len(wide)} of {len(points)} points a quartile lies more than a quarter from the median: the machine was "
-        "not idle, or a point had few blocks. Times and exponents are rough there; rounds and bytes are exact."
+        f"At {len(busy)} of {len(points)} points other processes took more than {BUSY:g} of a core while a step was "
+        "timed. Times and exponents are not to be relied on there; rounds and bytes are exact."
     ]
