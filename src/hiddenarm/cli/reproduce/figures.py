@@ -72,22 +72,32 @@ def add_legend(axes: Axes, title: str | None = None, **options: Any) -> None:
 
 def set_logarithmic(axes: Axes, sizes: Sequence[int]) -> None:
     """Both axes logarithmic; the sizes themselves are the ticks of the one across."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
     axes.set(xscale="log", yscale="log")
+    low, high = axes.get_ylim()
     axes.xaxis.set_major_locator(FixedLocator(list(sizes)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1,)))
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def add_slopes(axes: Axes, sizes: Sequence[int], values: Sequence[float], start: float) -> None:
-    """Grey guides of slope 1 and 2 below a line, from the size `start` to its end."""
+def add_slopes(
+    axes: Axes, sizes: Sequence[int], lowest: Sequence[float], highest: Sequence[float], start: float
+) -> None:
+    """Grey guides of slope 1 and 2 from the size `start` to the end: below lines that are steep, above lines that are
+    flat, so that they cross none."""
     first = max((size for size in sizes if size <= start), default=sizes[0])
-    height = 0.55 * values[list(sizes).index(first)]
+    growth = np.array([size / first for size in sizes if size >= first])
+    if len(growth) < 2:
+        return
+    below, above = np.asarray(lowest)[-len(growth) :], np.asarray(highest)[-len(growth) :]
+    steep = below[-1] > below[0] * growth[-1]
+    height = 0.6 * (below / growth**2).min() if steep else 1.6 * (above / growth).max()
     for slope, line in ((1, (0, (1, 2))), (2, (0, (4, 2)))):
-        end = height * (sizes[-1] / first) ** slope
+        end = height * growth[-1] ** slope
         axes.plot([first, sizes[-1]], [height, end], color="0.45", linewidth=1, linestyle=line, zorder=1)
         axes.annotate(
             f"slope {slope}", (sizes[-1], end), xytext=(4, 0), textcoords="offset points", color="0.35", fontsize=8,

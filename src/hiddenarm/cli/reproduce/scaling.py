@@ -57,11 +57,14 @@ def draw_scaling(
         set_logarithmic(axes, sorted({size for line in here for size in line.sizes}))
         axes.set_title(SUITE_NAMES[suite], fontsize=11)
         axes.set_xlabel(across)
-    panels[0].set_ylabel("time of a step (ms)")
+    panels[0].set_ylabel("milliseconds a step")
     for suite, axes in zip(suites, panels, strict=True):
-        lowest = min((line for line in lines if line.suite == suite), key=lambda line: line.times[-1])
-        add_slopes(axes, lowest.sizes, lowest.times, guides_from)
-    add_legend(panels[0], legend, loc="upper left")
+        here = [line for line in lines if line.suite == suite]
+        times = list(zip(*(line.times for line in here), strict=True))
+        add_slopes(
+            axes, here[0].sizes, [min(column) for column in times], [max(column) for column in times], guides_from
+        )
+    add_legend(panels[0], legend, loc="best")
     return Picture(name, caption, figure)
 
 
