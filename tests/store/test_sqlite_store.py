@@ -112,19 +112,6 @@ def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
         SqliteStore(tmp_path / "state")
 
 
-def test_a_backup_is_a_store_of_its_own(tmp_path: Path) -> None:
-    content = filled(tmp_path / "state")
-    store = SqliteStore(tmp_path / "state")
-    copy = tmp_path / "copy"
-    copy.mkdir(mode=0o700)
-    store.backup(copy / FILE)
-    store.commit([Put("lesson", b"later", b"x")])
-    store.close()
-    restored = SqliteStore(copy)
-    assert dict(restored.items("lesson")) == content
-    restored.close()
-
-
 WRITER = """
 import sys
 import tempfile

@@ -96,4 +96,33 @@ def status(kit: Path, as_json: bool) -> None:
     show_status(kit, as_json)
 
 
-SERVICE_COMMANDS: Final = (provision, request, approve, install, check, serve, status)
+@click.command()
+@click.argument("kit", type=_KIT)
+def recover(kit: Path) -> None:
+    """Agree to go back to what all parties have in common, after one of them has lost state. Stop the role before."""
+    from hiddenarm.cli.keeping import recover as consent
+
+    click.echo(consent(kit))
+
+
+@click.command()
+@click.argument("kit", type=_KIT)
+@click.argument("file", type=FILE)
+def export(kit: Path, file: Path) -> None:
+    """Write a copy of a role's lasting state, which may be in use. It holds shares: keep it as safe as the role."""
+    from hiddenarm.cli.keeping import export as write_copy
+
+    write_copy(kit, file)
+
+
+@click.command("import")
+@click.argument("kit", type=_KIT)
+@click.argument("file", type=_EXISTING)
+def import_copy(kit: Path, file: Path) -> None:
+    """Put a copy of a role's lasting state in place. Stop the role before; one that is not the newest is refused."""
+    from hiddenarm.cli.keeping import restore
+
+    restore(kit, file)
+
+
+SERVICE_COMMANDS: Final = (provision, request, approve, install, check, serve, status, recover, export, import_copy)

@@ -164,7 +164,6 @@ class RewarderRecords:
         """This state was lost, and it was agreed to go on: which masks were used is not known, so no decision of an
         epoch before this one, of which the name is `named`, can be rewarded."""
         self.epochs = {name: epoch for name, epoch in self.epochs.items() if name == named}
-        self.consents = False
         self.kept = self.made = length
         self._lessons = {}
         known = [Put(_EPOCH, bytes.fromhex(one.ids.epoch), one.seed + one.ids.key) for one in self.epochs.values()]
@@ -174,6 +173,12 @@ class RewarderRecords:
         """Agree to go on after a loss of state; it holds until the next epoch begins."""
         self.consents = True
         self._store.commit([self._kept()])
+
+    def use_consent(self) -> None:
+        """An epoch begins: the consent is used up, whether it was needed or not."""
+        if self.consents:
+            self.consents = False
+            self._journal.append([self._kept()], lambda: None)
 
     def _kept(self) -> Put:
         return Put(_KEPT, _ONLY, _KEPT_STATE.pack(self.kept, self.consents))

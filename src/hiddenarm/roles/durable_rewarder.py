@@ -144,6 +144,7 @@ class DurableRewarder(DurableClient):
 
     def _start(self, plan: Plan, seed: Frame) -> None:
         self._check_plan(plan, read_client_seed(seed)[0].epoch)
+        self._records.use_consent()
         self._sent = plan.length
         self._send_lessons()
 

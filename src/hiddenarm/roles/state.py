@@ -36,10 +36,6 @@ class State:
     def rewarder(self) -> RewarderRecords:
         return RewarderRecords(self._store, self._journal, owner_digest(self._kit))
 
-    def backup(self, path: Path) -> None:
-        """Write a consistent copy of everything to a new file."""
-        self._store.backup(path)
-
     def close(self) -> None:
         """Write what was handed over, and let go."""
         if self._group is not None:

@@ -13,7 +13,6 @@ import os
 import sqlite3
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,14 +70,12 @@ class SqliteStore:
         self._writer.close()
         os.close(self._lock)
 
-    def backup(self, path: Path) -> None:
-        """Write a consistent copy of all records to a new file (0600)."""
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    def checkpoint(self) -> None:
+        """Bring all that was committed into the one file."""
         try:
-            with closing(sqlite3.connect(path)) as copy:
-                self._reader.backup(copy)
+            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except sqlite3.Error as error:
-            raise StoreError(f"{path} could not be written: {error}") from None
+            raise self._failure(error) from None
 
     def _apply(self, change: Change) -> None:
         match change:
