@@ -8,6 +8,7 @@ TRAVEL = """\
 name = "travel"
 arms = ["beach", "city", "mountains", "cruise"]
 epsilon = 0.1
+durable = false
 
 [[party]]
 name = "hotel"

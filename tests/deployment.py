@@ -33,10 +33,10 @@ def free_ports(count: int) -> list[int]:
         return [sock.getsockname()[1] for sock in sockets]
 
 
-def provision(folder: Path) -> Path:
+def provision(folder: Path, durable: bool = False) -> Path:
     """Kits of the travel federation, at free ports, with the sample features."""
     ports = free_ports(8)
-    text = TRAVEL
+    text = TRAVEL.replace("durable = false", f"durable = {str(durable).lower()}")
     for index, old in enumerate((7400, 7401, 7402)):
         text = text.replace(f"port = {old}", f"port = {ports[index]}\nmonitor_port = {ports[3 + index]}")
     text += f"[actor]\nmonitor_port = {ports[6]}\n[rewarder]\nmonitor_port = {ports[7]}\n"
@@ -125,9 +125,9 @@ class Deployment:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Deployment]:
+def running(folder: Path, durable: bool = False) -> Iterator[Deployment]:
     """All roles up, and one step made."""
-    with Deployment(provision(folder)) as deployment:
+    with Deployment(provision(folder, durable)) as deployment:
         deployment.start(*ROLES)
         deployment.step()
         yield deployment

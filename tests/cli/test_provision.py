@@ -96,7 +96,7 @@ def test_nothing_is_overwritten(tmp_path: Path, there: str) -> None:
 
 def test_a_bad_charter_makes_nothing(tmp_path: Path) -> None:
     path = write_charter(tmp_path, "port = 7401", "port = 0")
-    assert "line 16: party[1].port" in refused("provision", path, "--out", tmp_path / "kits")
+    assert "line 17: party[1].port" in refused("provision", path, "--out", tmp_path / "kits")
     assert not (tmp_path / "kits").exists()
 
 

@@ -196,6 +196,21 @@ def waiting(deployment: Deployment, role: str) -> float:
     return parse_metrics(deployment.get(role, "/metrics")[1])["hiddenarm_requests_waiting"][0][1]
 
 
+def test_where_state_lasts_a_role_that_was_stopped_is_awaited_and_comes_back(tmp_path: Path) -> None:
+    with running(tmp_path, durable=True) as deployment:
+        deployment.step()
+        deployment.processes["hotel"].send_signal(signal.SIGTERM)
+        assert deployment.ends("hotel") == {"hotel": 0}
+        deployment.until("airline", "peer left")
+        status, body = deployment.get("airline", "/healthz")
+        assert (status, json.loads(body)["missing"]) == (503, ["party 0"])
+        deployment.start("hotel")
+        deployment.step()
+        assert json.loads(deployment.get("airline", "/healthz")[1])["status"] == "ok"
+        versions = parse_metrics(deployment.get("hotel", "/metrics")[1])["hiddenarm_model_version"]
+        assert versions == [({}, 3.0)]
+
+
 def test_a_kit_without_a_monitor_has_no_status(tmp_path: Path) -> None:
     kit = provision(tmp_path) / "hotel"
     content = json.loads((kit / "kit.json").read_text())

@@ -32,6 +32,13 @@ def test_what_a_charter_becomes(tmp_path: Path) -> None:
     }
     assert len({file.monitor_port for file in files.values()}) == len(files)
     assert len({file.names for file in files.values()}) == 1
+    assert not any(file.durable for file in files.values())
+
+
+def test_state_lasts_unless_the_charter_says_otherwise(tmp_path: Path) -> None:
+    charter = Charter.read(write_charter(tmp_path, "durable = false\n", "checkpoint_every = 10\n"))
+    files = [charter.kit_file(member) for member in charter.members]
+    assert {(file.durable, file.checkpoint_every) for file in files} == {(True, 10)}
 
 
 def test_options_reach_the_kits(tmp_path: Path) -> None:
@@ -70,21 +77,21 @@ def test_every_name_counts_in_the_hello(tmp_path: Path, old: str, new: str) -> N
         ('arms = ["beach", "city", "mountains", "cruise"]', 'arms = ["beach"]', ["line 2: arms: ", "for example"]),
         ('"mountains"', '"city"', ["arms: 'city' stands there twice"]),
         ('"mountains"', '"a,b"', ["line 2: arms[2]: must be 1 to 64 letters, without commas"]),
-        ("port = 7401", "port = 74010", ["line 16: party[1].port: ", "less than or equal to 65535", "port = 7400"]),
-        ("port = 7401", 'port = "7401"', ["line 16: party[1].port: input should be a valid integer"]),
-        ("port = 7401\n", "", ["line 11: party[1].port is missing"]),
-        ("port = 7401", "prot = 7401", ["line 11: party[1].port is missing"]),
-        ("port = 7401", "port = 7401\nnrom = 1.0", ["line 17: party[1].nrom is not a known key; did you mean norm?"]),
+        ("port = 7401", "port = 74010", ["line 17: party[1].port: ", "less than or equal to 65535", "port = 7400"]),
+        ("port = 7401", 'port = "7401"', ["line 17: party[1].port: input should be a valid integer"]),
+        ("port = 7401\n", "", ["line 12: party[1].port is missing"]),
+        ("port = 7401", "prot = 7401", ["line 12: party[1].port is missing"]),
+        ("port = 7401", "port = 7401\nnrom = 1.0", ["line 18: party[1].nrom is not a known key; did you mean norm?"]),
         ("port = 7401", "port = 7400", ["addresses: '127.0.0.1:7400' stands there twice"]),
         ("norm = 0.5", "norm = -1.0", ["the norm bound of party 1 must lie in"]),
         ('"airline"', '"hotel"', ["names of roles: 'hotel' stands there twice"]),
         ('"airline"', '"dealer"', ["'dealer' stands there twice"]),
         ('"airline"', '"authority"', ["'authority' stands there twice"]),
-        ('"airline"', '"../airline"', ["line 12: party[1].name: must be 1 to 32 small letters"]),
-        ('["miles", "delay"]', "[]", ["line 13: party[1].features: "]),
+        ('"airline"', '"../airline"', ["line 13: party[1].name: must be 1 to 32 small letters"]),
+        ('["miles", "delay"]', "[]", ["line 14: party[1].features: "]),
         ('["miles", "delay"]', '["miles", "miles"]', ["the features of party 1 (airline): 'miles' stands there twice"]),
         ('[dealer]\nhost = "127.0.0.1"\nport = 7402', "", ["dealer is missing", "for example: [dealer] with host"]),
-        ('[dealer]\nhost = "127.0.0.1"', '[dealer]\nhost = "a host"', ["line 19: dealer.host: must be the name"]),
+        ('[dealer]\nhost = "127.0.0.1"', '[dealer]\nhost = "a host"', ["line 20: dealer.host: must be the name"]),
         ("port = 7402", "port = 7402\nstock = 3", ["dealer.stock is not a known key"]),
         ("port = 7401", "port = 7401\nstock = 3", ["stock", "greater than or equal to 4"]),
         ("epsilon = 0.1", "epsilon = 0.1\nfraction_bits = 25", ["fraction_bits"]),

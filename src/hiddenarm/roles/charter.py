@@ -104,6 +104,9 @@ class Charter(_Strict):
     repair_every: int | None = None
     newton_iterations: int | None = None
     max_batch: int | None = None
+    durable: bool = True
+    """Whether state outlives the processes: without it, one role that ends takes the federation and its model along."""
+    checkpoint_every: int | None = None
     party: list[PartyCharter] = Field(min_length=2)
     dealer: ServerCharter
     actor: ClientCharter = ClientCharter()
@@ -156,7 +159,7 @@ class Charter(_Strict):
             feature_names=tuple(names),
             monitor_port=own.monitor_port or _FIRST_MONITOR_PORT[member.role] + member.number,
             **own.model_dump(include=options, exclude_none=True),
-            **self.model_dump(include={"max_batch"}, exclude_none=True),
+            **self.model_dump(include={"max_batch", "durable", "checkpoint_every"}, exclude_none=True),
         )
 
     def _own(self, member: Identity) -> ClientCharter:
