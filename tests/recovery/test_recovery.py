@@ -1,36 +1,165 @@
-"""Real processes, real TLS, real kills: the short version of `make soak`."""
+"""Real processes, real TLS, real kills, a real full disk: the short version of `make soak`, and what operators meet."""
 
 from __future__ import annotations
 
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pytest
+from soak import Soak, step
 from supervised import KEYS, Acknowledged, Inspection, Supervised
 
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.net.identity import Identity, Role
+from hiddenarm.roles.messages import ACTOR, DEALER
+from hiddenarm.store.sqlite import FILE
 
 FEDERATION = Federation(arms=3, features=(2, 2), epsilon=0.2, repair_every=50)
+PARTY = Identity(Role.PARTY, 1)
 
 
-def step(roles: Supervised, number: int, count: int = 1, after: int = 0) -> Acknowledged:
-    """Decide for some keys and give the rewards."""
-    keys = [KEYS[(number + position) % len(KEYS)] for position in range(count)]
-    decisions = roles.decide(f"decide {number}", *keys, after=after)
-    rewards = [float(arm == len(key) % 3) for key, (_, arm) in zip(keys, decisions, strict=True)]
-    given = [(identifier, reward) for (identifier, _), reward in zip(decisions, rewards, strict=True)]
-    return Acknowledged(keys, decisions, rewards, roles.reward(f"reward {number}", *given))
+def command(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "hiddenarm", name, *map(str, arguments)]
+    return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+
+
+def wait_for(roles: Supervised, identity: Identity, text: str, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while text not in roles.log(identity):
+        assert time.monotonic() < deadline, f"{identity} does not say {text!r}:\n{roles.log(identity)[-2000:]}"
+        time.sleep(0.05)
 
 
 def test_every_role_is_killed_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
-    done = []
     with Supervised(tmp_path, FEDERATION) as roles:
-        for number in range(24):
-            done.append(step(roles, number))
-            if number % 4 == 3:
-                roles.kill(roles.members[number // 4 % len(roles.members)])
-        assert len(roles.decide("decide 3", KEYS[3])) == 1
+        soak = Soak(roles, steps=30, kills=6, seed=1)
+        soak.run()
+        first = soak.done[0]
+        assert roles.decide("decide 0", *first.keys) == first.decisions
+        assert roles.reward("reward 0", *soak.rewards_of(first)) == first.version
+        assert min(roles.kills.values()) >= 1
         roles.stop(roles.members)
-        assert sum(roles.kills.values()) == 6
+        with Inspection(roles) as found:
+            found.check(soak.done)
+            assert found.check_epochs() >= 5
+
+
+def test_without_the_dealer_stock_for_sixteen_steps_serves_sixteen(tmp_path: Path) -> None:
+    with Supervised(tmp_path, FEDERATION, stock=16) as roles:
+        for number in range(4):
+            roles.decide(f"before {number}", KEYS[number])
+        time.sleep(2)  # nothing to do: the last party fills its stock
+        roles.stop([DEALER])
+        served = 0
+        while "decisions" in (answer := roles.processes[ACTOR].ask({"keys": [KEYS[served]]}, 30)):
+            served += 1
+        assert served == 16
+        assert answer["retry_after"] > 0
+        assert "the dealer is away" in answer["error"]
+        roles.start(DEALER)
+        assert len(roles.decide("after", KEYS[0])) == 1
+
+
+def test_an_old_backup_is_refused_until_all_parties_agree_to_go_back(tmp_path: Path) -> None:
+    with Supervised(tmp_path, FEDERATION) as roles:
+        done = [step(roles, number) for number in range(3)]
+        assert command("export", roles.kit(PARTY), tmp_path / "copy").returncode == 0
+        done += [step(roles, number) for number in range(3, 6)]
+        roles.stop([PARTY], signal.SIGTERM)
+        assert command("import", roles.kit(PARTY), tmp_path / "copy").returncode == 0
+        roles.start(PARTY)
+        assert roles.end_of(PARTY) == 7
+        assert "party 1 has lost state: it holds 3 lessons" in roles.log(PARTY)
+        assert "hiddenarm recover KIT" in roles.log(PARTY)
+        wait_for(roles, roles.parties[0], "stale state refused")
+        opened = roles.log(roles.parties[0]).count("epoch opened")
+        roles.stop([roles.parties[0]], signal.SIGTERM)
+        for party in roles.parties:
+            agreed = command("recover", roles.kit(party))
+            assert agreed.returncode == 0, agreed.stderr
+        for party in roles.parties:
+            roles.start(party)
+        later = step(roles, 6)
+        assert roles.log(roles.parties[0]).count("epoch opened") > opened
+        roles.stop(roles.members)
+        with Inspection(roles) as found:
+            log = found.records[1].lessons(0, 100)
+            assert [lesson.refused == "" for lesson in log] == [True] * 3 + [False] * 3 + [True]
+            assert later.version == 7
+            found.check([*done[:3], later])
+
+
+def test_a_second_instance_and_a_clone_are_refused_while_the_first_goes_on(tmp_path: Path) -> None:
+    with Supervised(tmp_path / "kits", FEDERATION) as roles:
+        done = [step(roles, 0)]
+        second = command("serve", roles.kit(PARTY))
+        assert second.returncode == 6
+        assert "in use by another instance" in second.stderr
+        clone = tmp_path / "clone"
+        shutil.copytree(roles.kit(PARTY), clone)
+        kit = json.loads((clone / "kit.json").read_text())
+        (clone / "kit.json").write_text(json.dumps({**kit, "listen": "127.0.0.2"}))
+        line = [sys.executable, "-m", "hiddenarm", "serve", str(clone)]
+        with subprocess.Popen(line, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            wait_for(roles, roles.parties[0], "party 1 is already connected")
+            done += [step(roles, number) for number in range(1, 4)]
+            process.kill()
+        roles.stop(roles.members)
         with Inspection(roles) as found:
             found.check(done)
-            assert found.check_epochs() >= 5
-            assert found.checked >= 16
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[None]:
+    """A file system of 1 MiB in this place."""
+    folder.mkdir(mode=0o700)
+    options = ["-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", str(folder)]
+    if subprocess.run(["mount", *options], capture_output=True, check=False).returncode:
+        pytest.skip("a file system cannot be mounted here")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_ends_a_party_clearly_and_with_room_it_goes_on(tmp_path: Path) -> None:
+    roles = Supervised(tmp_path / "kits", FEDERATION)
+    folder = roles.kit(PARTY) / "state"
+    with small_disk(folder), roles:
+        done: list[Acknowledged] = []
+        while roles.processes[PARTY].popen.poll() is None:
+            roles.patience = 10.0 if done else 60.0
+            with suppress(AssertionError):  # the last step is not answered
+                done.append(step(roles, len(done), count=20))
+        assert roles.end_of(PARTY) == 6
+        assert "the disk is full" in roles.log(PARTY)
+        assert "Traceback" not in roles.log(PARTY)
+        subprocess.run(["mount", "-o", "remount,size=64m", str(folder)], check=True)
+        roles.patience = 60.0
+        roles.start(PARTY)
+        done.append(step(roles, len(done), count=20))
+        roles.stop(roles.members)
+        with Inspection(roles) as found:
+            found.check(done)
+
+
+def test_a_damaged_record_is_named_and_the_party_does_not_start(tmp_path: Path) -> None:
+    with Supervised(tmp_path, FEDERATION) as roles:
+        step(roles, 0)
+        roles.stop([PARTY], signal.SIGTERM)
+        path = roles.kit(PARTY) / "state" / FILE
+        whole = bytearray(path.read_bytes())
+        at = whole.index(b"decision") + 40
+        whole[at] ^= 1
+        path.write_bytes(whole)
+        roles.start(PARTY)
+        assert roles.end_of(PARTY) == 6
+        assert "does not match its seal" in roles.log(PARTY)
+        assert "Traceback" not in roles.log(PARTY)

@@ -29,8 +29,9 @@ _BEHIND_OTHERS = 19
 class LocalRoles:
     """Kits and processes of all roles, in a folder. A context manager: on exit nothing keeps running.
 
-    Without `clients`, actor and rewarder get kits but no processes: the caller runs them, from `kit`. `route` gives the
-    address at which the others dial a role that listens at a given one.
+    Without `clients`, actor and rewarder get kits but no processes: the caller runs them, from `kit`. With `durable`
+    their state lasts, and the dealer makes its keys itself. `route` gives the address at which the others dial a role
+    that listens at a given one.
     """
 
     def __init__(
@@ -42,11 +43,13 @@ class LocalRoles:
         epoch_key: bytes,
         *,
         clients: bool = True,
+        durable: bool = False,
         route: Callable[[Address], Address] = lambda address: address,
     ) -> None:
         self._folder = folder
         self._federation = federation
         self._clients = (ACTOR, REWARDER) if clients else ()
+        self._durable = durable
         self._route = route
         self._parties = [Identity(Role.PARTY, number) for number in range(federation.parties)]
         self._listeners = {identity: socket.create_server((_HOST, 0)) for identity in (*self._parties, DEALER)}
@@ -169,6 +172,7 @@ class LocalRoles:
                 number=identity.number,
                 federation=public,
                 addresses=addresses,
+                durable=self._durable,
                 **self._spinning(),
             )
             write_kit(self.kit(identity), file, authority)
@@ -176,7 +180,8 @@ class LocalRoles:
         for identity, count in zip(self._parties, self._federation.features, strict=True):
             write_features(self.kit(identity), keys, contexts[:, start : start + count])
             start += count
-        write_private(self.kit(DEALER) / EPOCH_KEY_FILE, epoch_key)
+        if not self._durable:
+            write_private(self.kit(DEALER) / EPOCH_KEY_FILE, epoch_key)
 
     def _spinning(self) -> dict[str, Any]:
         """Parties that share cores would only take them from each other by polling."""

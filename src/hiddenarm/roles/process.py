@@ -168,6 +168,13 @@ class _Client:
         """What connects it, for whoever wants to watch over it."""
         return self._endpoint
 
+    @property
+    def ready(self) -> bool:
+        """Whether requests can be answered now."""
+        machine = self._endpoint.machine
+        assert isinstance(machine, Actor | Rewarder | DurableActor | DurableRewarder)
+        return machine.ready
+
     def __enter__(self) -> Self:
         machine = self._endpoint.machine
         try:

@@ -25,13 +25,13 @@ from hiddenarm.cli.results import Traffic, count_traffic
 from hiddenarm.data.load import cluster_world
 from hiddenarm.data.split import split_features
 from hiddenarm.data.worlds import LabelWorld
-from hiddenarm.errors import PeerError
+from hiddenarm.errors import PeerError, PeerLost
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import fresh_key
 from hiddenarm.roles.kit import Kit
 from hiddenarm.roles.messages import ACTOR, REWARDER
-from hiddenarm.roles.process import ActorClient, RewarderClient
+from hiddenarm.roles.process import CONNECT_SECONDS, ActorClient, RewarderClient
 
 Client = TypeVar("Client", ActorClient, RewarderClient)
 
@@ -86,15 +86,17 @@ class PlainTwin:
 
 
 class Session:
-    """A running federation. With `delay_seconds` every link between any two roles is delayed so long, each way."""
+    """A running federation. With `delay_seconds` every link between any two roles is delayed so long, each way; with
+    `durable` its state lasts."""
 
-    def __init__(self, federation: Federation, delay_seconds: float | None = None) -> None:
+    def __init__(self, federation: Federation, delay_seconds: float | None = None, *, durable: bool = False) -> None:
         self.federation = federation
         self.steps = 0
         self.version = 0
         self.epoch_key = fresh_key()
         self.world = cluster_world(arms=federation.arms, features=federation.dimension, seed=1, rows=_ROWS)
         self._delay = delay_seconds
+        self._durable = durable
         self._stack = ExitStack()
         self._clients = ExitStack()
 
@@ -105,6 +107,7 @@ class Session:
             stack.push(self._clients)
             self.actor = self._enter(ActorClient(Kit.read(self._roles.kit(ACTOR))))
             self.rewarder = self._enter(RewarderClient(Kit.read(self._roles.kit(REWARDER))))
+            self._meet()
             self._stack = stack.pop_all()
         return self
 
@@ -172,13 +175,23 @@ class Session:
 
     def _start_roles(self, stack: ExitStack, folder: Path) -> LocalRoles:
         keys = [_key(row) for row in range(_ROWS)]
-        start = partial(LocalRoles, folder, self.federation, keys, self.world.contexts, self.epoch_key, clients=False)
+        given = (folder, self.federation, keys, self.world.contexts, self.epoch_key)
+        start = partial(LocalRoles, *given, clients=False, durable=self._durable)
         if self._delay is None:
             return stack.enter_context(start())
         relay = Relay(self._delay)
         roles = start(route=relay.route)
         stack.enter_context(relay)
         return stack.enter_context(roles)
+
+    def _meet(self) -> None:
+        """Two clients in one thread: serve both until an epoch is open. Those whose state does not last have waited."""
+        deadline = perf_counter() + CONNECT_SECONDS
+        while not (self.actor.ready and self.rewarder.ready):
+            if perf_counter() > deadline:
+                raise PeerLost("not all parties and the dealer could be reached")
+            for client in (self.actor, self.rewarder):
+                client.endpoint.switchboard.run_once(0.01)
 
     def _enter(self, client: Client) -> Client:
         return self._clients.enter_context(client)
