@@ -67,7 +67,7 @@ def findings() -> Findings:
             Claim("One is less than two.", "Section 1", "1 < 2", "holds"),
             Claim("Two is less than one.", "Section 2", "2 > 1", "differs", "It is <not>."),
         ],
-        remarks=["A remark."],
+        remarks=["A remark.", "1 holds, 1 differs, 0 not checked."],
     )
 
 

@@ -11,13 +11,15 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
+from typing import get_args
 
 from hiddenarm.cli.reproduce.figures import save
-from hiddenarm.cli.reproduce.findings import Cell, Claim, Experiment, Findings, Table
+from hiddenarm.cli.reproduce.findings import Cell, Claim, Experiment, Findings, Table, Verdict
 from hiddenarm.cli.reproduce.setting import Setting
 
 _CLAIM_HEADER = ("place", "sentence", "measured", "verdict", "explanation")
@@ -89,6 +91,7 @@ def _page(folder: Path, report: Report) -> str:
         _notice(report.setting),
         _contents(report),
         "<h2 id='claims'>What the paper says, and what was measured</h2>",
+        _counted(report.claims),
         _claims(report.claims),
         *(_section(folder, experiment, findings) for experiment, findings in report.sections),
         "<h2 id='how'>How this was obtained</h2>",
@@ -152,6 +155,12 @@ def _inline_svg(path: Path, name: str) -> str:
     text = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', text)
     text = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", text)
     return re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', text)
+
+
+def _counted(claims: Sequence[Claim]) -> str:
+    """How many hold; each verdict counted."""
+    counts = Counter(claim.verdict for claim in claims)
+    return "<p>" + ", ".join(f"{counts[verdict]} {verdict}" for verdict in get_args(Verdict)) + ".</p>"
 
 
 def _claims(claims: Sequence[Claim]) -> str:
