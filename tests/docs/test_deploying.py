@@ -1,0 +1,222 @@
+"""The guide to deploying, run as it is written: every host a network namespace with its own address and folder."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from hiddenarm.cli.main import commands
+from hiddenarm.roles.charter import Charter, PartyCharter
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "deploying.md").read_text()
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"(hotel|airline|broker)\$ (.*)")
+PATIENCE = 90
+SCP = """\
+#!/bin/bash
+# Carries files between the folders that stand for hosts.
+while [[ $1 == -* ]]; do shift; done
+to=${@: -1}
+cp -rp "${@:1:$#-1}" "HOSTS/${to%%:*}/${to#*:}"
+"""
+
+
+def addresses() -> dict[str, str]:
+    """The hosts of the guide's first table."""
+    return dict(re.findall(r"^\| `(\w+)` \| (\d+\.\d+\.\d+\.\d+) \|", GUIDE, re.MULTILINE))
+
+
+def steps() -> list[tuple[str, str]]:
+    """Host and command, in the order of the guide."""
+    lines = [line for language, block in BLOCK.findall(GUIDE) if language == "console" for line in block.splitlines()]
+    found = [match.groups() for line in lines if (match := COMMAND.fullmatch(line))]
+    assert [line for line in lines if not COMMAND.fullmatch(line)] == ["$ make setup"]
+    return [(host, command) for host, command in found]
+
+
+@dataclass
+class Ran:
+    host: str
+    command: str
+    output: str
+
+
+class Hosts:
+    """Namespaces on one bridge, each with an address and a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._prefix = f"ha{os.getpid() % 100_000}"
+        self._hub = f"{self._prefix}-hub"
+        tools = folder / "tools"
+        tools.mkdir()
+        (tools / "scp").write_text(SCP.replace("HOSTS", str(folder)))
+        (tools / "scp").chmod(0o755)
+        (tools / "hiddenarm").write_text(f'#!/bin/bash\nexec {sys.executable} -m hiddenarm "$@"\n')
+        (tools / "hiddenarm").chmod(0o755)
+        self._path = f"{tools}{os.pathsep}{os.environ['PATH']}"
+
+    def build(self) -> None:
+        ip("netns", "add", self._hub)
+        ip("-n", self._hub, "link", "add", "bridge", "type", "bridge")
+        ip("-n", self._hub, "link", "set", "bridge", "up")
+        for number, (host, address) in enumerate(addresses().items()):
+            name, plug = self._name(host), f"plug{number}"
+            (self.folder / host).mkdir()
+            ip("netns", "add", name)
+            ip("-n", self._hub, "link", "add", plug, "type", "veth", "peer", "name", "net0", "netns", name)
+            ip("-n", self._hub, "link", "set", plug, "master", "bridge", "up")
+            ip("-n", name, "address", "add", f"{address}/24", "dev", "net0")
+            ip("-n", name, "link", "set", "net0", "up")
+            ip("-n", name, "link", "set", "lo", "up")
+
+    def run(self, host: str, command: str) -> Ran:
+        """Type a command on a host, answering y if asked."""
+        home = self.folder / host
+        out = self.folder / "output"
+        environment = {**os.environ, "PATH": self._path, "HOME": str(home), "OMP_NUM_THREADS": "1"}
+        with out.open("w") as stream:
+            done = subprocess.run(
+                ["ip", "netns", "exec", self._name(host), "bash", "-c", command],
+                cwd=home,
+                env=environment,
+                input="y\n",
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=PATIENCE,
+            )
+        ran = Ran(host, command, out.read_text())
+        assert done.returncode == 0, f"{ran}\n{self.logs()}"
+        return ran
+
+    def logs(self) -> str:
+        return "\n".join(f"{path.name}:\n{path.read_text()}" for path in sorted(self.folder.glob("*/*.log")))
+
+    def clear(self) -> None:
+        """End what runs inside these namespaces, and remove them."""
+        for host in (*addresses(), None):
+            name = self._name(host) if host else self._hub
+            listed = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout
+            for pid in listed.split():
+                os.kill(int(pid), signal.SIGKILL)
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+    def _name(self, host: str) -> str:
+        return f"{self._prefix}-{host}"
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Hosts]:
+    if os.geteuid() or shutil.which("ip") is None:
+        pytest.skip("network namespaces need root and the command ip")
+    hosts = Hosts(tmp_path)
+    try:
+        hosts.build()
+    except subprocess.CalledProcessError as error:
+        hosts.clear()
+        pytest.skip(f"network namespaces do not work here: {error.stderr.strip()}")
+    yield hosts
+    hosts.clear()
+
+
+def charter_text() -> str:
+    (text,) = [block for language, block in BLOCK.findall(GUIDE) if language == "toml"]
+    return text
+
+
+def test_the_guide_leads_to_the_first_decision(hosts: Hosts) -> None:
+    (hosts.folder / "broker" / "federation.toml").write_text(charter_text())
+    began = time.monotonic()
+    ran = [hosts.run(host, command) for host, command in steps()]
+    print(f"{len(ran)} commands in {time.monotonic() - began:.0f} s")
+    check_fingerprints(ran)
+    check_result(hosts, ran)
+    for host in addresses():  # and no key left the host on which it was made
+        keys = {path.read_bytes() for path in (hosts.folder / host).rglob("key.pem")}
+        elsewhere = [path for other in addresses() if other != host for path in (hosts.folder / other).rglob("*")]
+        assert keys
+        assert not [path for path in elsewhere if path.is_file() and path.read_bytes() in keys]
+
+
+def check_fingerprints(ran: list[Ran]) -> None:
+    """Both sides of every request saw the same."""
+    requested = [shown(one) for one in ran if one.command.startswith("hiddenarm request")]
+    approved = [shown(one) for one in ran if one.command.startswith("hiddenarm approve")]
+    assert len(requested) == 6
+    assert sorted(requested) == sorted(approved)
+
+
+def shown(ran: Ran) -> tuple[str, ...]:
+    return tuple(re.findall(r"^(?:role|fingerprint): +(.*)$", ran.output, re.MULTILINE))
+
+
+def check_result(hosts: Hosts, ran: list[Ran]) -> None:
+    home = hosts.folder / "hotel"
+    first, second = (json.loads(line) for line in (home / "decisions").read_text().splitlines())
+    for decision in (first, second):
+        assert decision["name"] in ("beach", "city", "mountains", "cruise")
+    assert json.loads((hosts.folder / "airline" / "learned").read_text()) == {"id": first["id"], "version": 1}
+    status = [one.output for one in ran if one.command == "hiddenarm status hotel"]
+    assert re.search(r"lessons in the model\W+1", status[0])
+    assert all("Traceback" not in path.read_text() for path in hosts.folder.glob("*/*.log"))
+
+
+def test_every_field_of_the_charter_is_in_the_table() -> None:
+    named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", GUIDE, re.MULTILINE))))
+    fields = {*Charter.model_fields, *PartyCharter.model_fields} - {"party", "dealer", "actor", "rewarder"}
+    assert fields <= named
+    assert named - fields == set(addresses())
+
+
+def test_the_charter_of_the_guide_is_sound(tmp_path: Path) -> None:
+    (tmp_path / "federation.toml").write_text(charter_text())
+    charter = Charter.read(tmp_path / "federation.toml")
+    assert {member: charter.kit_file(member).durable for member in charter.members}
+    assert {party.host for party in charter.party} | {charter.dealer.host} == set(addresses().values())
+
+
+def test_the_unit_runs_commands_that_there_are() -> None:
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(ROOT / "deploy" / "hiddenarm@.service")
+    service = unit["Service"]
+    for line in (service["ExecStart"], service["ExecStartPre"]):
+        program, command, kit, *options = shlex.split(line)
+        assert (program, kit) == ("/opt/hiddenarm/bin/hiddenarm", "/etc/hiddenarm/%i")
+        commands.commands[command].make_context(command, [str(ROOT), *options])
+    assert service["ExecReload"].startswith("/bin/kill -HUP")
+    assert service["ReadWritePaths"] == "/etc/hiddenarm/%i"
+    if shutil.which("systemd-analyze"):
+        path = str(ROOT / "deploy" / "hiddenarm@.service")
+        said = subprocess.run(["systemd-analyze", "verify", path], capture_output=True, text=True).stderr
+        assert not [line for line in said.splitlines() if "hiddenarm@" in line and "is not executable" not in line]
+
+
+def test_the_compose_file_runs_commands_that_there_are() -> None:
+    text = (ROOT / "deploy" / "compose.yaml").read_text()
+    lists = [json.loads(found) for found in re.findall(r'(?:command|test): (\[".*"\])', text)]
+    serve, health = lists
+    commands.commands[serve[0]].make_context(serve[0], [str(ROOT), *serve[2:]])
+    commands.commands[health[2]].make_context(health[2], [str(ROOT)])
+    image = (ROOT / "deploy" / "Dockerfile").read_text()
+    assert json.loads(re.findall(r"^CMD (.*)$", image, re.MULTILINE)[0]) == serve
+    assert health[1] == json.loads(re.findall(r"^ENTRYPOINT (.*)$", image, re.MULTILINE)[0])[0]
