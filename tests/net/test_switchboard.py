@@ -244,3 +244,21 @@ def test_stop_ends_a_loop_that_sleeps_in_another_thread(office: Office) -> None:
     server.end()
     assert thread is not None
     assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("complaint", ["no such program", "party 1 sent it twice"])
+def test_a_frame_that_the_role_refuses_is_told_with_its_sender(office: Office, complaint: str) -> None:
+    server, client = office.station(PARTY0), office.station(PARTY1)
+    client.start()
+
+    def refuse(_: object, frame: Frame) -> None:
+        raise FrameError(complaint)
+
+    server.recorder.answer = refuse
+    server.switchboard.dial(PARTY1, "127.0.0.1", client.port)
+    server.until(lambda: PARTY1 in server.switchboard.ready)
+    client.until(lambda: bool(client.recorder.ready))
+    client.switchboard.send(PARTY0, Frame(Kind.ROUND))
+    with pytest.raises(FrameError, match=r"^party 1 sent") as caught:
+        server.switchboard.run_until(lambda: False, 10)
+    assert str(caught.value).endswith(complaint)

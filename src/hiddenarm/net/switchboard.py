@@ -509,7 +509,10 @@ class Switchboard:
             if frame.kind in _LINK_KINDS:
                 self._take(connection, frame)
             else:
-                self._handler.on_frame(connection.peer, frame)  # type: ignore[arg-type]  # it has one if it is ready
+                try:
+                    self._handler.on_frame(connection.peer, frame)  # type: ignore[arg-type]  # it has one if it is ready
+                except FrameError as error:
+                    raise _blamed(connection, error) from error
         elif connection.phase is Phase.HELLO:
             self._greet(connection, frame)
 
@@ -723,6 +726,11 @@ def _tune(sock: socket.socket, silence_seconds: int) -> None:
     for name, value in options.items():
         if hasattr(socket, name):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _blamed(connection: Connection, error: FrameError) -> FrameError:
+    """The same complaint, with the name of whoever sent the frame."""
+    return error if str(connection) in str(error) else FrameError(f"{connection} sent a frame that is refused: {error}")
 
 
 def _may_pass(error: PeerError | OSError) -> bool:
