@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test lint bench reproduce clean
+.PHONY: setup demo test soak lint bench reproduce clean
 
 setup: $(READY)
 
@@ -17,6 +17,10 @@ demo: setup
 
 test: setup lint
 	$(BIN)/python -m pytest
+
+soak: setup
+	HIDDENARM_SEEDS=1000 $(BIN)/python -m pytest tests/simulator
+	$(BIN)/python tests/recovery/soak.py --steps 2000 --kills 200
 
 lint: setup
 	$(BIN)/ruff check src tests benchmarks

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from world import KEYS, Faults, Violation, World
 
-from hiddenarm.bandit.audit import reveal_model
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.plain import PlainBandit
+from hiddenarm.bandit.suites import suite_of
 from hiddenarm.errors import DecisionIdError, HiddenArmError, InputError, UnavailableError
 from hiddenarm.roles.durable_actor import DurableActor
 from hiddenarm.roles.durable_party import DurableParty
@@ -210,7 +210,7 @@ class Application:
             assert isinstance(machine, DurableParty)
             assert machine._party is not None
             models.append(machine._party._school._model)
-        _, weights = reveal_model(federation, models)
+        _, weights = suite_of(federation).reveal(models)
         error = float(np.abs(weights[0] - twin.weights).max())
         if error > UNIT * len(jobs):
             raise Violation(f"the model is off by {error / UNIT:.1f} units after {len(jobs)} lessons")

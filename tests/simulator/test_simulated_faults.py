@@ -16,6 +16,7 @@ import structlog
 from application import Application, Job, federation_of, jobs_of, simulate
 from world import Faults, Violation, World
 
+from hiddenarm.bandit.paper_suite import PaperFederation
 from hiddenarm.errors import HiddenArmError
 from hiddenarm.roles import durable_party
 from hiddenarm.roles.client_records import MadeLesson, RewarderRecords
@@ -199,3 +200,13 @@ def test_after_a_restored_backup_all_may_agree_to_go_back() -> None:
         assert not world.refused
         log = application._log(0)
         assert [lesson.refused != "" for lesson in log[:5]] == [False] * 3 + [True] * len(lost)
+
+
+def test_the_papers_suite_recovers_too() -> None:
+    """It has no sums and no batches, and its model has another form."""
+    federation = PaperFederation(arms=2, features=(1, 1), epsilon=0.3)
+    world = World(3, Faults(), federation)
+    application = Application(world, jobs_of(world, 6, batches=False))
+    application.finish()
+    application.check()
+    assert world.crashes > 0
