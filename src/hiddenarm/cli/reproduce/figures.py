@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,14 @@ def add_line(axes: Axes, style: int, x: ArrayLike, y: ArrayLike, label: str, spr
         x, y, yerr=spread, label=label, color=colour, marker=marker, linestyle=line, linewidth=1.5, markersize=5,
         capsize=2.5, elinewidth=1,
     )  # fmt: skip
+
+
+def add_dots(axes: Axes, style: int, values: Mapping[float, ArrayLike]) -> None:
+    """Single runs, as faint dots in the colour of their line."""
+    colour, _, _ = STYLES[style % len(STYLES)]
+    for place, runs in values.items():
+        heights = np.asarray(runs)
+        axes.plot(np.full(len(heights), place), heights, ".", color=colour, markersize=4, alpha=0.6)
 
 
 def add_curve(axes: Axes, style: int, steps: ArrayLike, mean: ArrayLike, deviation: ArrayLike, label: str) -> None:
