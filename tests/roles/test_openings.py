@@ -1,0 +1,204 @@
+"""Opening an epoch, by its parts: coming to one attempt, who is behind, and the plan that all compute."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+
+from hiddenarm.errors import FrameError
+from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.identity import Identity, Role
+from hiddenarm.roles.attempts import MAX_ATTEMPTS, Attempts
+from hiddenarm.roles.openings import (
+    INITIAL,
+    CheckpointName,
+    Committed,
+    PartyStatement,
+    Plan,
+    RewarderStatement,
+    find_behind,
+    make_plan,
+    plan_bytes,
+    statement_bytes,
+)
+
+NAME = bytes(range(6))
+PARTIES = [Identity(Role.PARTY, number) for number in range(4)]
+
+
+def statement(lessons: int = 10, prepared: int = 3, activated: int = 3, **changes: object) -> PartyStatement:
+    checkpoints = (CheckpointName(4, 2), CheckpointName(8, 3))
+    noted = (Committed(0, 0), Committed(0, 0))
+    plain = PartyStatement(prepared, activated, Committed(lessons, 20), checkpoints, noted)
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+# Statements and plans
+
+
+def test_what_is_said_is_what_is_heard() -> None:
+    said = statement(noted=(Committed(1, 2), Committed(3, 4)), consents=True)
+    assert PartyStatement.decode(said.encode()) == said
+    assert len(said.encode()) <= statement_bytes(2)
+    plan = Plan(7, NAME, CheckpointName(8, 3), 10, True)
+    assert Plan.decode(plan.encode()) == plan
+    assert len(plan.encode()) == plan_bytes()
+    assert plan.named == int(NAME.hex(), 16)
+    assert RewarderStatement.decode(RewarderStatement(5, 4, True).encode()) == RewarderStatement(5, 4, True)
+    assert Committed.decode(Committed(5, 4).encode()) == Committed(5, 4)
+
+
+def test_a_message_of_another_length_is_refused() -> None:
+    messages = [statement(), Plan(7, NAME, INITIAL, 0), RewarderStatement(5, 4), Committed(1, 1)]
+    for message in messages:
+        whole = message.encode()
+        for wrong in (b"", whole[:-1], whole + b"\0"):
+            with pytest.raises(FrameError, match="wrong length"):
+                type(message).decode(wrong)
+
+
+def test_the_plan_is_the_shortest_log_and_the_newest_checkpoint_of_all() -> None:
+    one, other = statement(lessons=10), statement(lessons=12, prepared=5)
+    assert make_plan(NAME, [one, other]) == Plan(6, NAME, CheckpointName(8, 3), 10)
+    assert make_plan(NAME, [statement(lessons=7), other]) == Plan(6, NAME, CheckpointName(4, 2), 7)
+
+
+def test_checkpoints_of_one_version_from_two_epochs_do_not_go_together() -> None:
+    one = statement(checkpoints=(CheckpointName(8, 3),))
+    other = statement(checkpoints=(CheckpointName(8, 4),))
+    assert make_plan(NAME, [one, other]).checkpoint == INITIAL
+
+
+# Who is behind
+
+
+def behind(*parties: PartyStatement, made: int = 20, kept: int = 0, consents: bool = False) -> list[str]:
+    return [role for role, _ in find_behind(parties, RewarderStatement(made, kept, consents))]
+
+
+def test_nobody_is_behind_for_what_a_crash_can_do() -> None:
+    assert behind(statement(), statement()) == []
+    assert behind(statement(prepared=4), statement(lessons=14)) == []
+    assert behind(statement(prepared=4, activated=4), statement(prepared=4, activated=3)) == []
+
+
+def test_who_has_lost_state_is_named() -> None:
+    told = (Committed(0, 0), Committed(11, 0))
+    decided = (Committed(0, 0), Committed(0, 21))
+    assert behind(statement(prepared=4, activated=4), statement()) == ["party 1"]
+    assert behind(statement(noted=told), statement()) == ["party 1"]
+    assert behind(statement(noted=decided), statement()) == ["party 1"]
+    assert behind(statement(), statement(lessons=12), kept=11) == ["party 0"]
+    assert behind(statement(), statement(), made=9) == ["rewarder"]
+
+
+def test_consent_of_one_is_not_enough_and_the_rewarder_needs_its_own() -> None:
+    new, old = statement(prepared=4, activated=4), statement()
+    agreeing = [replace(party, consents=True) for party in (new, old)]
+    assert behind(agreeing[0], old) == ["party 1"]
+    assert behind(*agreeing) == []
+    assert behind(*agreeing, made=9) == ["rewarder"]
+    assert behind(*agreeing, made=9, consents=True) == []
+    assert make_plan(NAME, agreeing).recovers
+    assert not make_plan(NAME, [agreeing[0], old]).recovers
+
+
+# Attempts
+
+
+class Net:
+    """Roles that only count attempts, and links that keep their order."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.links: dict[tuple[Identity, Identity], deque[Frame | None]] = {}
+        self.roles = {me: self._role(me) for me in PARTIES}
+
+    def _role(self, me: Identity) -> Attempts:
+        def send(to: Identity, frame: Frame) -> None:
+            self.links[me, to].append(frame)
+
+        return Attempts([peer for peer in PARTIES if peer != me], send, lambda: None, lambda peer: str(me).encode())
+
+    def connect(self, one: Identity, other: Identity) -> None:
+        self.links[one, other], self.links[other, one] = deque(), deque()
+        self.roles[one].on_ready(other)
+        self.roles[other].on_ready(one)
+
+    def cut(self, one: Identity, other: Identity) -> None:
+        for link in ((one, other), (other, one)):
+            del self.links[link]
+        self.roles[one].on_lost(other)
+        self.roles[other].on_lost(one)
+
+    def settle(self) -> None:
+        for _ in range(10_000):
+            waiting = [link for link, queue in self.links.items() if queue]
+            if not waiting:
+                return
+            sender, receiver = self.random.choice(waiting)
+            frame = self.links[sender, receiver].popleft()
+            assert frame is not None
+            self.roles[receiver].on_open(sender, frame)
+        raise AssertionError("attempts go on for ever")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_all_come_to_one_attempt_whatever_the_order(seed: int) -> None:
+    net = Net(seed)
+    pairs = list(combinations(PARTIES, 2))
+    net.random.shuffle(pairs)
+    for one, other in pairs:
+        assert not all(role.complete for role in net.roles.values())
+        net.connect(one, other)
+        if net.random.random() < 0.5:
+            net.settle()
+    net.settle()
+    assert all(role.complete for role in net.roles.values())
+    number = {role.number for role in net.roles.values()}
+    assert len(number) == 1
+    net.cut(PARTIES[0], PARTIES[1])
+    net.settle()
+    assert not any(role.complete for role in list(net.roles.values())[:2])
+    assert net.roles[PARTIES[0]].missing == [PARTIES[1]]
+    net.connect(PARTIES[0], PARTIES[1])
+    net.settle()
+    assert all(role.complete for role in net.roles.values())
+    assert min(role.number for role in net.roles.values()) > max(number)
+
+
+def test_a_peer_is_current_only_after_it_has_opened_this_attempt() -> None:
+    sent: list[Frame] = []
+    role = Attempts(PARTIES[:2], lambda _, frame: sent.append(frame), lambda: None, lambda _: b"mine")
+    role.on_ready(PARTIES[0])
+    assert [frame.step for frame in sent] == [1]
+    role.on_open(PARTIES[0], Frame(Kind.OPEN, step=1, payload=b"theirs"))
+    assert role.is_current(PARTIES[0])
+    role.on_ready(PARTIES[1])
+    assert not role.is_current(PARTIES[0])
+    role.on_open(PARTIES[0], Frame(Kind.OPEN, step=1))
+    assert not role.is_current(PARTIES[0])
+    role.on_open(PARTIES[0], Frame(Kind.OPEN, step=9, payload=b"later"))
+    assert role.number == 9
+    assert role.said == {PARTIES[0]: b"later"}
+    assert [frame.step for frame in sent] == [1, 2, 2, 9, 9]
+
+
+@pytest.mark.parametrize("step", [0, MAX_ATTEMPTS])
+def test_an_attempt_that_cannot_be_is_refused(step: int) -> None:
+    role = Attempts(PARTIES[:1], lambda *_: None, lambda: None, lambda _: b"")
+    role.on_ready(PARTIES[0])
+    with pytest.raises(FrameError, match="cannot be"):
+        role.on_open(PARTIES[0], Frame(Kind.OPEN, step=step))
+
+
+def test_an_attempt_is_opened_once() -> None:
+    role = Attempts(PARTIES[:1], lambda *_: None, lambda: None, lambda _: b"")
+    role.on_ready(PARTIES[0])
+    role.on_open(PARTIES[0], Frame(Kind.OPEN, step=1))
+    with pytest.raises(FrameError, match="twice"):
+        role.on_open(PARTIES[0], Frame(Kind.OPEN, step=1))
