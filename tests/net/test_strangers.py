@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -127,8 +128,10 @@ def test_a_stranger_is_refused_with_one_line(office: Office, stranger: Stranger,
     context = stranger(office)
     with captured_warnings() as logs:
         server.start()
+        began = time.monotonic()
         call(server.port, context)
         server.until(lambda: bool(logs))
+        assert time.monotonic() - began < 1.0
         serve_honestly(office, server)
     (line,) = logs
     assert line["event"] == "refused"
@@ -163,6 +166,39 @@ def test_idle_strangers_do_not_lock_honest_peers_out(office: Office) -> None:
         server.until(lambda: len(logs) == 40)
     crowded = [line for line in logs if line["reason"] == "too many connections that are not ready"]
     assert len(crowded) >= 32
+
+
+def test_who_sends_a_byte_now_and_then_is_dropped_at_the_deadline(office: Office) -> None:
+    """The deadline is for the whole of TLS and hello: bytes do not put it off."""
+    server = office.station(PARTY0, limits=Limits(handshake_seconds=0.5, linger_seconds=0.05))
+    began, drops = time.monotonic(), iter(b"\x16\x03\x01\x02\x00" + bytes(1000))
+    with captured_warnings() as logs, suppress(OSError):
+        server.start()
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as slow:
+            while not logs:
+                slow.send(bytes([next(drops)]))
+                time.sleep(0.02)
+    assert [line["reason"] for line in logs] == ["handshake and hello took too long"]
+    assert time.monotonic() - began < 5
+
+
+def test_500_idle_connections(office: Office) -> None:
+    """Only so many are held; the rest wait in the system's queue or are dropped; an honest peer gets through."""
+    server = office.station(PARTY0)
+    idle = []
+    with captured_warnings() as logs:
+        server.start()
+        for _ in range(500):
+            sock = socket.socket()
+            sock.setblocking(False)
+            sock.connect_ex(("127.0.0.1", server.port))
+            idle.append(sock)
+        serve_honestly(office, server)
+        held = len(server.switchboard._connections)
+        for sock in idle:
+            sock.close()
+    assert held <= 2 * Limits().strangers + 1
+    assert {line["event"] for line in logs} <= {"refused"}
 
 
 def test_a_dialler_does_not_trust_another_authority(office: Office) -> None:

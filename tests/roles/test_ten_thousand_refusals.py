@@ -1,4 +1,4 @@
-"""Ten thousand requests that cannot be: each is refused by a typed error, no randomness goes into it, nothing changes."""
+"""Ten thousand requests that cannot be: each is refused by a typed error, uses no randomness and changes nothing."""
 
 from __future__ import annotations
 
