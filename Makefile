@@ -21,6 +21,7 @@ test: setup lint
 soak: setup
 	HIDDENARM_SEEDS=1000 $(BIN)/python -m pytest tests/simulator
 	$(BIN)/python tests/recovery/soak.py --steps 2000 --kills 200
+	HIDDENARM_SOAK=1 $(BIN)/python -m pytest -s tests/roles/test_attacked.py
 
 lint: setup
 	$(BIN)/ruff check src tests benchmarks
