@@ -17,13 +17,15 @@ from application import Application, Job, federation_of, jobs_of, simulate
 from world import Faults, Violation, World
 
 from hiddenarm.bandit.paper_suite import PaperFederation
-from hiddenarm.errors import HiddenArmError
+from hiddenarm.errors import DecisionIdError, HiddenArmError
 from hiddenarm.roles import durable_party
 from hiddenarm.roles.client_records import MadeLesson, RewarderRecords
 from hiddenarm.roles.durable_ledger import DurableLedger
 from hiddenarm.roles.durable_party import DurableParty
+from hiddenarm.roles.durable_rewarder import DurableRewarder
 from hiddenarm.roles.ledger import Then
 from hiddenarm.roles.lessons import Lesson, SchoolState
+from hiddenarm.roles.messages import REWARDER
 
 SEEDS = int(os.environ.get("HIDDENARM_SEEDS", "100"))
 TRIES = 60
@@ -210,3 +212,36 @@ def test_the_papers_suite_recovers_too() -> None:
     application.finish()
     application.check()
     assert world.crashes > 0
+
+
+def test_an_old_backup_of_the_rewarder_is_refused_and_with_consent_gives_up_earlier_decisions() -> None:
+    for seed in range(3):
+        world = World(seed, Faults(crash=0, cut=0), federation_of())
+        application = Application(world, jobs_of(world, 6, batches=False))
+        node = world.nodes[REWARDER]
+        assert node.disk is not None
+        finish(application, application.jobs[:1])
+        backup = node.disk.store.copy()
+        finish(application, application.jobs[:3])
+        earlier = application.jobs[0].decisions
+        world.crash(node)
+        node.disk.store = backup
+        for _ in range(3000):
+            world.step()
+            if world.refused:
+                break
+        assert set(world.refused) == {REWARDER}
+        if not node.up:
+            world.start(node)
+        assert isinstance(node.machine, DurableRewarder)
+        node.machine._records.consent()
+        world.crash(node)
+        world.refused.clear()
+        application.taught.clear()
+        finish(application, application.jobs[3:])
+        assert not world.refused
+        assert sorted(job.version for job in application.jobs) == [1, 2, 3, 4, 5, 6]
+        assert isinstance(node.machine, DurableRewarder)
+        assert earlier is not None
+        with pytest.raises(DecisionIdError, match="not known here"):
+            node.machine.teach((earlier[0].id, 1.0), request="again")

@@ -1,0 +1,167 @@
+"""What a party writes down: whose it is, when checkpoints go, what a cut log leaves, what is damaged."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hiddenarm.bandit.catalogue import DECIDE_ONE, ProgramId
+from hiddenarm.bandit.decisions import decision_name, decision_number
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.programs import DECIDE, Decided
+from hiddenarm.errors import DamagedStoreError, StoreError
+from hiddenarm.mpc.values import Shared
+from hiddenarm.roles.lessons import Lesson, SchoolState
+from hiddenarm.roles.openings import INITIAL, CheckpointName, Committed, Plan
+from hiddenarm.roles.party_records import PartyRecords
+from hiddenarm.store.contract import Delete
+from hiddenarm.store.journal import DirectJournal
+from hiddenarm.store.memory import MemoryStore
+
+FEDERATION = Federation(arms=3, features=(2, 1), epsilon=0.1)
+NAMED = 77
+
+
+def records_on(store: MemoryStore, digest: bytes = b"me") -> PartyRecords:
+    return PartyRecords(store, DirectJournal(store), FEDERATION, 0, digest)
+
+
+def nothing() -> None:
+    return
+
+
+def words(*shape: int) -> np.ndarray:
+    return np.arange(np.prod(shape), dtype=np.uint64).reshape(shape) + np.uint64(7)
+
+
+def keep(records: PartyRecords, count: int, step: int) -> tuple[np.ndarray, Decided]:
+    features = words(1, count, 2) + np.uint64(step)
+    decided = Decided(None, Shared((count, 3), words(1, count, 3)), Shared((count,), words(1, count)))
+    program = DECIDE_ONE if count == 1 else ProgramId(DECIDE, count)
+    records.keep_decisions(NAMED, program, step, features, decided, nothing)
+    return features, decided
+
+
+def learn(records: PartyRecords, number: int, *names: int, epoch: int | None = None) -> None:
+    state = records.state(INITIAL)
+    after = SchoolState(number + 1, state.model, state.sums, gathered=number)
+    checkpoint = None if epoch is None else (epoch, after)
+    records.log_lesson(Lesson(number, [(name, 5) for name in names]), None, checkpoint, nothing)
+
+
+def test_the_state_of_another_role_or_federation_is_refused() -> None:
+    store = MemoryStore()
+    records_on(store)
+    with pytest.raises(StoreError, match="another party"):
+        records_on(store, b"somebody else")
+
+
+def test_decisions_come_back_one_by_one() -> None:
+    store = MemoryStore()
+    features, decided = keep(records_on(store), 4, 9)
+    again = records_on(store)
+    assert again.committed == Committed(0, 4)
+    for position in range(4):
+        kept = again.interaction(decision_name(NAMED, decision_number(4, 9, position)))
+        assert kept is not None
+        assert np.array_equal(kept.features, features[:, position])
+        assert decided.arm.share is not None
+        assert np.array_equal(kept.arm, decided.arm.share[:, position])
+        assert kept.reward_mask.shape == (1,)
+    assert again.interaction(decision_name(NAMED, decision_number(4, 8, 0))) is None
+    assert again.interaction(decision_name(NAMED + 1, decision_number(4, 9, 0))) is None
+
+
+def test_a_checkpoint_comes_back_as_it_was() -> None:
+    store = MemoryStore()
+    learn(records_on(store), 0, epoch=1)
+    again = records_on(store)
+    state, initial = again.state(CheckpointName(1, 1)), again.state(INITIAL)
+    assert state.version == 1
+    for one, other in ((state.model.inverses, initial.model.inverses), (state.sums.moments, initial.sums.moments)):
+        assert one.shape == other.shape
+        assert np.array_equal(one.share, other.share)  # type: ignore[arg-type]
+    with pytest.raises(DamagedStoreError, match="version 2 is not there"):
+        again.state(CheckpointName(2, 1))
+
+
+def test_a_cut_log_gives_its_decisions_back() -> None:
+    store = MemoryStore()
+    records = records_on(store)
+    for step in range(3):
+        keep(records, 1, step)
+        learn(records, step, decision_name(NAMED, step), epoch=1)
+    names = [decision_name(NAMED, step) for step in range(3)]
+    assert [records.is_taught(name) for name in names] == [True, True, True]
+    plan = Plan(4, bytes(6), CheckpointName(1, 1), 2)
+    records.prepare(plan, nothing)
+    records.activate(plan, nothing)
+    for one in (records, records_on(store)):
+        assert [one.is_taught(name) for name in names] == [True, True, False]
+        assert one.committed == Committed(2, 3)
+        assert one.checkpoints == {CheckpointName(1, 1), CheckpointName(2, 1)}
+        assert (one.prepared, one.activated) == (4, 4)
+        assert [lesson.number for lesson in one.lessons(0, 9)] == [0, 1]
+    assert records.opened() == {4: plan}
+    learn(records, 2, names[2])
+    assert records.is_taught(names[2])
+
+
+def test_a_checkpoint_goes_when_all_parties_are_known_to_have_a_newer_one() -> None:
+    records = records_on(MemoryStore())
+    for number in range(3):
+        learn(records, number, epoch=1)
+    assert {name.version for name in records.checkpoints} == {1, 2, 3}
+    records.note(1, Committed(2, 0))
+    learn(records, 3, epoch=1)
+    assert {name.version for name in records.checkpoints} == {2, 3, 4}
+
+
+def test_what_was_learned_again_does_not_count_as_known_to_all() -> None:
+    records = records_on(MemoryStore())
+    for number in range(3):
+        learn(records, number, epoch=1)
+    records.note(1, Committed(3, 0))
+    plan = Plan(2, bytes(6), CheckpointName(1, 1), 3)
+    records.prepare(plan, nothing)
+    records.activate(plan, nothing)
+    state = records.state(INITIAL)
+    for version in (2, 3):
+        records.keep_checkpoint(2, SchoolState(version, state.model, state.sums))
+    assert CheckpointName(1, 1) in records.checkpoints
+    records.note(1, Committed(4, 0))
+    learn(records, 3, epoch=2)
+    assert records.checkpoints == {CheckpointName(3, 1), CheckpointName(3, 2), CheckpointName(4, 2)}
+
+
+def test_notes_last_with_whatever_is_written_next() -> None:
+    store = MemoryStore()
+    records = records_on(store)
+    records.note(1, Committed(3, 8))
+    assert records_on(store).noted[1] == Committed(0, 0)
+    keep(records, 1, 0)
+    assert records_on(store).noted[1] == Committed(3, 8)
+
+
+def test_consent_lasts_until_an_epoch_is_activated() -> None:
+    store = MemoryStore()
+    records_on(store).consent()
+    records = records_on(store)
+    assert records.statement().consents
+    plan = Plan(1, bytes(6), INITIAL, 0, recovers=True)
+    records.prepare(plan, nothing)
+    assert records_on(store).consents
+    records.activate(plan, nothing)
+    assert not records_on(store).consents
+
+
+def test_a_gap_in_the_log_is_refused() -> None:
+    store = MemoryStore()
+    records = records_on(store)
+    for number in range(3):
+        learn(records, number)
+    with pytest.raises(StoreError, match="cannot follow"):
+        learn(records, 5)
+    store.commit([Delete("lesson", (1).to_bytes(8, "big"))])
+    with pytest.raises(DamagedStoreError, match="lesson 1 is missing"):
+        records_on(store)
