@@ -6,13 +6,20 @@ import random
 from collections import deque
 from dataclasses import replace
 from itertools import combinations
+from unittest.mock import Mock
 
 import pytest
 
-from hiddenarm.errors import FrameError
+from hiddenarm.bandit.batches import initial_sums
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.programs import initial_model
+from hiddenarm.errors import FrameError, UnavailableError
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.roles.attempts import MAX_ATTEMPTS, Attempts
+from hiddenarm.roles.client_records import ActorRecords
+from hiddenarm.roles.durable_actor import DurableActor
+from hiddenarm.roles.lessons import Lesson, SchoolState
 from hiddenarm.roles.openings import (
     INITIAL,
     CheckpointName,
@@ -25,6 +32,10 @@ from hiddenarm.roles.openings import (
     plan_bytes,
     statement_bytes,
 )
+from hiddenarm.roles.party import Party
+from hiddenarm.roles.runs import MAX_WAITING
+from hiddenarm.store.journal import DirectJournal
+from hiddenarm.store.memory import MemoryStore
 
 NAME = bytes(range(6))
 PARTIES = [Identity(Role.PARTY, number) for number in range(4)]
@@ -202,3 +213,29 @@ def test_an_attempt_is_opened_once() -> None:
     role.on_open(PARTIES[0], Frame(Kind.OPEN, step=1))
     with pytest.raises(FrameError, match="twice"):
         role.on_open(PARTIES[0], Frame(Kind.OPEN, step=1))
+
+
+# What piles up while nobody answers
+
+
+def test_an_actor_keeps_no_more_requests_than_the_parties_take() -> None:
+    store = MemoryStore()
+    records = ActorRecords(store, DirectJournal(store), b"me")
+    actor = DurableActor(Federation(arms=2, features=(1, 1), epsilon=0.1), lambda *_: None, records=records)
+    for number in range(MAX_WAITING):
+        actor.ask("user", request=f"request {number}")
+    assert actor.ask("user", request="request 3") == MAX_WAITING
+    with pytest.raises(UnavailableError, match="wait already"):
+        actor.ask("user", request="one more")
+
+
+def test_lessons_learned_again_do_not_count_among_those_that_may_wait() -> None:
+    federation = Federation(arms=2, features=(1, 1), epsilon=0.1)
+    party = Party(federation, 0, Mock(), lambda *_: None)
+    again = [Lesson(number, [(number, 0)], logged=True) for number in range(300)]
+    state = SchoolState(0, initial_model(federation, 0), initial_sums(federation, 0))
+    party.resume(state, [], again)
+    for number in range(300, 300 + MAX_WAITING):
+        party._school.enrol(Lesson(number, [(number, 0)]))
+    with pytest.raises(FrameError, match="lessons waiting"):
+        party._school.enrol(Lesson(300 + MAX_WAITING, [(1, 0)]))

@@ -14,7 +14,7 @@ from itertools import count
 
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
-from hiddenarm.errors import HiddenArmError, InputError
+from hiddenarm.errors import HiddenArmError, InputError, UnavailableError
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity
 from hiddenarm.roles.actor import Actor, RunName, check_request
@@ -22,7 +22,7 @@ from hiddenarm.roles.client_records import ActorRecords
 from hiddenarm.roles.durable_client import MAX_REQUEST_BYTES, DurableClient
 from hiddenarm.roles.messages import DEALER
 from hiddenarm.roles.openings import Plan
-from hiddenarm.roles.runs import Send
+from hiddenarm.roles.runs import MAX_WAITING, Send
 from hiddenarm.roles.vitals import Vitals
 
 Ticket = int
@@ -70,6 +70,8 @@ class DurableActor(DurableClient):
             if request is not None and waiting.request == request:
                 waiting.tickets.append(ticket)
                 return ticket
+        if len(self._waiting) >= MAX_WAITING:
+            raise UnavailableError(f"{MAX_WAITING} requests wait already; make this one again later")
         waiting = _Waiting(request, digest, keys, after, [ticket])
         self._waiting.append(waiting)
         if request is not None:

@@ -114,6 +114,7 @@ class School:
     ) -> None:
         self.version = 0
         self._first = 0
+        self._logged = 0
         self._federation = federation
         self._number = number
         self._supply = supply
@@ -151,6 +152,7 @@ class School:
         for lesson in unrepaired:
             self._singly.append(self._take([kept[name] for name, _ in lesson.rewards], [w for _, w in lesson.rewards]))
         self._lessons.extend(again)
+        self._logged = state.version + len(again)
 
     @property
     def taught(self) -> int:
@@ -170,7 +172,7 @@ class School:
             raise FrameError(f"the rewarder sent {len(lesson.rewards)} rewards where one is learned at a time")
         if lesson.number != self.taught:
             raise FrameError(f"the rewarder sent lesson {lesson.number} where {self.taught} was due")
-        if len(self._lessons) >= MAX_WAITING:
+        if self.taught - max(self.version, self._logged) >= MAX_WAITING:
             raise FrameError(f"the rewarder has more than {MAX_WAITING} lessons waiting")
         self._lessons.append(lesson)
 
