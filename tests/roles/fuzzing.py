@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
-import ssl
 import statistics
-import threading
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 
 from deployment import Deployment
 from hiddenarm.cli.status import parse_metrics
@@ -47,34 +49,16 @@ def fuzzed_frame(choice: random.Random) -> bytes:
     return header + payload
 
 
-@dataclass
-class Attack:
-    """Sends frames to a port until all are sent. `sent` counts them."""
-
-    port: int
-    frames: int
-    context: ssl.SSLContext
-    seed: int
-    sent: int = 0
-    connections: int = 0
-    done: threading.Event = field(default_factory=threading.Event)
-
-    def start(self) -> None:
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
-        choice = random.Random(self.seed)
-        while self.sent < self.frames:
-            with_certificate = self.connections % WITH_CERTIFICATE == 0
-            self._call(b"".join(fuzzed_frame(choice) for _ in range(FRAMES_A_CONNECTION)), with_certificate)
-            self.connections += 1
-            self.sent += FRAMES_A_CONNECTION
-        self.done.set()
-
-    def _call(self, data: bytes, with_certificate: bool) -> None:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=5) as plain:
-            sock = self.context.wrap_socket(plain) if with_certificate else plain
+def attack(port: int, frames: int, kit: Path, seed: int) -> int:
+    """Send frames to a port, many on a connection; return how many connections that took."""
+    choice, context, connections = random.Random(seed), client_context(Kit.read(kit).tls), 0
+    while connections * FRAMES_A_CONNECTION < frames:
+        data = b"".join(fuzzed_frame(choice) for _ in range(FRAMES_A_CONNECTION))
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as plain:
+            sock = plain if connections % WITH_CERTIFICATE else context.wrap_socket(plain)
             sock.sendall(data)
+        connections += 1
+    return connections
 
 
 @dataclass
@@ -90,18 +74,20 @@ class Observed:
 
 
 def attack_a_party(deployment: Deployment, frames: int, seed: int = 1) -> Observed:
-    """Attack the hotel, whose actor goes on asking."""
-    kit = Kit.read(deployment.kits / "rewarder")
-    port = Kit.read(deployment.kits / "hotel").address(Kit.read(deployment.kits / "hotel").identity).port
+    """Attack the hotel from another process, while its actor goes on asking."""
+    kit = Kit.read(deployment.kits / "hotel")
     times(deployment, lambda: False, least=100)  # memory and programs as they are in use
     calm = statistics.median(times(deployment, lambda: False, least=200))
     before, began = memory(deployment), time.monotonic()
-    attack = Attack(port, frames, client_context(kit.tls), seed)
-    attack.start()
-    attacked = statistics.median(times(deployment, lambda: not attack.done.is_set(), least=200))
+    arguments = [kit.address(kit.identity).port, frames, deployment.kits / "rewarder", seed]
+    command = [sys.executable, __file__, *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as attacker:
+        attacked = statistics.median(times(deployment, lambda: attacker.poll() is None, least=200))
+        connections = int(attacker.communicate()[0])
     seconds = time.monotonic() - began
     grown = memory(deployment) - before
-    return Observed(attack.sent, attack.connections, seconds, grown, 1000 * calm, 1000 * attacked)
+    return Observed(connections * FRAMES_A_CONNECTION, connections, seconds, grown, 1000 * calm, 1000 * attacked)
 
 
 def times(deployment: Deployment, more: Callable[[], bool], least: int) -> list[float]:
@@ -116,3 +102,7 @@ def times(deployment: Deployment, more: Callable[[], bool], least: int) -> list[
 
 def memory(deployment: Deployment) -> float:
     return parse_metrics(deployment.get("hotel", "/metrics")[1])["hiddenarm_resident_memory_bytes"][0][1]
+
+
+if __name__ == "__main__":
+    print(attack(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])))
