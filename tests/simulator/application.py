@@ -129,6 +129,8 @@ class Application:
             number = self.world.run(node, lambda: machine.teach(*pairs, request=f"r{job.name}"))
         except DecisionIdError as error:
             raise Violation(f"an acknowledged decision cannot be rewarded: {error}") from None
+        except UnavailableError:
+            return
         if number is not None:
             self.taught[number] = job
 
@@ -139,7 +141,7 @@ class Application:
         pairs = list(zip([decision.id for decision in job.decisions], other, strict=True))
         try:
             number = self.world.run(self.world.nodes[REWARDER], lambda: machine.teach(*pairs, request=f"r{job.name}"))
-        except InputError:
+        except (InputError, UnavailableError):
             return
         if number is not None:
             job.rewards = other

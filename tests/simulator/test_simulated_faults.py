@@ -17,7 +17,7 @@ from application import Application, Job, federation_of, jobs_of, simulate
 from world import Faults, Violation, World
 
 from hiddenarm.bandit.paper_suite import PaperFederation
-from hiddenarm.errors import DecisionIdError, HiddenArmError
+from hiddenarm.errors import DecisionIdError, HiddenArmError, UnavailableError
 from hiddenarm.roles import durable_party
 from hiddenarm.roles.client_records import MadeLesson, RewarderRecords
 from hiddenarm.roles.durable_ledger import DurableLedger
@@ -245,3 +245,33 @@ def test_an_old_backup_of_the_rewarder_is_refused_and_with_consent_gives_up_earl
         assert earlier is not None
         with pytest.raises(DecisionIdError, match="not known here"):
             node.machine.teach((earlier[0].id, 1.0), request="again")
+
+
+def test_an_old_backup_of_the_rewarder_cannot_hide_behind_new_lessons() -> None:
+    """It makes none before the parties know its state: not even for decisions whose rewards it has forgotten."""
+    world = World(1, Faults(crash=0, cut=0), federation_of())
+    application = Application(world, jobs_of(world, 3, batches=False))
+    node = world.nodes[REWARDER]
+    assert node.disk is not None
+    finish(application, application.jobs[:1])
+    backup = node.disk.store.copy()
+    finish(application, application.jobs)
+    world.crash(node)
+    node.disk.store = backup
+    world.start(node)
+    assert isinstance(node.machine, DurableRewarder)
+    for job in application.jobs[1:]:
+        assert job.decisions is not None
+        with pytest.raises(UnavailableError, match="no epoch has opened") as refusal:
+            node.machine.teach((job.decisions[0].id, 1 - job.rewards[0]), request=f"other {job.name}")
+        assert refusal.value.retry_after > 0
+    until_refused(world)
+    assert set(world.refused) == {REWARDER}
+
+
+def until_refused(world: World) -> None:
+    for _ in range(3000):
+        world.step()
+        if world.refused:
+            return
+    raise AssertionError("an old backup was not refused")

@@ -7,6 +7,9 @@
 
 A lesson has a name: that of the application's request, or else one made of its decisions. The same request again gets
 the same answer; with other rewards it is refused.
+
+No lesson is made before an epoch has opened in this process. Only then do the parties know that this state is not an
+old backup: one that made lessons before would seem to have all that it lost.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from hiddenarm.bandit.features import checked_reward
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.programs import DECIDE
 from hiddenarm.bandit.suites import suite_of
-from hiddenarm.errors import DecisionIdError, FrameError, InputError, PeerError, StaleStateError
+from hiddenarm.errors import DecisionIdError, FrameError, InputError, PeerError, StaleStateError, UnavailableError
 from hiddenarm.mpc.material import program_stream
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity
@@ -46,6 +49,8 @@ class DurableRewarder(DurableClient):
     def __init__(self, federation: Federation, send: Send, *, records: RewarderRecords, max_batch: int = 256) -> None:
         super().__init__(federation, send, max_batch=max_batch)
         self._solves = suite_of(federation).solves
+        self.checked = False
+        """Whether an epoch has opened in this process: this state is known to be the newest."""
         self._records = records
         self._lasting = records.made
         self._sent = 0
@@ -67,6 +72,7 @@ class DurableRewarder(DurableClient):
         request = check_name(request or _name_of(names))
         known = self._lesson_of(request)
         if known is None:
+            self._check_can_make()
             self._check_unspent(names, [decision for decision, _ in rewards])
             return self._make(MadeLesson(request, self._masked(names, values, self._streams)))
         if self._records.lesson(known).rewards != self._masked(names, values, {}):
@@ -100,6 +106,10 @@ class DurableRewarder(DurableClient):
     def _lesson_of(self, request: str) -> int | None:
         """The number of the lesson that was made under this name."""
         return self._unwritten[request] if request in self._unwritten else self._records.lesson_of(request)
+
+    def _check_can_make(self) -> None:
+        if not self.checked:
+            raise UnavailableError("no epoch has opened since the rewarder was started; make the same request again")
 
     def _check_unspent(self, names: Sequence[int], decisions: Sequence[str]) -> None:
         seen: set[int] = set()
@@ -145,6 +155,7 @@ class DurableRewarder(DurableClient):
     def _start(self, plan: Plan, seed: Frame) -> None:
         self._check_plan(plan, read_client_seed(seed)[0].epoch)
         self._records.use_consent()
+        self.checked = True
         self._sent = plan.length
         self._send_lessons()
 

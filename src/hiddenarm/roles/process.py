@@ -267,7 +267,7 @@ class RewarderClient(_Client):
         """Have the rewards of many decisions learned at once; return the model's version that holds them."""
         machine = self._endpoint.machine
         if isinstance(machine, DurableRewarder):
-            lesson = machine.teach(*rewards, request=request)
+            lesson = self._teach_lasting(machine, rewards, request)
             self._await(machine, lambda: machine.ending(lesson) is not None)
             if refused := machine.ending(lesson):
                 raise DecisionIdError(refused)
@@ -279,6 +279,16 @@ class RewarderClient(_Client):
         if (error := machine.outcomes.pop(lesson)) is not None:
             raise error
         return lesson + 1
+
+    def _teach_lasting(
+        self, machine: DurableRewarder, rewards: Sequence[tuple[str, float]], request: str | None
+    ) -> int:
+        """Make a lesson, or find the one that was made; a new one waits for the first epoch."""
+        try:
+            return machine.teach(*rewards, request=request)
+        except UnavailableError:
+            self._await(machine, lambda: machine.checked)
+            return machine.teach(*rewards, request=request)
 
 
 def _refuse_name(request: str | None) -> None:
