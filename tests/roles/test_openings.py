@@ -239,3 +239,12 @@ def test_lessons_learned_again_do_not_count_among_those_that_may_wait() -> None:
         party._school.enrol(Lesson(number, [(number, 0)]))
     with pytest.raises(FrameError, match="lessons waiting"):
         party._school.enrol(Lesson(300 + MAX_WAITING, [(1, 0)]))
+
+
+def test_two_peers_may_refuse_all_lessons_that_wait() -> None:
+    party = Party(Federation(arms=2, features=(1, 1, 1), epsilon=0.1), 0, Mock(), lambda *_: None)
+    for peer in PARTIES[1:3]:
+        for number in range(MAX_WAITING):
+            party._school.refused_by_peer(peer, number, "unknown")
+    with pytest.raises(FrameError, match="refusals ahead"):
+        party._school.refused_by_peer(PARTIES[1], MAX_WAITING, "unknown")

@@ -14,18 +14,19 @@ from collections.abc import Callable, Iterator
 import pytest
 import structlog
 from application import Application, Job, federation_of, jobs_of, simulate
-from world import Faults, Violation, World
+from world import KEYS, Faults, Violation, World
 
 from hiddenarm.bandit.paper_suite import PaperFederation
 from hiddenarm.errors import DecisionIdError, HiddenArmError, UnavailableError
-from hiddenarm.roles import durable_party
+from hiddenarm.roles import durable_party, durable_rewarder, lessons
 from hiddenarm.roles.client_records import MadeLesson, RewarderRecords
+from hiddenarm.roles.durable_actor import DurableActor
 from hiddenarm.roles.durable_ledger import DurableLedger
 from hiddenarm.roles.durable_party import DurableParty
 from hiddenarm.roles.durable_rewarder import DurableRewarder
 from hiddenarm.roles.ledger import Then
 from hiddenarm.roles.lessons import Lesson, SchoolState
-from hiddenarm.roles.messages import REWARDER
+from hiddenarm.roles.messages import ACTOR, REWARDER
 
 SEEDS = int(os.environ.get("HIDDENARM_SEEDS", "100"))
 TRIES = 60
@@ -177,31 +178,50 @@ def finish(application: Application, jobs: list[Job]) -> None:
 def test_after_a_restored_backup_all_may_agree_to_go_back() -> None:
     """Two lessons are lost at one party; with the consent of all they are taught again, and nothing else is lost."""
     for seed in range(5):
-        world = World(seed, Faults(crash=0, cut=0), federation_of())
-        application = Application(world, jobs_of(world, 8, batches=False))
-        finish(application, application.jobs[:3])
-        node = world.nodes[world.parties[1]]
-        assert node.disk is not None
-        backup = node.disk.store.copy()
-        parties = [world.nodes[party] for party in world.parties]
-        finish(application, application.jobs[:5])
-        for party in parties:
-            world.crash(party)
-        node.disk.store = backup
-        for party in parties:
-            world.start(party)
-            assert isinstance(party.machine, DurableParty)
-            party.machine.records.consent()
-            world.crash(party)
-        for job in application.jobs[:5]:
-            job.acknowledged = job.version <= 3
-        lost = [job for job in application.jobs if job.decisions is not None and not job.acknowledged]
-        for job in lost:
-            application.jobs.remove(job)
-        finish(application, application.jobs)
-        assert not world.refused
-        log = application._log(0)
-        assert [lesson.refused != "" for lesson in log[:5]] == [False] * 3 + [True] * len(lost)
+        go_back(seed, Faults(crash=0, cut=0), kept=3, lost=2)
+
+
+def test_going_back_by_more_lessons_than_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rewarder sends no more at once than the parties take, and the rest as lessons end."""
+    monkeypatch.setattr(durable_rewarder, "MAX_WAITING", 2)
+    monkeypatch.setattr(lessons, "MAX_WAITING", 2)
+    for seed in range(3):
+        go_back(seed, Faults(crash=0, cut=0), kept=1, lost=6)
+
+
+def go_back(seed: int, faults: Faults, kept: int, lost: int) -> World:
+    """Party 1 comes back with the disk it had some lessons ago, and all parties agree to go on from there."""
+    world = World(seed, Faults(crash=0, cut=0), federation_of())
+    application = Application(world, jobs_of(world, kept + lost + 3, batches=False))
+    finish(application, application.jobs[:kept])
+    node = world.nodes[world.parties[1]]
+    assert node.disk is not None
+    backup = node.disk.store.copy()
+    finish(application, application.jobs[: kept + lost])
+    forgotten = [job for job in application.jobs if job.version > kept]
+    undecided = [job for job in application.jobs if job.decisions is None]
+    for party in world.parties:
+        world.crash(world.nodes[party])
+    node.disk.store = backup
+    consent(world)
+    application.jobs = undecided
+    world.faults, world.calm = faults, False
+    application.finish()
+    assert not world.refused
+    log = application._log(0)
+    learned = [*[True] * kept, *[False] * len(forgotten), *[True] * len(undecided)]
+    assert [lesson.refused == "" for lesson in log] == learned
+    return world
+
+
+def consent(world: World) -> None:
+    """The operators of all parties, which are stopped, agree to go back."""
+    for party in world.parties:
+        node = world.nodes[party]
+        world.start(node)
+        assert isinstance(node.machine, DurableParty)
+        node.machine.records.consent()
+        world.crash(node)
 
 
 def test_the_papers_suite_recovers_too() -> None:
@@ -275,3 +295,38 @@ def until_refused(world: World) -> None:
         if world.refused:
             return
     raise AssertionError("an old backup was not refused")
+
+
+def test_a_lesson_that_finds_no_room_may_be_taught_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, decision = with_a_decision()
+    rewarder = world.nodes[REWARDER].machine
+    assert isinstance(rewarder, DurableRewarder)
+    with monkeypatch.context() as patched:
+        patched.setattr(durable_rewarder, "MAX_WAITING", 0)
+        with pytest.raises(UnavailableError, match="wait to be learned") as refusal:
+            rewarder.teach((decision, 1.0), request="first")
+        assert refusal.value.retry_after > 0
+    assert rewarder.teach((decision, 1.0), request="first") == 0
+
+
+def test_a_decision_that_is_listed_twice_is_refused_whether_its_request_is_known_or_not() -> None:
+    world, decision = with_a_decision()
+    rewarder = world.nodes[REWARDER].machine
+    assert isinstance(rewarder, DurableRewarder)
+    for _ in range(2):
+        with pytest.raises(DecisionIdError, match="listed twice"):
+            rewarder.teach((decision, 1.0), (decision, 1.0), request="first")
+        assert rewarder.teach((decision, 1.0), request="first") == 0
+
+
+def with_a_decision() -> tuple[World, str]:
+    """A world without faults, with a decision that waits for its reward."""
+    world = World(1, Faults(crash=0, cut=0), federation_of())
+    actor = world.nodes[ACTOR].machine
+    assert isinstance(actor, DurableActor)
+    ticket = actor.ask(KEYS[0])
+    while ticket not in actor.outcomes:
+        world.step()
+    outcome = actor.outcomes[ticket]
+    assert not isinstance(outcome, HiddenArmError)
+    return world, outcome[0].id

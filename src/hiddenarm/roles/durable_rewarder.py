@@ -68,6 +68,7 @@ class DurableRewarder(DurableClient):
         if len(rewards) > 1 and not self._solves:
             raise InputError(f"the paper's suite learns from one reward at a time, got {len(rewards)}")
         names = [self._name_of(decision) for decision, _ in rewards]
+        _check_distinct(names)
         values = [round(checked_reward(reward) * 2**self.federation.fraction_bits) for _, reward in rewards]
         request = check_name(request or _name_of(names))
         known = self._lesson_of(request)
@@ -108,19 +109,18 @@ class DurableRewarder(DurableClient):
         return self._unwritten[request] if request in self._unwritten else self._records.lesson_of(request)
 
     def _check_can_make(self) -> None:
+        """Before a mask is taken: the same request must find it unused."""
         if not self.checked:
             raise UnavailableError("no epoch has opened since the rewarder was started; make the same request again")
+        if self._records.made - self._records.kept >= MAX_WAITING:
+            raise UnavailableError(f"{MAX_WAITING} lessons wait to be learned; make the same request again later")
 
     def _check_unspent(self, names: Sequence[int], decisions: Sequence[str]) -> None:
-        seen: set[int] = set()
         for name, decision in zip(names, decisions, strict=True):
-            if name in seen or self._records.is_spent(name):
+            if self._records.is_spent(name):
                 raise DecisionIdError(f"decision {decision} was rewarded before")
-            seen.add(name)
 
     def _make(self, lesson: MadeLesson) -> int:
-        if self._records.made - self._records.kept >= MAX_WAITING:
-            raise InputError(f"more than {MAX_WAITING} lessons wait to be learned; wait for some of them")
         number = self._records.make(lesson, lambda: self._lesson_lasts(lesson))
         if number >= self._lasting:
             self._unwritten[lesson.request] = number
@@ -181,8 +181,9 @@ class DurableRewarder(DurableClient):
             self._send_lessons()
 
     def _send_lessons(self) -> None:
-        """Send all lessons that last and were not sent in this epoch, in order."""
-        while self._sent < self._lasting:
+        """Send lessons that last and were not sent in this epoch, in order, as many as may wait at the parties. The
+        rest follows as lessons end."""
+        while self._sent < min(self._lasting, self._records.kept + MAX_WAITING):
             frame = reward_frame(self._sent, *self._records.lesson(self._sent).rewards)
             for party in self.parties:
                 self._send(party, frame)
@@ -209,6 +210,8 @@ class DurableRewarder(DurableClient):
         told[identity] = refused
         while len(self._told.get(self._records.kept, {})) == len(self.parties):
             self._end(self._records.kept)
+        if self.ready:
+            self._send_lessons()
 
     def _end(self, number: int) -> None:
         told = self._told.pop(number)
@@ -221,6 +224,11 @@ class DurableRewarder(DurableClient):
             self._endings.pop(number, None)
 
         self._records.end(number, self._endings[number], lasts)
+
+
+def _check_distinct(names: Sequence[int]) -> None:
+    if len(set(names)) < len(names):
+        raise DecisionIdError("a decision is listed twice, and is rewarded once")
 
 
 def _name_of(names: Sequence[int]) -> str:

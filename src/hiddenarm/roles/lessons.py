@@ -177,12 +177,13 @@ class School:
         self._lessons.append(lesson)
 
     def refused_by_peer(self, identity: Identity, number: int, why: str) -> None:
-        """A peer does not know a decision of this lesson: nobody learns it."""
+        """A peer does not know a decision of this lesson: nobody learns it. A peer can be ahead by what the rewarder
+        has sent and we have not ended, which is no more than MAX_WAITING lessons."""
         current = self._current
         if current is not None and current.lesson.number == number:
             self._end(current.lesson, refused=why)
         elif number >= self.version:
-            if len(self._refused) >= MAX_WAITING:
+            if number not in self._refused and len(self._refused) >= MAX_WAITING:
                 raise FrameError(f"{identity} is more than {MAX_WAITING} refusals ahead")
             self._refused[number] = why
 
