@@ -12,9 +12,9 @@ from hiddenarm.bandit.programs import DECIDE, Decided
 from hiddenarm.errors import DamagedStoreError, StoreError
 from hiddenarm.mpc.values import Shared
 from hiddenarm.roles.lessons import Lesson, SchoolState
-from hiddenarm.roles.openings import INITIAL, CheckpointName, Committed, Plan
+from hiddenarm.roles.openings import INITIAL, MAX_CHECKPOINTS, CheckpointName, Committed, Plan, statement_bytes
 from hiddenarm.roles.party_records import PartyRecords
-from hiddenarm.store.contract import Delete
+from hiddenarm.store.contract import Delete, Put
 from hiddenarm.store.journal import DirectJournal
 from hiddenarm.store.memory import MemoryStore
 
@@ -132,6 +132,34 @@ def test_what_was_learned_again_does_not_count_as_known_to_all() -> None:
     records.note(1, Committed(4, 0))
     learn(records, 3, epoch=2)
     assert records.checkpoints == {CheckpointName(3, 1), CheckpointName(3, 2), CheckpointName(4, 2)}
+
+
+def test_no_more_checkpoints_are_kept_than_a_statement_holds() -> None:
+    """Also while a long log is learned again. The one from which the epoch started stays: all parties have it."""
+    store = MemoryStore()
+    records = records_on(store)
+    many = MAX_CHECKPOINTS + 30
+    for number in range(many):
+        learn(records, number, epoch=1 if number == 0 else None)
+    plan = Plan(2, bytes(6), CheckpointName(1, 1), many)
+    records.prepare(plan, nothing)
+    records.activate(plan, nothing)
+    state = records.state(INITIAL)
+    for version in range(2, many + 1):
+        records.keep_checkpoint(2, SchoolState(version, state.model, state.sums))
+    newest = {CheckpointName(version, 2) for version in range(many - MAX_CHECKPOINTS + 2, many + 1)}
+    assert records.checkpoints == newest | {CheckpointName(1, 1)}
+    assert records_on(store).checkpoints == records.checkpoints
+    assert len(records.statement().encode()) <= statement_bytes(2)
+
+
+def test_a_store_with_too_many_checkpoints_states_the_newest() -> None:
+    store = MemoryStore()
+    keys = [version.to_bytes(8, "big") + (1).to_bytes(8, "big") for version in range(1, MAX_CHECKPOINTS + 3)]
+    store.commit([Put("checkpoint", key, b"") for key in keys])
+    stated = records_on(store).statement()
+    assert [name.version for name in stated.checkpoints] == list(range(3, MAX_CHECKPOINTS + 3))
+    assert len(stated.encode()) <= statement_bytes(2)
 
 
 def test_notes_last_with_whatever_is_written_next() -> None:

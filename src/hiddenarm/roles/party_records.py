@@ -32,7 +32,7 @@ from hiddenarm.mpc.values import Shared
 from hiddenarm.ring.streams import SpentSteps
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.lessons import Lesson, SchoolState
-from hiddenarm.roles.openings import INITIAL, CheckpointName, Committed, PartyStatement, Plan
+from hiddenarm.roles.openings import INITIAL, MAX_CHECKPOINTS, CheckpointName, Committed, PartyStatement, Plan
 from hiddenarm.store.contract import Change, Delete, DeleteFrom, Put, Store
 from hiddenarm.store.journal import Journal, Then
 
@@ -65,6 +65,7 @@ class PartyRecords:
         self._number = number
         self._appended = 0
         self._length = 0
+        self._origin = INITIAL
         self._kept_notes = list(self.noted)
         self._taught: dict[tuple[int, int], SpentSteps] = {}
         self._check_owner(digest)
@@ -76,7 +77,7 @@ class PartyRecords:
             self.prepared,
             self.activated,
             self.committed,
-            tuple(sorted(self.checkpoints)),
+            tuple(sorted(self._newest(self.checkpoints))),
             tuple(self.noted),
             self.consents,
         )
@@ -95,7 +96,7 @@ class PartyRecords:
         """Cut the log to the common length and write down that this epoch was activated."""
         self.activated = plan.epoch
         self.consents = False
-        self._length = plan.length
+        self._length, self._origin = plan.length, plan.checkpoint
         cut = plan.length < self._appended
         gone = {name for name in self.checkpoints if name.version > plan.length}
         self.checkpoints -= gone
@@ -191,18 +192,28 @@ class PartyRecords:
 
     def _checkpoint(self, epoch: int, state: SchoolState) -> list[Change]:
         """Write a checkpoint; remove those before the newest that all parties are known to have, of which they are not
-        in need any more. Others have a checkpoint of this epoch if they have the lesson it follows, and one that is new
-        in this epoch: what was learned again was written before."""
+        in need any more, and those for which a statement has no room. Others have a checkpoint of this epoch if they
+        have the lesson it follows, and one that is new in this epoch: what was learned again was written before."""
         name = CheckpointName(state.version, epoch)
         everywhere = min(noted.lessons for peer, noted in enumerate(self.noted) if peer != self._number)
         fresh = everywhere > self._length
         common = [kept for kept in self.checkpoints if fresh and kept.epoch == epoch and kept.version <= everywhere]
-        gone = {kept for kept in self.checkpoints if common and kept.version < max(common).version}
-        self.checkpoints = self.checkpoints - gone | {name}
+        old = {kept for kept in self.checkpoints if common and kept.version < max(common).version}
+        left = self._newest(self.checkpoints - old | {name})
+        gone, self.checkpoints = self.checkpoints - left, left
         return [
             Put(_CHECKPOINT, _NAME.pack(*name), _encode_state(state)),
             *(Delete(_CHECKPOINT, _NAME.pack(*kept)) for kept in gone),
         ]
+
+    def _newest(self, names: set[CheckpointName]) -> set[CheckpointName]:
+        """As many checkpoints as fit into a statement: the one from which this epoch started, which all parties have,
+        and those that were written last. All parties write the same ones in the same order."""
+
+        def rank(name: CheckpointName) -> tuple[bool, int, int]:
+            return name == self._origin, name.epoch, name.version
+
+        return set(sorted(names, key=rank)[-MAX_CHECKPOINTS:])
 
     def lessons(self, first: int, end: int) -> list[Lesson]:
         """Lessons of the log, from `first` to before `end`."""
