@@ -27,6 +27,7 @@ from hiddenarm.roles.openings import (
     PartyStatement,
     Plan,
     RewarderStatement,
+    Standing,
     find_behind,
     make_plan,
     plan_bytes,
@@ -61,10 +62,11 @@ def test_what_is_said_is_what_is_heard() -> None:
     assert plan.named == int(NAME.hex(), 16)
     assert RewarderStatement.decode(RewarderStatement(5, 4, True).encode()) == RewarderStatement(5, 4, True)
     assert Committed.decode(Committed(5, 4).encode()) == Committed(5, 4)
+    assert Standing.decode(Standing(5, 4, 3).encode()) == Standing(5, 4, 3)
 
 
 def test_a_message_of_another_length_is_refused() -> None:
-    messages = [statement(), Plan(7, NAME, INITIAL, 0), RewarderStatement(5, 4), Committed(1, 1)]
+    messages = [statement(), Plan(7, NAME, INITIAL, 0), RewarderStatement(5, 4), Committed(1, 1), Standing(1, 2, 3)]
     for message in messages:
         whole = message.encode()
         for wrong in (b"", whole[:-1], whole + b"\0"):
@@ -105,6 +107,7 @@ def test_who_has_lost_state_is_named() -> None:
     assert behind(statement(noted=decided), statement()) == ["party 1"]
     assert behind(statement(), statement(lessons=12), kept=11) == ["party 0"]
     assert behind(statement(), statement(), made=9) == ["rewarder"]
+    assert behind(statement(), statement(lessons=14), made=12) == ["rewarder"]
 
 
 def test_consent_of_one_is_not_enough_and_the_rewarder_needs_its_own() -> None:

@@ -16,10 +16,11 @@ import structlog
 from application import Application, Job, federation_of, jobs_of, simulate
 from world import KEYS, Faults, Violation, World
 
+from hiddenarm.bandit.decisions import DecisionIds, decision_name
 from hiddenarm.bandit.paper_suite import PaperFederation
 from hiddenarm.errors import DecisionIdError, HiddenArmError, UnavailableError
 from hiddenarm.roles import durable_party, durable_rewarder, lessons
-from hiddenarm.roles.client_records import MadeLesson, RewarderRecords
+from hiddenarm.roles.client_records import KnownEpoch, MadeLesson, RewarderRecords
 from hiddenarm.roles.durable_actor import DurableActor
 from hiddenarm.roles.durable_ledger import DurableLedger
 from hiddenarm.roles.durable_party import DurableParty
@@ -27,6 +28,9 @@ from hiddenarm.roles.durable_rewarder import DurableRewarder
 from hiddenarm.roles.ledger import Then
 from hiddenarm.roles.lessons import Lesson, SchoolState
 from hiddenarm.roles.messages import ACTOR, REWARDER
+from hiddenarm.roles.openings import INITIAL, Plan
+from hiddenarm.store.journal import DirectJournal
+from hiddenarm.store.memory import MemoryStore
 
 SEEDS = int(os.environ.get("HIDDENARM_SEEDS", "100"))
 TRIES = 60
@@ -330,3 +334,43 @@ def with_a_decision() -> tuple[World, str]:
     outcome = actor.outcomes[ticket]
     assert not isinstance(outcome, HiddenArmError)
     return world, outcome[0].id
+
+
+def test_a_backup_of_the_rewarder_without_the_last_epoch_is_refused() -> None:
+    """It lacks no lesson, but could not mask the reward of any decision of that epoch."""
+    world = World(1, Faults(crash=0, cut=0), federation_of())
+    application = Application(world, jobs_of(world, 2, batches=False))
+    node = world.nodes[REWARDER]
+    assert node.disk is not None
+    finish(application, application.jobs[:1])
+    backup = node.disk.store.copy()
+    opened = epochs_of(world)
+    world.crash(world.nodes[world.parties[0]])
+    while epochs_of(world) == opened or None in epochs_of(world):
+        world.step()
+    world.crash(node)
+    node.disk.store = backup
+    until_refused(world)
+    assert set(world.refused) == {REWARDER}
+
+
+def epochs_of(world: World) -> list[int | None]:
+    """The epoch that is open at each party."""
+    machines = [world.nodes[party].machine for party in world.parties]
+    return [one.records.activated if isinstance(one, DurableParty) and one.active else None for one in machines]
+
+
+def test_a_rewarder_that_consented_gives_up_earlier_decisions_even_if_no_lesson_is_missing() -> None:
+    """The lessons it has lost may be those that only one party held: which masks were used is not known."""
+    store = MemoryStore()
+    records = RewarderRecords(store, DirectJournal(store), b"me")
+    for name in ("000000000001", "000000000002"):
+        records.learn_epoch(KnownEpoch(bytes(32), DecisionIds(name, bytes(32))), lambda: None)
+    records.make(MadeLesson("first", [(decision_name(1, 0), 5)]), lambda: None)
+    records.consent()
+    rewarder = DurableRewarder(federation_of(), lambda *_: None, records=records)
+    rewarder._check_plan(Plan(2, bytes.fromhex("000000000002"), INITIAL, 0), "000000000002")
+    again = RewarderRecords(store, DirectJournal(store), b"me")
+    assert again.epochs.keys() == {2}
+    assert (again.made, again.kept) == (1, 0)
+    assert again.lesson(0).request == "first"

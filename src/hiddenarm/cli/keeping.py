@@ -13,7 +13,7 @@ from hiddenarm.store.copies import export_store, import_store
 
 _REWARDER_AGREES: Final = """\
 The rewarder agrees to go on behind the lessons that the parties hold, when it is next started.
-If it has lost state, rewards of all earlier decisions are refused from then on."""
+Rewards of all earlier decisions are refused from then on."""
 _PARTY_AGREES: Final = """\
 {party} agrees to go back to what all parties have in common, when it is next started. It holds {lessons} lessons.
 The epoch opens when all parties agree. The rewarder teaches again what is lost; where a party has lost the decision

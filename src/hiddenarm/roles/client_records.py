@@ -161,11 +161,13 @@ class RewarderRecords:
         self._journal.append([DeleteFrom(_ENDING, _NUMBER.pack(self.kept)), self._kept()], then)
 
     def start_behind(self, length: int, named: int, then: Then) -> None:
-        """This state was lost, and it was agreed to go on: which masks were used is not known, so no decision of an
-        epoch before this one, of which the name is `named`, can be rewarded."""
+        """State was lost, and it was agreed to go on: which masks were used is not known, so no decision of an epoch
+        before this one, of which the name is `named`, can be rewarded. The next lesson follows those that the parties
+        hold, and those that were made here."""
         self.epochs = {name: epoch for name, epoch in self.epochs.items() if name == named}
-        self.kept = self.made = length
-        self._lessons = {}
+        if length > self.made:
+            self.kept = self.made = length
+            self._lessons = {}
         known = [Put(_EPOCH, bytes.fromhex(one.ids.epoch), one.seed + one.ids.key) for one in self.epochs.values()]
         self._journal.append([DeleteFrom(_EPOCH, b""), *known, self._kept()], then)
 

@@ -28,6 +28,7 @@ from hiddenarm.roles.openings import (
     PartyStatement,
     Plan,
     RewarderStatement,
+    Standing,
     find_behind,
     make_plan,
 )
@@ -175,7 +176,7 @@ class DurableParty:
             case Role.PARTY:
                 return self._opening.statement.encode()
             case Role.REWARDER:
-                return self._opening.statement.committed.encode()
+                return Standing(*self._opening.statement.committed, self.records.epoch).encode()
             case _:
                 return b""
 

@@ -32,7 +32,7 @@ from hiddenarm.roles.client_records import KnownEpoch, MadeLesson, RewarderRecor
 from hiddenarm.roles.durable_actor import check_name
 from hiddenarm.roles.durable_client import DurableClient
 from hiddenarm.roles.messages import read_client_seed, read_learned, read_refused, reward_frame
-from hiddenarm.roles.openings import Committed, Plan, RewarderStatement
+from hiddenarm.roles.openings import Plan, RewarderStatement, Standing
 from hiddenarm.roles.runs import MAX_WAITING, Send
 
 ADVICE = (
@@ -147,9 +147,16 @@ class DurableRewarder(DurableClient):
         self._records.learn_epoch(KnownEpoch(own, ids), lasts)
 
     def _check_state(self) -> None:
-        held = min(Committed.decode(self._attempts.said[party]).lessons for party in self.parties)
-        if held > self._records.made and not self._records.consents:
-            why = f"it has made {self._records.made} lessons, and all parties hold {held}"
+        """No party can hold a lesson that was not made here, nor have opened an epoch whose seed was not kept here."""
+        standings = [Standing.decode(self._attempts.said[party]) for party in self.parties]
+        held = max(standing.lessons for standing in standings)
+        if self._records.consents:
+            return
+        if held > self._records.made:
+            why = f"it has made {self._records.made} lessons, and a party holds {held}"
+            raise StaleStateError(f"the rewarder has lost state: {why}. {ADVICE}")
+        if any(standing.epoch and standing.epoch not in self._records.epochs for standing in standings):
+            why = "it does not know the last epoch that a party has opened"
             raise StaleStateError(f"the rewarder has lost state: {why}. {ADVICE}")
 
     def _start(self, plan: Plan, seed: Frame) -> None:
@@ -162,10 +169,10 @@ class DurableRewarder(DurableClient):
     def _check_plan(self, plan: Plan, epoch: str) -> None:
         if plan.name.hex() != epoch:
             raise PeerError("the parties have another epoch than the dealer: they are not in step")
-        if plan.length > self._records.made:
+        if self._records.consents:
             self._records.start_behind(plan.length, plan.named, lambda: None)
-            self._lasting = plan.length
-        elif plan.length < self._records.kept:
+            self._lasting = self._records.made
+        if plan.length < self._records.kept:
             if not plan.recovers:
                 raise StaleStateError(f"the parties hold {plan.length} lessons and had {self._records.kept}")
             self._records.go_back(plan.length, lambda: None)

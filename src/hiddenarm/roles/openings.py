@@ -3,7 +3,7 @@
     OPEN n      party -> party      its last prepared and activated epoch, log, decisions, checkpoints, and notes of
                                     what each party has told it to have committed
                 rewarder -> party   how many lessons it has made, and how many it knows to be kept by all parties
-                party -> rewarder   what lasts at the party
+                party -> rewarder   what lasts at the party, and the name of the last epoch that it has activated
                 dealer -> anyone    the epoch's name and a fresh seed, as in SEED
                 others              nothing
     PREPARED    party -> party      the plan, which this party has written down
@@ -17,8 +17,9 @@ All parties compute it from the same statements.
 Who is behind? An epoch is activated only after all parties have prepared it. So a party that has prepared less than
 another has activated has lost state: it is an old backup or a clone. So is one whose log is shorter, or whose decisions
 are fewer, than it has told others to have committed, or whose log is shorter than what the rewarder was told to be
-kept; and a rewarder that has made fewer lessons than all parties have. No plan is made with any of them, unless all
-parties consent (`hiddenarm recover`) to go back to what they still have in common.
+kept; and a rewarder that has made fewer lessons than any party holds, or does not know the last epoch that a party has
+activated: a lesson and a seed last at the rewarder before anything is done with them. No plan is made with any of them,
+unless all parties consent (`hiddenarm recover`) to go back to what they still have in common.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ EPOCH_NAME_BYTES = 6
 MAX_CHECKPOINTS = 64
 _HEAD = struct.Struct("<QQQQBBB")
 _PAIR = struct.Struct("<QQ")
+_STANDING = struct.Struct("<QQQ")
 _PLAN = struct.Struct(f"<Q{EPOCH_NAME_BYTES}sQQQB")
 _LESSONS = struct.Struct("<QQB")
 
@@ -62,6 +64,23 @@ class Committed(NamedTuple):
     def decode(cls, payload: bytes) -> Committed:
         _check(len(payload) == _PAIR.size)
         return cls(*_PAIR.unpack(payload))
+
+
+class Standing(NamedTuple):
+    """What a party tells the rewarder: what lasts there, and the last epoch that it has activated, by its name as a
+    number; 0 if there is none."""
+
+    lessons: int
+    decisions: int
+    epoch: int
+
+    def encode(self) -> bytes:
+        return _STANDING.pack(*self)
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Standing:
+        _check(len(payload) == _STANDING.size)
+        return cls(*_STANDING.unpack(payload))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +170,12 @@ class Behind(NamedTuple):
 def find_behind(parties: Sequence[PartyStatement], rewarder: RewarderStatement) -> list[Behind]:
     """The roles that have lost state. With the consent of all parties, none of the parties counts as such."""
     behind = []
-    length = min(party.committed.lessons for party in parties)
+    held = max(party.committed.lessons for party in parties)
     if not all(party.consents for party in parties):
         reasons = (_why_behind(number, parties, rewarder) for number in range(len(parties)))
         behind = [Behind(f"party {number}", why) for number, why in enumerate(reasons) if why]
-    if rewarder.made < length and not rewarder.consents:
-        behind.append(Behind("rewarder", f"it has made {rewarder.made} lessons, and all parties hold {length}"))
+    if rewarder.made < held and not rewarder.consents:
+        behind.append(Behind("rewarder", f"it has made {rewarder.made} lessons, and a party holds {held}"))
     return behind
 
 

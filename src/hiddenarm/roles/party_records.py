@@ -55,6 +55,8 @@ class PartyRecords:
     def __init__(self, store: Store, journal: Journal, federation: Federation, number: int, digest: bytes) -> None:
         self.prepared = 0
         self.activated = 0
+        self.epoch = 0
+        """The last epoch that was activated, by its name as a number."""
         self.consents = False
         self.committed = Committed(0, 0)
         self.noted = [Committed(0, 0)] * federation.parties
@@ -94,7 +96,7 @@ class PartyRecords:
 
     def activate(self, plan: Plan, then: Then) -> None:
         """Cut the log to the common length and write down that this epoch was activated."""
-        self.activated = plan.epoch
+        self.activated, self.epoch = plan.epoch, plan.named
         self.consents = False
         self._length, self._origin = plan.length, plan.checkpoint
         cut = plan.length < self._appended
@@ -252,6 +254,8 @@ class PartyRecords:
             if not parties == len(self.noted) == self._federation.parties:
                 raise DamagedStoreError("the record of epochs is that of another number of parties")
         self._kept_notes = list(self.noted)
+        if (plan := self._store.get(_OPENED, _NUMBER.pack(self.activated))) is not None:
+            self.epoch = Plan.decode(plan).named
         self.checkpoints = {CheckpointName(*_NAME.unpack(key)) for key, _ in self._store.items(_CHECKPOINT)}
         decisions = sum(_DECISIONS.unpack(key)[1] for key, _ in self._store.items(_DECISION))
         self.committed = Committed(0, decisions)
