@@ -60,6 +60,8 @@ class Application:
             if world.random.random() < 0.15:
                 self._talk()
             world.step()
+            if world.refused:
+                raise Violation(f"{world.refused[0]} was refused: its state is older than what others know of it")
             self._listen()
         else:
             raise Violation(f"stuck: {sum(not job.acknowledged for job in self.jobs)} jobs are not done")

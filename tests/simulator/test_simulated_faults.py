@@ -193,6 +193,14 @@ def test_going_back_by_more_lessons_than_may_wait(monkeypatch: pytest.MonkeyPatc
         go_back(seed, Faults(crash=0, cut=0), kept=1, lost=6)
 
 
+def test_going_back_survives_crashes_of_all_roles() -> None:
+    """The consent of a party ends when it opens the epoch; nobody may then be taken for an old backup."""
+    crashes = 0
+    for seed in range(12):
+        crashes += go_back(seed, Faults(crash=0.01, cut=0.004), kept=2, lost=3).crashes
+    assert crashes > 60
+
+
 def go_back(seed: int, faults: Faults, kept: int, lost: int) -> World:
     """Party 1 comes back with the disk it had some lessons ago, and all parties agree to go on from there."""
     world = World(seed, Faults(crash=0, cut=0), federation_of())

@@ -176,7 +176,8 @@ class DurableParty:
             case Role.PARTY:
                 return self._opening.statement.encode()
             case Role.REWARDER:
-                return Standing(*self._opening.statement.committed, self.records.epoch).encode()
+                statement = self._opening.statement
+                return Standing(*statement.committed, self.records.epoch, statement.consents).encode()
             case _:
                 return b""
 

@@ -135,7 +135,9 @@ class DurableRewarder(DurableClient):
 
     def _complete(self, seed: Frame) -> None:
         """Keep the seed. No decision of this epoch is made before: its reward could not be masked after a crash."""
-        self._check_state()
+        standings = [Standing.decode(self._attempts.said[party]) for party in self.parties]
+        self._check_state(standings)
+        self._go_back_if_agreed(standings)
         ids, own = read_client_seed(seed)
         attempt = self._attempts.number
 
@@ -146,9 +148,8 @@ class DurableRewarder(DurableClient):
 
         self._records.learn_epoch(KnownEpoch(own, ids), lasts)
 
-    def _check_state(self) -> None:
+    def _check_state(self, standings: Sequence[Standing]) -> None:
         """No party can hold a lesson that was not made here, nor have opened an epoch whose seed was not kept here."""
-        standings = [Standing.decode(self._attempts.said[party]) for party in self.parties]
         held = max(standing.lessons for standing in standings)
         if self._records.consents:
             return
@@ -158,6 +159,14 @@ class DurableRewarder(DurableClient):
         if any(standing.epoch and standing.epoch not in self._records.epochs for standing in standings):
             why = "it does not know the last epoch that a party has opened"
             raise StaleStateError(f"the rewarder has lost state: {why}. {ADVICE}")
+
+    def _go_back_if_agreed(self, standings: Sequence[Standing]) -> None:
+        """All parties consent to a shorter log than they were known to keep. This lasts here before any of them cuts
+        its log, as its consent ends with that: otherwise all would seem to have lost state after a crash in between."""
+        length = min(standing.lessons for standing in standings)
+        if length < self._records.kept and all(standing.consents for standing in standings):
+            self._records.go_back(length, lambda: None)
+            self._endings = {}
 
     def _start(self, plan: Plan, seed: Frame) -> None:
         self._check_plan(plan, read_client_seed(seed)[0].epoch)
@@ -173,10 +182,7 @@ class DurableRewarder(DurableClient):
             self._records.start_behind(plan.length, plan.named, lambda: None)
             self._lasting = self._records.made
         if plan.length < self._records.kept:
-            if not plan.recovers:
-                raise StaleStateError(f"the parties hold {plan.length} lessons and had {self._records.kept}")
-            self._records.go_back(plan.length, lambda: None)
-            self._endings = {}
+            raise StaleStateError(f"the parties hold {plan.length} lessons and had {self._records.kept}")
 
     def _stop(self) -> None:
         self._told = {}

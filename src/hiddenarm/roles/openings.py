@@ -3,7 +3,7 @@
     OPEN n      party -> party      its last prepared and activated epoch, log, decisions, checkpoints, and notes of
                                     what each party has told it to have committed
                 rewarder -> party   how many lessons it has made, and how many it knows to be kept by all parties
-                party -> rewarder   what lasts at the party, and the name of the last epoch that it has activated
+                party -> rewarder   what lasts at the party, the name of the last epoch that it has activated, consent
                 dealer -> anyone    the epoch's name and a fresh seed, as in SEED
                 others              nothing
     PREPARED    party -> party      the plan, which this party has written down
@@ -35,7 +35,7 @@ EPOCH_NAME_BYTES = 6
 MAX_CHECKPOINTS = 64
 _HEAD = struct.Struct("<QQQQBBB")
 _PAIR = struct.Struct("<QQ")
-_STANDING = struct.Struct("<QQQ")
+_STANDING = struct.Struct("<QQQB")
 _PLAN = struct.Struct(f"<Q{EPOCH_NAME_BYTES}sQQQB")
 _LESSONS = struct.Struct("<QQB")
 
@@ -67,12 +67,13 @@ class Committed(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """What a party tells the rewarder: what lasts there, and the last epoch that it has activated, by its name as a
-    number; 0 if there is none."""
+    """What a party tells the rewarder: what lasts there; the last epoch that it has activated, by its name as a number,
+    0 if there is none; whether its operator agrees to go back."""
 
     lessons: int
     decisions: int
     epoch: int
+    consents: bool = False
 
     def encode(self) -> bytes:
         return _STANDING.pack(*self)
@@ -80,7 +81,8 @@ class Standing(NamedTuple):
     @classmethod
     def decode(cls, payload: bytes) -> Standing:
         _check(len(payload) == _STANDING.size)
-        return cls(*_STANDING.unpack(payload))
+        lessons, decisions, epoch, consents = _STANDING.unpack(payload)
+        return cls(lessons, decisions, epoch, bool(consents))
 
 
 @dataclass(frozen=True, slots=True)
