@@ -32,7 +32,7 @@ from hiddenarm.roles.durable_rewarder import DurableRewarder
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER, program_and_step, read_rewards
 from hiddenarm.roles.party_records import PartyRecords
 from hiddenarm.roles.supply import Shelf
-from hiddenarm.store.contract import Change, Put
+from hiddenarm.store.contract import Change
 from hiddenarm.store.memory import MemoryStore
 
 Machine = DurableParty | DurableDealer | DurableActor | DurableRewarder
@@ -57,9 +57,9 @@ class Faults:
     lost: float = 0.1
     repeated: float = 0.1
     synced_late: bool = True
-    """Off: a disk says that changes last before they do."""
+    """Off: a disk says that changes last before they do, and they are read until the power goes off."""
     atomic: bool = True
-    """Off: a crash may leave the first half of a group of changes, and half of a record."""
+    """Off: a crash may leave the first changes of a group without the rest."""
     fresh_keys: bool = True
     """Off: the dealer resumes with the seeds it had."""
     newest_disk: bool = True
@@ -68,11 +68,12 @@ class Faults:
 
 @dataclass
 class Disk:
-    """What lasts at a node, and what does not yet."""
+    """What is read at a node, which lasts, and what does not last yet. A disk that lies has what lasts in `lasting`."""
 
     world: World
     node: Node
     store: MemoryStore = field(default_factory=MemoryStore)
+    lasting: MemoryStore = field(default_factory=MemoryStore)
     pending: deque[tuple[list[Change], Callable[[], None]]] = field(default_factory=deque)
     backup: MemoryStore | None = None
 
@@ -81,6 +82,7 @@ class Disk:
         if self.world.faults.synced_late:
             self.pending.append((list(changes), then))
         else:
+            self.store.commit(changes)
             self.pending.append((list(changes), lambda: None))
             self.world.later.append((self.node, self.node.lives, then))
 
@@ -88,7 +90,7 @@ class Disk:
         """Some of what was handed over lasts from now on; who waits for it is told."""
         for _ in range(self.world.random.randint(1, len(self.pending))):
             changes, then = self.pending.popleft()
-            self.store.commit(changes)
+            (self.store if self.world.faults.synced_late else self.lasting).commit(changes)
             then()
             if not self.node.up:
                 return
@@ -96,12 +98,10 @@ class Disk:
     def lose_power(self) -> None:
         if self.pending and not self.world.faults.atomic:
             changes = self.pending[0][0]
-            kept = changes[: self.world.random.randint(0, len(changes))]
-            if kept and isinstance(kept[-1], Put):
-                area, key, payload = kept[-1]
-                kept[-1] = Put(area, key, payload[: len(payload) // 2] + bytes(len(payload) - len(payload) // 2))
-            self.store.commit(kept)
+            self.store.commit(changes[: self.world.random.randint(0, len(changes))])
         self.pending.clear()
+        if not self.world.faults.synced_late:
+            self.store = self.lasting.copy()
 
 
 @dataclass
