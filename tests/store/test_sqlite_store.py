@@ -93,6 +93,48 @@ def refusals(folder: Path, whole: bytes, content: dict[bytes, bytes]) -> int:
     return refused
 
 
+def test_a_damaged_write_ahead_log_leaves_whole_commits_up_to_some_point(tmp_path: Path) -> None:
+    """As after `kill -9`: SQLite drops the damaged commit and all behind it, and says nothing."""
+    store = SqliteStore(tmp_path / "state")
+    words = random.Random(1)
+    commits = [[Put(area, bytes([number]), words.randbytes(900)) for area in "ab"] for number in range(50)]
+    for commit in commits:
+        store.commit(commit)
+    files = {name: (tmp_path / "state" / name).read_bytes() for name in (FILE, f"{FILE}-wal")}
+    store.close()
+    prefixes = [[change for commit in commits[:length] for change in commit] for length in range(len(commits) + 1)]
+    states = [sorted(prefix) for prefix in prefixes]
+    lengths = set()
+    for number in range(200):
+        found = records_in(copy_with_a_flip(tmp_path / str(number), files, random.Random(number)))
+        if found is not None:
+            lengths.add(states.index(found))
+    assert len(lengths) > 10
+
+
+def copy_with_a_flip(folder: Path, files: dict[str, bytes], choose: random.Random) -> Path:
+    """The files of a store, with one bit of the log changed."""
+    folder.mkdir(mode=0o700)
+    log = bytearray(files[f"{FILE}-wal"])
+    log[choose.randrange(len(log))] ^= 1 << choose.randrange(8)
+    for name, content in {**files, f"{FILE}-wal": log}.items():
+        (folder / name).touch(mode=0o600)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def records_in(folder: Path) -> list[Put] | None:
+    """All records, None if the store is refused."""
+    try:
+        store = SqliteStore(folder)
+    except StoreError:
+        return None
+    try:
+        return [Put(area, key, payload) for area in "ab" for key, payload in store.items(area)]
+    finally:
+        store.close()
+
+
 def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     content = filled(tmp_path / "state", 3)
     path = tmp_path / "state" / FILE
