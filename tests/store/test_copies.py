@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -67,3 +70,53 @@ def test_a_copy_is_never_written_over_a_file(folder: Path, tmp_path: Path) -> No
     assert (tmp_path / "copy").read_text() == "something else"
     with pytest.raises(StoreError, match="has no state yet"):
         export_store(tmp_path / "nowhere", tmp_path / "other")
+
+
+def test_what_an_import_has_kept_is_not_written_over_by_the_next(folder: Path, tmp_path: Path) -> None:
+    export_store(folder, tmp_path / "copy")
+    newest = SqliteStore(folder)
+    newest.commit([Put("a", b"3", b"only here")])
+    newest.close()
+    import_store(folder, tmp_path / "copy")
+    with pytest.raises(StoreError, match="from an earlier import: move it away"):
+        import_store(folder, tmp_path / "copy")
+    assert b"only here" in (folder / BEFORE_FILE).read_bytes()
+    (folder / BEFORE_FILE).rename(tmp_path / "kept")
+    import_store(folder, tmp_path / "copy")
+    assert records(folder).keys() == {b"1", b"2"}
+
+
+def test_an_import_that_ends_half_way_leaves_the_store_and_can_be_made_again(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export_store(folder, tmp_path / "copy")
+    newest = SqliteStore(folder)
+    newest.commit([Put("a", b"3", b"only here")])
+    newest.close()
+
+    def fail(source: Path, target: Path) -> None:
+        if target.name == FILE:
+            raise OSError(5, "Input/output error")
+        source.rename(target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", fail)
+        with pytest.raises(StoreError, match="cannot be imported"):
+            import_store(folder, tmp_path / "copy")
+    assert records(folder).keys() == {b"1", b"2", b"3"}
+    import_store(folder, tmp_path / "copy")
+    assert records(folder).keys() == {b"1", b"2"}
+    assert b"only here" in (folder / BEFORE_FILE).read_bytes()
+
+
+def test_a_store_that_somebody_reads_is_not_brought_into_one_file(folder: Path) -> None:
+    store = SqliteStore(folder)
+    with closing(sqlite3.connect(folder / FILE, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM records").fetchone()
+        store._writer.execute("PRAGMA busy_timeout = 50")
+        store.commit([Put("a", b"3", b"three")])
+        with pytest.raises(StoreError, match="read by somebody else"):
+            store.checkpoint()
+    store.checkpoint()
+    store.close()

@@ -34,16 +34,21 @@ def export_store(folder: Path, path: Path) -> None:
 def import_store(folder: Path, path: Path) -> None:
     """Put a copy in the place of the records, which are kept beside it. The role must not be running.
 
-    The copy is opened and checked, record by record, before it takes the place."""
+    The copy is opened and checked, record by record, before it takes the place. At every moment there is one whole file
+    in that place: the old one gets a second name, and then the new one replaces it in one step."""
     staging = folder.with_name(f"{folder.name}.import")
     try:
+        _check_room(folder)
         staging.mkdir(mode=0o700)
         _copy(path, staging / FILE)
         SqliteStore(staging).close()
         current = SqliteStore(folder)  # holds the lock: no role runs on it
         try:
             current.checkpoint()
-            os.replace(folder / FILE, folder / BEFORE_FILE)
+            _check_room(folder)
+            (folder / BEFORE_FILE).unlink(missing_ok=True)
+            os.link(folder / FILE, folder / BEFORE_FILE)
+            _sync(folder)
             os.replace(staging / FILE, folder / FILE)
             _sync(folder)
         finally:
@@ -54,6 +59,14 @@ def import_store(folder: Path, path: Path) -> None:
         raise StoreError(f"{path} cannot be imported: {error.strerror}") from None
     finally:
         _remove(staging)
+
+
+def _check_room(folder: Path) -> None:
+    """Refuse to write over what an earlier import has kept; a second name of the present file is of one that was
+    interrupted."""
+    file, before = folder / FILE, folder / BEFORE_FILE
+    if before.exists() and not (file.exists() and before.samefile(file)):
+        raise StoreError(f"{before} is there from an earlier import: move it away, or remove it if it is not needed")
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -73,9 +73,11 @@ class SqliteStore:
     def checkpoint(self) -> None:
         """Bring all that was committed into the one file."""
         try:
-            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            busy = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
         except sqlite3.Error as error:
             raise self._failure(error) from None
+        if busy:
+            raise StoreError(f"{self._path} is being read by somebody else, and could not be brought into one file")
 
     def _apply(self, change: Change) -> None:
         match change:
