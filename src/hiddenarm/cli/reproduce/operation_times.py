@@ -17,8 +17,8 @@ from hiddenarm.cli.reproduce.company import Company
 from hiddenarm.cli.reproduce.jobs import Arrays, Job, Progress
 from hiddenarm.cli.reproduce.kept import Kept
 from hiddenarm.cli.reproduce.linked import measure_linked
-from hiddenarm.cli.reproduce.setting import Scale, Setting, Suite
-from hiddenarm.cli.reproduce.step_times import SUITE_NAMES, quartiles
+from hiddenarm.cli.reproduce.setting import SUITE_NAMES, Scale, Setting, Suite
+from hiddenarm.cli.reproduce.step_times import quartiles
 from hiddenarm.cli.reproduce.table_operations import table_operations
 
 PARTIES, ARMS = 2, 100

@@ -20,8 +20,8 @@ from hiddenarm.cli.reproduce.operation_times import (
     operation_times,
     operation_timing,
 )
-from hiddenarm.cli.reproduce.setting import Setting, Suite
-from hiddenarm.cli.reproduce.step_times import SUITE_NAMES, StepTime, StepTiming, disturbed, step_timing, steps_table
+from hiddenarm.cli.reproduce.setting import SUITE_NAMES, Setting, Suite
+from hiddenarm.cli.reproduce.step_times import StepTime, StepTiming, disturbed, step_timing, steps_table
 from hiddenarm.cli.reproduce.table_operations import NAMES, table_operation
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.paper import rounds as declared

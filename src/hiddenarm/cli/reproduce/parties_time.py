@@ -9,9 +9,8 @@ from hiddenarm.cli.reproduce.company import judged_times
 from hiddenarm.cli.reproduce.findings import Claim, Findings, Picture, Table, judged
 from hiddenarm.cli.reproduce.kept import Kept
 from hiddenarm.cli.reproduce.scaling import Line, draw_scaling, spoken
-from hiddenarm.cli.reproduce.setting import Scale, Setting, Suite
+from hiddenarm.cli.reproduce.setting import SUITE_NAMES, Scale, Setting, Suite
 from hiddenarm.cli.reproduce.step_times import (
-    SUITE_NAMES,
     StepTime,
     StepTiming,
     disturbed,

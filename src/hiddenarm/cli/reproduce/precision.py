@@ -10,7 +10,7 @@ from hiddenarm.cli.reproduce.findings import Claim, Findings, Picture, Table, ju
 from hiddenarm.cli.reproduce.kept import Kept
 from hiddenarm.cli.reproduce.learners import LearnerRun, learner_runs
 from hiddenarm.cli.reproduce.rewards import SUMMARY_HEADER, Rewards, summary_row
-from hiddenarm.cli.reproduce.setting import Scale, Setting, Suite
+from hiddenarm.cli.reproduce.setting import SUITE_NAMES, Scale, Setting, Suite
 from hiddenarm.errors import ConfigError
 
 _EPSILON = 0.1
@@ -21,7 +21,6 @@ _BITS: Mapping[Scale, tuple[int, ...]] = {
     "quick": (12, 16, 18, 20, 22, 24, 28),
     "tiny": (16, 20, 28),
 }
-_LABELS = {"fast": "default suite", "paper": "the paper's suite"}
 _FLAT, _DROP = 0.01, 0.05
 
 _Line = Mapping[int, Rewards]
@@ -77,7 +76,7 @@ def fits(bits: int) -> bool:
 def _picture(lines: Mapping[Suite, _Line]) -> Picture:
     figure, (axes,) = empty_figure()
     for style, (suite, line) in enumerate(lines.items()):
-        add_line(axes, style, list(line), [rewards.mean() for rewards in line.values()], _LABELS[suite])
+        add_line(axes, style, list(line), [rewards.mean() for rewards in line.values()], SUITE_NAMES[suite])
         add_dots(axes, style, {bits: rewards.averages() for bits, rewards in line.items()})
     axes.set(xlabel="fractional bits L", ylabel="average reward of a run", ylim=(0, 1))
     axes.set_xticks(sorted({bits for line in lines.values() for bits in line}))
@@ -91,7 +90,7 @@ def _picture(lines: Mapping[Suite, _Line]) -> Picture:
 
 def _table(lines: Mapping[Suite, _Line]) -> Table:
     rows = [
-        (suite, bits, *summary_row(rewards), f"1 in 2^{64 - 2 * bits}" if suite == "paper" else "never")
+        (SUITE_NAMES[suite], bits, *summary_row(rewards), f"1 in 2^{64 - 2 * bits}" if suite == "paper" else "never")
         for suite, line in lines.items()
         for bits, rewards in line.items()
     ]

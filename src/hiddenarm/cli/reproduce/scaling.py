@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from hiddenarm.cli.bench.timing import exponent
 from hiddenarm.cli.reproduce.figures import add_legend, add_line, add_slopes, empty_figure, set_logarithmic
 from hiddenarm.cli.reproduce.findings import Picture
-from hiddenarm.cli.reproduce.setting import Setting, Suite
-from hiddenarm.cli.reproduce.step_times import SUITE_NAMES, StepTime
+from hiddenarm.cli.reproduce.setting import SUITE_NAMES, Setting, Suite
+from hiddenarm.cli.reproduce.step_times import StepTime
 
 
 @dataclass(frozen=True)

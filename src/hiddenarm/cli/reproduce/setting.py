@@ -13,6 +13,9 @@ Suite = Literal["fast", "paper"]
 
 T = TypeVar("T")
 
+SUITE_NAMES: Mapping[Suite, str] = {"fast": "fast suite", "paper": "paper's suite"}
+"""What figures and tables call them."""
+
 EPSILONS = (0.01, 0.02, 0.05, 0.1)
 """The four of the learning curves and of the attack. The paper does not print its values."""
 

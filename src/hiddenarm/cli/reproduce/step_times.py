@@ -18,9 +18,7 @@ from hiddenarm.cli.reproduce.findings import Cell, Table
 from hiddenarm.cli.reproduce.jobs import Arrays, Job, Progress
 from hiddenarm.cli.reproduce.kept import Kept
 from hiddenarm.cli.reproduce.learners import FEATURES
-from hiddenarm.cli.reproduce.setting import Scale, Setting, Suite
-
-SUITE_NAMES: Mapping[Suite, str] = {"fast": "fast suite", "paper": "paper's suite"}
+from hiddenarm.cli.reproduce.setting import SUITE_NAMES, Scale, Setting, Suite
 
 _EFFORTS: Mapping[Scale, tuple[int, float]] = {"full": (20, 4.0), "quick": (8, 0.8), "tiny": (2, 0.1)}
 """Blocks, and seconds after which no new block is begun."""
