@@ -381,3 +381,31 @@ def test_a_rewarder_that_consented_gives_up_earlier_decisions_even_if_no_lesson_
     assert again.epochs.keys() == {2}
     assert (again.made, again.kept) == (1, 0)
     assert again.lesson(0).request == "first"
+
+
+def test_parties_may_go_back_behind_lessons_that_the_rewarder_has_lost() -> None:
+    """First the rewarder goes on without two lessons, then a party loses them too: they are refused, all goes on."""
+    world = World(1, Faults(crash=0, cut=0), federation_of())
+    application = Application(world, jobs_of(world, 6, batches=False))
+    rewarder, party = world.nodes[REWARDER], world.nodes[world.parties[1]]
+    assert rewarder.disk is not None
+    assert party.disk is not None
+    finish(application, application.jobs[:1])
+    backups = rewarder.disk.store.copy(), party.disk.store.copy()
+    finish(application, application.jobs[:3])
+    world.crash(rewarder)
+    rewarder.disk.store = backups[0]
+    world.start(rewarder)
+    assert isinstance(rewarder.machine, DurableRewarder)
+    rewarder.machine._records.consent()
+    world.crash(rewarder)
+    application.taught.clear()
+    finish(application, application.jobs[3:4])
+    for identity in world.parties:
+        world.crash(world.nodes[identity])
+    party.disk.store = backups[1]
+    consent(world)
+    finish(application, application.jobs[4:])
+    assert [lesson.refused == "" for lesson in application._log(0)] == [True, False, False, False, True, True]
+    world.crash(rewarder)
+    world.start(rewarder)

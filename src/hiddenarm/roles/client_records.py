@@ -30,6 +30,8 @@ _KEPT_STATE = struct.Struct("<QB")
 _LENGTH = struct.Struct("<H")
 _REWARD = struct.Struct("<QQQ")
 _DIGEST_BYTES = 32
+_NO_EPOCH = 0
+"""The name of no epoch: others are drawn from 2^48."""
 
 
 def check_owner(store: Store, digest: bytes) -> None:
@@ -163,13 +165,16 @@ class RewarderRecords:
     def start_behind(self, length: int, named: int, then: Then) -> None:
         """State was lost, and it was agreed to go on: which masks were used is not known, so no decision of an epoch
         before this one, of which the name is `named`, can be rewarded. The next lesson follows those that the parties
-        hold, and those that were made here."""
+        hold, and those that were made here. In the place of lost ones come lessons that nobody can learn, so that the
+        parties can still go back and be taught all numbers again."""
         self.epochs = {name: epoch for name, epoch in self.epochs.items() if name == named}
-        if length > self.made:
+        numbers = range(self.made, length)
+        lost = [Put(_LESSON, _NUMBER.pack(number), _encode_lesson(_lost(number))) for number in numbers]
+        if lost:
             self.kept = self.made = length
             self._lessons = {}
         known = [Put(_EPOCH, bytes.fromhex(one.ids.epoch), one.seed + one.ids.key) for one in self.epochs.values()]
-        self._journal.append([DeleteFrom(_EPOCH, b""), *known, self._kept()], then)
+        self._journal.append([DeleteFrom(_EPOCH, b""), *known, *lost, self._kept()], then)
 
     def consent(self) -> None:
         """Agree to go on after a loss of state; it holds until the next epoch begins."""
@@ -204,6 +209,11 @@ def _place(name: int) -> tuple[tuple[int, int], int]:
     epoch, number = split_name(name)
     count, step, position = split_number(number)
     return (epoch, count), step * count + position
+
+
+def _lost(number: int) -> MadeLesson:
+    """In the place of a lesson that is not known any more: of a decision that was never made, which all refuse."""
+    return MadeLesson("", [(decision_name(_NO_EPOCH, number), 0)])
 
 
 def _decode_epoch(key: bytes, payload: bytes) -> KnownEpoch:

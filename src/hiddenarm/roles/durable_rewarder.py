@@ -149,14 +149,16 @@ class DurableRewarder(DurableClient):
         self._records.learn_epoch(KnownEpoch(own, ids), lasts)
 
     def _check_state(self, standings: Sequence[Standing]) -> None:
-        """No party can hold a lesson that was not made here, nor have opened an epoch whose seed was not kept here."""
+        """No party can hold a lesson that was not made here, nor have opened an epoch whose seed was not kept here; a
+        party that consents to go back may name an epoch that was given up."""
         held = max(standing.lessons for standing in standings)
         if self._records.consents:
             return
         if held > self._records.made:
             why = f"it has made {self._records.made} lessons, and a party holds {held}"
             raise StaleStateError(f"the rewarder has lost state: {why}. {ADVICE}")
-        if any(standing.epoch and standing.epoch not in self._records.epochs for standing in standings):
+        opened = {standing.epoch for standing in standings if standing.epoch and not standing.consents}
+        if not opened <= self._records.epochs.keys():
             why = "it does not know the last epoch that a party has opened"
             raise StaleStateError(f"the rewarder has lost state: {why}. {ADVICE}")
 
