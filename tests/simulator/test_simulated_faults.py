@@ -18,16 +18,17 @@ from world import KEYS, Faults, Violation, World
 
 from hiddenarm.bandit.decisions import DecisionIds, decision_name
 from hiddenarm.bandit.paper_suite import PaperFederation
-from hiddenarm.errors import DecisionIdError, HiddenArmError, UnavailableError
+from hiddenarm.errors import DecisionIdError, FrameError, HiddenArmError, UnavailableError
 from hiddenarm.roles import durable_party, durable_rewarder, lessons
 from hiddenarm.roles.client_records import KnownEpoch, MadeLesson, RewarderRecords
 from hiddenarm.roles.durable_actor import DurableActor
+from hiddenarm.roles.durable_dealer import DurableDealer
 from hiddenarm.roles.durable_ledger import DurableLedger
 from hiddenarm.roles.durable_party import DurableParty
 from hiddenarm.roles.durable_rewarder import DurableRewarder
 from hiddenarm.roles.ledger import Then
 from hiddenarm.roles.lessons import Lesson, SchoolState
-from hiddenarm.roles.messages import ACTOR, REWARDER
+from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
 from hiddenarm.roles.openings import INITIAL, Plan
 from hiddenarm.store.journal import DirectJournal
 from hiddenarm.store.memory import MemoryStore
@@ -353,12 +354,17 @@ def test_a_backup_of_the_rewarder_without_the_last_epoch_is_refused() -> None:
     backup = node.disk.store.copy()
     opened = epochs_of(world)
     world.crash(world.nodes[world.parties[0]])
-    while epochs_of(world) == opened or None in epochs_of(world):
-        world.step()
+    until_opened_after(world, opened)
     world.crash(node)
     node.disk.store = backup
     until_refused(world)
     assert set(world.refused) == {REWARDER}
+
+
+def until_opened_after(world: World, before: list[int | None]) -> None:
+    """Wait for the next epoch."""
+    while epochs_of(world) == before or None in epochs_of(world):
+        world.step()
 
 
 def epochs_of(world: World) -> list[int | None]:
@@ -409,3 +415,19 @@ def test_parties_may_go_back_behind_lessons_that_the_rewarder_has_lost() -> None
     assert [lesson.refused == "" for lesson in application._log(0)] == [True, False, False, False, True, True]
     world.crash(rewarder)
     world.start(rewarder)
+
+
+def test_an_epoch_with_the_name_of_an_earlier_one_is_refused() -> None:
+    """Its decisions would have the names of others."""
+    world = World(1, Faults(crash=0, cut=0), federation_of())
+    application = Application(world, jobs_of(world, 1, batches=False))
+    application.finish()
+    dealer = world.nodes[DEALER].machine
+    assert isinstance(dealer, DurableDealer)
+    opened = epochs_of(world)
+    assert dealer._dealer is not None
+    name = dealer._dealer._epoch
+    dealer._make_name = lambda: name
+    world.crash(world.nodes[world.parties[0]])
+    with pytest.raises(FrameError, match="the name of an earlier one"):
+        until_opened_after(world, opened)

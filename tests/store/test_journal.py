@@ -20,7 +20,7 @@ class SlowStore(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.begun, self.gate, self.groups = Event(), Event(), 0
-        self.failure: StoreError | None = None
+        self.failure: Exception | None = None
 
     def commit(self, changes: Sequence[Change]) -> None:
         self.begun.set()
@@ -67,6 +67,19 @@ def test_after_a_failure_nothing_is_committed_or_called_back() -> None:
     assert done == []
     assert calls.empty()
     assert list(store.items("a")) == []
+
+
+def test_any_other_error_ends_the_role_too_and_shows_nothing_of_the_records() -> None:
+    store, calls, done = SlowStore(), SimpleQueue[Callable[[], None]](), list[int]()
+    store.failure = OverflowError("of the record 12345")
+    journal = GroupJournal(store, calls.put)
+    journal.append(put(0), lambda: done.append(0))
+    store.gate.set()
+    with pytest.raises(StoreError, match="OverflowError") as failure:
+        calls.get(timeout=10)()
+    assert "12345" not in str(failure.value)
+    journal.close()
+    assert done == []
 
 
 def test_a_direct_journal_commits_before_it_calls_back() -> None:

@@ -42,6 +42,16 @@ def test_wrong_modes_are_refused_with_the_command_that_mends_them(
         SqliteStore(tmp_path / "state")
 
 
+@pytest.mark.parametrize("end", ["-wal", "-shm"])
+def test_wrong_modes_of_what_a_crash_has_left_are_refused(tmp_path: Path, end: str) -> None:
+    filled(tmp_path / "state", 1)
+    path = tmp_path / "state" / f"{FILE}{end}"
+    path.touch()
+    path.chmod(0o644)
+    with pytest.raises(StoreError, match=f"chmod 0600 {path}"):
+        SqliteStore(tmp_path / "state")
+
+
 def test_files_are_private_from_the_start(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:

@@ -139,6 +139,8 @@ class DurableRewarder(DurableClient):
         self._check_state(standings)
         self._go_back_if_agreed(standings)
         ids, own = read_client_seed(seed)
+        if int(ids.epoch, 16) in self._records.epochs:
+            raise FrameError("the dealer gave an epoch the name of an earlier one")
         attempt = self._attempts.number
 
         def lasts() -> None:

@@ -67,6 +67,9 @@ class GroupJournal:
             except StoreError as error:
                 self._call(_raiser(error))
                 return
+            except Exception as error:
+                self._call(_raiser(StoreError(f"a commit has failed for no known reason: {type(error).__name__}")))
+                return
             self._call(_caller([entry.then for entry in group]))
 
     def _group(self) -> list[_Entry] | None:

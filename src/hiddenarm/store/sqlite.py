@@ -148,10 +148,13 @@ def _check_folder(folder: Path) -> None:
 
 
 def _check_file(path: Path) -> None:
-    """Make the file before SQLite does, so that it never has other modes; its journal gets the same."""
+    """Make the file before SQLite does, so that it never has other modes; its journal gets the same, and may be there
+    from before a crash."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
-        _check_mode(path, path.stat(), 0o600)
+        for file in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
+            if file.exists():
+                _check_mode(file, file.stat(), 0o600)
     except OSError as error:
         raise StoreError(f"{path} cannot be used: {error.strerror}") from None
 
