@@ -19,7 +19,7 @@ from threading import Event, Thread
 from supervised import KEYS, Acknowledged, Inspection, Supervised
 
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.net.identity import Identity
+from hiddenarm.net.identity import Identity, Role
 
 BATCH_EVERY, BATCH = 10, 5
 
@@ -44,6 +44,9 @@ class Soak:
     done: list[Acknowledged] = field(default_factory=list)
     back: list[tuple[Identity, float]] = field(default_factory=list)
     """Who was killed, and the seconds until a step that was begun after that was done."""
+    reopenings: int = 0
+    """Epochs that must have been opened anew, at least: a role other than the dealer was killed after the step that
+    showed the last one, and a step that was begun after that was done."""
 
     def run(self) -> None:
         choose = random.Random(self.seed)
@@ -51,13 +54,17 @@ class Soak:
         choose.shuffle(victims)
         at = sorted(choose.sample(range(1, self.steps), self.kills))
         plan = dict(zip(at, victims, strict=True))
-        killer = Killer(self.roles)
+        killer, shown = Killer(self.roles), time.monotonic()
         for number in range(self.steps):
             if number in plan:
                 killer.aim(plan[number], choose.uniform(0, 0.06))
             begun = time.monotonic()
             self.done.append(step(self.roles, number, BATCH if number % BATCH_EVERY == 9 else 1))
-            self.back += [(victim, time.monotonic() - when) for victim, when in killer.take(before=begun)]
+            now, taken = time.monotonic(), killer.take(before=begun)
+            self.back += [(victim, now - when) for victim, when in taken]
+            if any(when > shown and victim.role is not Role.DEALER for victim, when in taken):
+                self.reopenings += 1
+                shown = now
         killer.rest()
 
     def rewards_of(self, done: Acknowledged) -> list[tuple[str, float]]:
