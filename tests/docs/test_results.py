@@ -1,0 +1,126 @@
+"""The results that are kept are whole, and the numbers that the documents state are theirs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hiddenarm.cli.reproduce.catalogue import experiments
+from hiddenarm.cli.reproduce.setting import Setting
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "docs" / "results"
+GUIDE = (ROOT / "docs" / "reproducing.md").read_text()
+MOST_BYTES = 400_000
+
+Rows = list[dict[str, str]]
+
+
+def rows(table: str) -> Rows:
+    with (RESULTS / "tables" / f"{table}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_guide_lists_every_experiment_in_its_order() -> None:
+    names = re.findall(r"^\|[^|]*\| `hiddenarm reproduce ([\w-]+)` \|", GUIDE, re.MULTILINE)
+    assert names == [experiment.name for experiment in experiments()]
+
+
+def test_the_page_shows_every_experiment_at_the_papers_sizes() -> None:
+    page = (RESULTS / "index.html").read_text()
+    assert "MNIST, at the paper's sizes" in page
+    for experiment in experiments():
+        assert f"id='{experiment.name}'" in page
+
+
+def test_every_file_that_the_page_names_is_kept_and_small() -> None:
+    page = (RESULTS / "index.html").read_text()
+    named = re.findall(r"href='((?:figures|tables)/[^']+)'", page)
+    assert len(named) > 30
+    for name in named:
+        assert 0 < (RESULTS / name).stat().st_size < MOST_BYTES
+
+
+def test_the_commits_of_the_results_are_named_without_changes() -> None:
+    page = (RESULTS / "index.html").read_text()
+    stated = re.search(r"commits of the runs</td><td>([^<]*)", page)
+    assert stated is not None
+    commits = stated[1].split(", ")
+    assert all(re.fullmatch(r"[0-9a-f]{12}", commit) for commit in commits)
+    assert set(commits) == set(re.findall(r"`([0-9a-f]{12})`", (RESULTS / "README.md").read_text()))
+
+
+def test_claims_are_the_same_in_all_forms() -> None:
+    claims = json.loads((RESULTS / "claims.json").read_text())
+    with (RESULTS / "claims.csv").open(newline="") as file:
+        assert list(csv.DictReader(file)) == [{key: claim[key] for key in claim} for claim in claims]
+    page = (RESULTS / "index.html").read_text()
+    counts = [sum(claim["verdict"] == verdict for claim in claims) for verdict in ("holds", "differs", "not checked")]
+    assert "{} holds, {} differs, {} not checked.".format(*counts) in page
+    assert "{} hold, {} differ and {} could not be checked".format(*counts) in " ".join(GUIDE.split())
+
+
+def test_private_and_plain_rewards_are_equal_for_every_epsilon() -> None:
+    for table in ("training-summary", "privacy"):
+        for row in rows(table):
+            assert abs(float(row["reward"]) - float(row["plain reward"])) < 0.01
+            assert float(row["same arms (%)"]) >= 99
+
+
+def _trained() -> str:
+    return ", ".join(f"{float(row['reward']):.3f}" for row in rows("training-summary"))
+
+
+def _precision(suite: str) -> str:
+    return ", ".join(f"{float(row['reward']):.3f}" for row in rows("precision") if row["suite"] == suite)
+
+
+def _newton() -> str:
+    return ", ".join(f"{float(row['reward']):.3f}" for row in rows("newton"))
+
+
+def _longest_runs() -> str:
+    return ", ".join(f"{float(row['reward']):.3f}" for row in rows("privacy") if row["T"] == "60000")
+
+
+def _attacked(column: str) -> str:
+    steps = ("1000", "10000", "60000")
+    found = {row["T"]: float(row[column]) for row in rows("membership-summary") if row["epsilon"] == "0.1"}
+    return ", ".join(f"{found[step]:.2f}" for step in steps)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        _trained,
+        _longest_runs,
+        lambda: _precision("fast suite"),
+        lambda: _precision("paper's suite"),
+        _newton,
+        lambda: _attacked("from the reward alone (%)"),
+        lambda: _attacked("from arm and reward (%)"),
+    ],
+    ids=["training", "privacy", "precision", "precision of the paper's suite", "newton", "attack", "attack with arms"],
+)
+def test_the_guide_states_the_numbers_that_are_kept(numbers: Callable[[], str]) -> None:
+    assert numbers() in " ".join(GUIDE.split())
+
+
+def test_the_default_suite_is_flat_and_the_papers_falls_off_above_22_bits() -> None:
+    reward = {(row["suite"], int(row["bits"])): float(row["reward"]) for row in rows("precision")}
+    fast = [value for (suite, _), value in reward.items() if suite == "fast suite"]
+    assert max(fast) - min(fast) < 0.01
+    best = max(value for (suite, _), value in reward.items() if suite == "paper's suite")
+    assert all(value < best - 0.1 for (suite, bits), value in reward.items() if suite == "paper's suite" and bits > 22)
+
+
+def test_the_results_are_of_the_sizes_that_the_experiments_have_now() -> None:
+    setting = Setting("full", "mnist")
+    runs = {experiment.name: len(experiment.jobs(setting)) for experiment in experiments()}
+    stated = re.findall(r"^\|[^|]*\| `hiddenarm reproduce ([\w-]+)` \| (\d+) \|", GUIDE, re.MULTILINE)
+    assert {name: int(count) for name, count in stated} == runs
