@@ -48,7 +48,7 @@ class Workshop:
         self.kept.keep(job, arrays, perf_counter() - start, self.commit)
 
     def _side_by_side(self, jobs: Sequence[Job], most: int, watch: Watch) -> None:
-        """Whatever ends this, an error or an interrupt, ends the workers too. What was kept stays kept."""
+        """Whatever ends this, an error or an interrupt, ends the workers before. What was kept stays kept."""
         waiting, workers = list(reversed(jobs)), dict[Connection, _Worker]()
         try:
             while waiting or workers:
@@ -63,6 +63,8 @@ class Workshop:
         finally:
             for worker in workers.values():
                 worker.process.terminate()
+            for worker in workers.values():
+                worker.process.join()
 
 
 @dataclass(frozen=True)
