@@ -1,9 +1,13 @@
-"""Ctrl-C ends a long run after the step under way, with the result of the steps made; a second one ends it at once."""
+"""Ctrl-C ends a long run, also one that was started in the background, where a shell has interrupts ignored.
+
+A run of steps ends after the step under way, with the result of the steps made; a second Ctrl-C ends it at once.
+"""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import TypeVar
 
@@ -26,5 +30,15 @@ def until_interrupted(items: Iterable[T]) -> Iterator[T]:
             if interrupted:
                 return
             yield item
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+@contextmanager
+def obeying_interrupts() -> Iterator[None]:
+    """Have an interrupt raise KeyboardInterrupt meanwhile."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
     finally:
         signal.signal(signal.SIGINT, previous)

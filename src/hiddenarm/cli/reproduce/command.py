@@ -11,6 +11,7 @@ from typing import get_args
 import click
 from rich.console import Console
 
+from hiddenarm.cli.interrupts import obeying_interrupts
 from hiddenarm.cli.progress import duration
 from hiddenarm.cli.reproduce.findings import Experiment
 from hiddenarm.cli.reproduce.jobs import Job
@@ -43,7 +44,7 @@ class Reproduction:
         missing = [job for job in jobs if job not in kept]
         self._announce(console, jobs, missing)
         try:
-            with Watch(missing, len(jobs) - len(missing)) as watch:
+            with obeying_interrupts(), Watch(missing, len(jobs) - len(missing)) as watch:
                 Workshop(kept, self.data_dir, commit_of_source()).do_all(missing, watch)
         except KeyboardInterrupt:
             done = sum(job in kept for job in jobs)
