@@ -45,6 +45,9 @@ CONNECT_SECONDS = 30.0
 ANSWER_SECONDS = 60.0
 DRAIN_SECONDS = 10.0
 """For what is under way when a role is told to stop."""
+LINGER_SECONDS = 0.5
+"""How long a role that has done its part stays before it leaves: its peers have to do theirs, and a goodbye must not
+overtake their answers to the clients."""
 
 RETRY_SECONDS = 5.0
 """When to come back with a request that was answered with "unavailable"."""
@@ -146,6 +149,7 @@ def serve(endpoint: Endpoint, listener: socket.socket | None = None, stop: StopR
             switchboard.run_once(None)
         if not machine.finished:
             switchboard.run_until(lambda: machine.finished or not machine.busy, DRAIN_SECONDS)
+            switchboard.run_until(lambda: machine.finished, LINGER_SECONDS)
     except HiddenArmError as error:
         endpoint.abort(str(error))
         raise
