@@ -2,6 +2,8 @@
 
 SIGTERM, SIGINT   finish what is under way, say goodbye, end with code 0
 SIGHUP            read certificate and key anew; links that stand go on
+
+Once it has ended, SIGTERM and SIGINT are ignored: the process is on its way out with the role's own code.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 
 @contextmanager
 def obeying_signals(endpoint: Endpoint, stop: StopRequest) -> Iterator[None]:
-    """Obey signals meanwhile. Handlers only leave a note: the loop acts on it between two events."""
+    """Obey signals meanwhile. Handlers only leave a note: the loop acts on it between two events. This is for a process
+    that ends with its role."""
     switchboard, log = endpoint.switchboard, structlog.get_logger("hiddenarm.serve")
 
     def on_stop(number: int, _: object) -> None:
@@ -36,13 +39,15 @@ def obeying_signals(endpoint: Endpoint, stop: StopRequest) -> Iterator[None]:
         switchboard.after(0.0, lambda: _renew(endpoint))
         switchboard.wake()
 
-    before = {number: signal.signal(number, on_stop) for number in _STOPS}
-    before[signal.SIGHUP] = signal.signal(signal.SIGHUP, on_renew)
+    for number in _STOPS:
+        signal.signal(number, on_stop)
+    before = signal.signal(signal.SIGHUP, on_renew)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signal.signal(signal.SIGHUP, before)
+        for number in _STOPS:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _renew(endpoint: Endpoint) -> None:

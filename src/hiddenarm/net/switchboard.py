@@ -290,8 +290,7 @@ class Switchboard:
     def call(self, callback: Callable[[], None]) -> None:
         """Have the loop call back at once. May be called from another thread."""
         self._calls.append(callback)
-        with suppress(OSError):
-            self._waker.send(b"\0")
+        self.wake()
 
     def close(self, reason: str = "") -> None:
         """Say BYE to every peer, wait at most a second for it to leave, close everything."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import structlog
 
 from hiddenarm.bandit.federation import Federation
@@ -18,7 +20,7 @@ MAX_REQUEST_BYTES = 128
 """The longest name of a request."""
 
 
-class DurableClient:
+class DurableClient(ABC):
     """A role that asks the parties, over all epochs."""
 
     def __init__(self, federation: Federation, send: Send, *, max_batch: int = 256) -> None:
@@ -113,14 +115,14 @@ class DurableClient:
         """Everybody is there, with the seed: the parties are about to open an epoch."""
         return
 
+    @abstractmethod
     def _start(self, plan: Plan, seed: Frame) -> None:
         """An epoch is open."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _stop(self) -> None:
         """The epoch is over, or was not opened."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _on_epoch_frame(self, identity: Identity, frame: Frame) -> None:
         """A frame of an active party."""
-        raise NotImplementedError

@@ -12,7 +12,7 @@ import pytest
 
 from hiddenarm.cli.reproduce.figures import add_legend, add_line, empty_figure
 from hiddenarm.cli.reproduce.findings import Claim, Findings, Picture, Table
-from hiddenarm.cli.reproduce.page import Report, write_report
+from hiddenarm.cli.reproduce.page import Cost, Report, write_report
 from hiddenarm.cli.reproduce.setting import Scale, Setting
 from hiddenarm.cli.reproduce.training import Training
 
@@ -73,7 +73,14 @@ def findings() -> Findings:
 
 def report(scale: Scale = "full") -> Report:
     setting = Setting(scale, "mnist" if scale == "full" else "digits")
-    return Report(setting, [(Training(), findings())], ["abc", "def"], 90.0, "2026-01-01", {"Python": "3.11"})
+    return Report(
+        setting,
+        [(Training(), findings())],
+        [Cost("training", 8, 90.0)],
+        ["abc", "def"],
+        "2026-01-01",
+        {"Python": "3.11"},
+    )
 
 
 @pytest.fixture
@@ -117,6 +124,8 @@ def test_numbers_lie_beside_the_page(page: Balance, tmp_path: Path) -> None:
     with (tmp_path / "tables" / "short.csv").open() as file:
         assert list(csv.reader(file)) == [["name", "value"], ["x & y", "1234567"], ["z", ""]]
     assert json.loads((tmp_path / "tables" / "long.json").read_text())["rows"] == [{"value": 0.5}]
+    with (tmp_path / "tables" / "runs.csv").open() as file:
+        assert list(csv.reader(file))[1:] == [["training", "8", "1.5"]]
     claims = json.loads((tmp_path / "claims.json").read_text())
     assert [claim["verdict"] for claim in claims] == ["holds", "differs"]
     assert len(list((tmp_path / "figures").iterdir())) == 4

@@ -16,7 +16,7 @@ from hiddenarm.cli.progress import duration
 from hiddenarm.cli.reproduce.findings import Experiment
 from hiddenarm.cli.reproduce.jobs import Job
 from hiddenarm.cli.reproduce.kept import Kept
-from hiddenarm.cli.reproduce.page import Report, write_report
+from hiddenarm.cli.reproduce.page import Cost, Report, write_report
 from hiddenarm.cli.reproduce.pool import Workshop
 from hiddenarm.cli.reproduce.setting import Setting
 from hiddenarm.cli.reproduce.surroundings import commit_of_source, surroundings
@@ -67,15 +67,23 @@ class Reproduction:
         console.print(f"{names}: {len(jobs)} runs, {kept} of them kept from before.", soft_wrap=True)
 
     def _report(self, kept: Kept, jobs: Sequence[Job]) -> Report:
-        records = [kept[job].record for job in jobs]
         return Report(
             setting=self.setting,
             sections=[(one, one.conclude(self.setting, kept)) for one in self.experiments],
-            commits=sorted({record.commit for record in records}),
-            seconds_of_runs=sum(record.seconds for record in records),
+            costs=self._costs(kept),
+            commits=sorted({kept[job].record.commit for job in jobs}),
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
             surroundings=surroundings(),
         )
+
+    def _costs(self, kept: Kept) -> list[Cost]:
+        costs, made = [], set[Job]()
+        for one in self.experiments:
+            jobs = dict.fromkeys(one.jobs(self.setting))
+            seconds = sum(kept[job].record.seconds for job in jobs if job not in made)
+            costs.append(Cost(one.name, len(jobs), seconds))
+            made.update(jobs)
+        return costs
 
 
 def print_summary(console: Console, report: Report, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from hashlib import sha256
@@ -17,7 +18,7 @@ Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(ABC):
     """Equal fields mean an equal result; where the data lies is not a field, because it changes nothing."""
 
     kind: ClassVar[str]
@@ -25,18 +26,18 @@ class Job:
     """Whether it measures time, and so must not run beside others."""
 
     @property
+    @abstractmethod
     def title(self) -> str:
         """What to call it while it runs."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def expected_seconds(self) -> float:
         """About how long it takes on one core: for the time left, not for any result."""
-        raise NotImplementedError
 
+    @abstractmethod
     def perform(self, data_dir: Path | None, progress: Progress) -> Arrays:
         """Do it."""
-        raise NotImplementedError
 
     @property
     def description(self) -> dict[str, Any]:

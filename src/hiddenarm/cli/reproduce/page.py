@@ -36,15 +36,29 @@ td.number { text-align: right; font-variant-numeric: tabular-nums; } caption { t
 
 
 @dataclass(frozen=True)
+class Cost:
+    """How many runs an experiment needs, and how long those of them took that no experiment before it had made."""
+
+    experiment: str
+    runs: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Report:
     """Everything there is to say: the experiments with their findings, and how they were obtained."""
 
     setting: Setting
     sections: Sequence[tuple[Experiment, Findings]]
+    costs: Sequence[Cost]
     commits: Sequence[str]
-    seconds_of_runs: float
     finished: str
     surroundings: Mapping[str, str]
+
+    @property
+    def seconds_of_runs(self) -> float:
+        """Of all runs, on one core."""
+        return sum(cost.seconds for cost in self.costs)
 
     @property
     def claims(self) -> list[Claim]:
@@ -60,6 +74,7 @@ def write_report(folder: Path, report: Report) -> None:
             save(picture.figure, folder / "figures", picture.name)
         for table in findings.tables:
             _write_table(folder / "tables", table)
+    _write_table(folder / "tables", _costs(report))
     _write_claims(folder, report.claims)
     (folder / "index.html").write_text(_page(folder, report), encoding="utf-8")
 
@@ -96,6 +111,7 @@ def _page(folder: Path, report: Report) -> str:
         *(_section(folder, experiment, findings) for experiment, findings in report.sections),
         "<h2 id='how'>How this was obtained</h2>",
         _table(Table("how", "Versions, seeds and time", ("what", "value"), list(_how(report).items()))),
+        _table(_costs(report)),
     ]
     head = f"<meta charset='utf-8'><meta name='viewport' content='width=device-width'><title>{title}</title>"
     return f"<!doctype html>\n<html lang='en'><head>{head}<style>{_STYLE}</style></head><body>\n" + "\n".join(
@@ -130,6 +146,12 @@ def _how(report: Report) -> dict[str, str]:
         "page written": report.finished,
         **report.surroundings,
     }
+
+
+def _costs(report: Report) -> Table:
+    rows = [(cost.experiment, cost.runs, round(cost.seconds / 60, 1)) for cost in report.costs]
+    title = "Runs of each experiment, and their time where no experiment above had made them"
+    return Table("runs", title, ("experiment", "runs", "minutes on one core"), rows)
 
 
 def _section(folder: Path, experiment: Experiment, findings: Findings) -> str:
