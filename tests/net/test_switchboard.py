@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 import pytest
 from stations import PARTY0, PARTY1, Office, Recorder, captured_warnings
@@ -12,6 +13,21 @@ from hiddenarm.net.frames import HEADER, Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.switchboard import Limits
 from hiddenarm.net.tls import client_context
+
+
+class CountedSends:
+    """A socket that notes how often it is written to."""
+
+    def __init__(self, sock: socket.socket, sends: list[int]) -> None:
+        self._socket = sock
+        self._sends = sends
+
+    def send(self, data: bytes) -> int:
+        self._sends.append(len(data))
+        return self._socket.send(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
 
 
 def round_frame(size: int, step: int = 0) -> Frame:
@@ -40,6 +56,48 @@ def test_large_frames_in_both_directions_at_once(office: Office) -> None:
         client.switchboard.send(PARTY0, frame)
     client.until(lambda: len(client.recorder.frames) == 3 and len(server.recorder.frames) == 3)
     assert client.recorder.frames == server.recorder.frames == frames
+
+
+def test_what_can_wait_travels_with_the_next_frame(office: Office) -> None:
+    server, client = office.station(PARTY0), office.station(PARTY1)
+    server.start()
+    client.meet(server)
+    connection = client.switchboard._peers[PARTY0]
+    sends = []
+    connection.socket = CountedSends(connection.socket, sends)  # type: ignore[assignment]
+    sent = [round_frame(10, step) for step in range(3)]
+    client.switchboard.send_later(PARTY0, sent[0])
+    client.switchboard.send_later(PARTY0, sent[1])
+    assert not sends
+    client.switchboard.send(PARTY0, sent[2])
+    assert len(sends) == 1
+    client.until(lambda: len(server.recorder.frames) == 3)
+    assert server.recorder.frames == sent
+    assert client.switchboard.meter.bytes_sent(PARTY0, Kind.ROUND) == 3 * (HEADER.size + 10)
+
+
+def test_what_can_wait_leaves_when_there_is_nothing_to_read(office: Office) -> None:
+    server, client = office.station(PARTY0), office.station(PARTY1)
+    server.start()
+    client.meet(server)
+    client.switchboard.send_later(PARTY0, round_frame(10))
+    client.until(lambda: len(server.recorder.frames) == 1)
+
+
+def test_what_can_wait_leaves_before_the_goodbye(office: Office) -> None:
+    server, client = office.station(PARTY0), office.station(PARTY1)
+    server.start()
+    client.meet(server)
+    client.switchboard.send_later(PARTY0, round_frame(10))
+    client.switchboard.close("done")
+    server.until(lambda: bool(server.recorder.lost))
+    assert server.recorder.frames == [round_frame(10)]
+    assert server.recorder.lost == [(PARTY1, "done", True)]
+
+
+def test_nothing_waits_for_a_peer_that_is_not_there(office: Office) -> None:
+    with pytest.raises(PeerLost, match="party 1 is not connected"):
+        office.station(PARTY0).switchboard.send_later(PARTY1, round_frame(10))
 
 
 def test_the_meter_counts_what_both_ends_saw(office: Office) -> None:

@@ -106,6 +106,29 @@ def test_several_decisions_and_lessons_at_once_end_alike_in_every_order(parties:
 
 
 @pytest.mark.parametrize("parties", PARTIES)
+def test_a_request_may_be_a_lesson_ahead(parties: int) -> None:
+    """It waits at each party for the lesson, whichever link is quicker, and is decided by the model that holds it."""
+    overtaken = 0
+    for seed in range(12):
+        network = MemoryNetwork(small_federation(parties), seed=seed).start()
+        asked = [network.ask(KEYS[0]), network.ask(KEYS[1], after=1)]
+        for step in range(6):
+            while asked[step] not in network.decisions:
+                network.deliver()
+            assert network.versions[asked[step]] == step
+            lesson = network.teach(network.decisions[asked[step]].id, float(step % 2))
+            asked.append(network.ask(KEYS[(step + 2) % len(KEYS)], after=lesson + 2))
+            overtaken += any(any(network.waiting_at(number)) for number in range(parties))
+        network.settle()
+        assert asked[-1] not in network.decisions, "its lesson was never taught"
+        network.teach(network.decisions[asked[-2]].id, 1.0)
+        network.settle()
+        assert not network.refused
+        network.check_against_references()
+    assert overtaken
+
+
+@pytest.mark.parametrize("parties", PARTIES)
 def test_clients_may_act_while_the_others_still_meet(parties: int) -> None:
     """Parties that are not all connected yet, or have no material yet, keep requests until they can run them."""
     for seed in range(12):

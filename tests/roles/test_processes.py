@@ -25,7 +25,7 @@ from role_processes import (
 from hiddenarm.bandit.audit import audit_coins
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.plain import PlainBandit, coins_at
-from hiddenarm.errors import FeatureError, PeerLost
+from hiddenarm.errors import FeatureError, HiddenArmError, PeerLost
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.roles.kit import Kit
@@ -96,6 +96,8 @@ def test_a_party_killed_before_the_first_request(tmp_path: Path) -> None:
     with local_roles(tmp_path, federation) as roles:
         with pytest.raises(FeatureError):
             roles.decide("nobody", 0)
+        with pytest.raises(HiddenArmError):  # the rewarder has met everybody too when it answers
+            roles.reward("nothing", 1.0)
         roles.process(victim).kill()
         assert ends(roles, others) == dict.fromkeys(others, 4)
     for member in others:

@@ -126,7 +126,7 @@ def test_the_longest_key() -> None:
     assert network.decide(longest).arm in range(3)
 
 
-@pytest.mark.parametrize("after", [1, 2, 1000, 2**40])
+@pytest.mark.parametrize("after", [2, 1000, 2**40])
 def test_a_version_that_nobody_has_taught(after: int) -> None:
     network = MemoryNetwork(small_federation(3)).start()
     number = network.ask(KEYS[0], after)

@@ -61,7 +61,7 @@ class Shuffle(Protocol):
 
 def permutation_of(words: Words) -> Index:
     """The permutation that uniform words stand for: entry s is the item in slot s."""
-    return np.argsort(words, axis=-1, kind="stable")
+    return words.argsort(axis=-1, kind="stable")
 
 
 def order_of(words: Words) -> Words:

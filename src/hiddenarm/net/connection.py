@@ -16,10 +16,10 @@ import errno
 import socket
 import ssl
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from enum import Enum, auto
-from typing import Final, cast
+from typing import Final, NoReturn, cast
 
 from hiddenarm.net.frames import Frame, FrameReader, Kind, encode
 from hiddenarm.net.identity import Identity
@@ -64,8 +64,11 @@ class Connection:
         self._reader = FrameReader(caps, first=(Kind.HELLO, Kind.PROBE, Kind.ABORT))
         self._arrived = ssl.MemoryBIO()
         self._leaving = ssl.MemoryBIO()
+        self._held = b""  # frames in the clear that may wait
         self._outgoing: deque[memoryview] = deque()
         self._tls: ssl.SSLObject | None = None
+        self._encrypt: Callable[[bytes], int] = _too_early
+        self._read_tls: Callable[[int, memoryview], object] = _too_early
         self._ended = False
 
     def __str__(self) -> str:
@@ -75,7 +78,7 @@ class Connection:
     def tls(self) -> ssl.SSLObject:
         """The TLS state; there is none before the TCP connection stands."""
         if self._tls is None:
-            raise ValueError("TLS has not begun")
+            _too_early()
         return self._tls
 
     @property
@@ -85,7 +88,8 @@ class Connection:
 
     def start_tls(self, context: ssl.SSLContext) -> None:
         """Begin TLS: as a client when we dialled, as a server when we were called."""
-        self._tls = context.wrap_bio(self._arrived, self._leaving, server_side=self.target is None)
+        self._tls = tls = context.wrap_bio(self._arrived, self._leaving, server_side=self.target is None)
+        self._encrypt, self._read_tls = tls.write, tls.read
         self.phase = Phase.HANDSHAKE
 
     def handshake(self, buffer: memoryview) -> bool:
@@ -108,8 +112,22 @@ class Connection:
         the end of the stream, and `fault` then tells what went wrong.
         """
         self.meter.count_sent(frame)
+        self._write(self._held + encode(frame) if self._held else encode(frame))
+
+    def hold(self, frame: Frame) -> None:
+        """Keep a frame until the next one is sent, or `release` is called."""
+        self.meter.count_sent(frame)
+        self._held += encode(frame)
+
+    def release(self) -> None:
+        """Write what is held."""
+        if self._held:
+            self._write(self._held)
+
+    def _write(self, data: bytes) -> None:
+        self._held = b""
         try:
-            self.tls.write(encode(frame))
+            self._encrypt(data)
         except OSError as error:
             self.break_off(reason_of(error))
         else:
@@ -145,8 +163,14 @@ class Connection:
         Takes what one read of the socket gives and decrypts all of it: nothing is left of which the selector does not
         know, and a fast sender cannot keep the loop from its other peers. Raises FrameError or OSError.
         """
-        if self._pull(buffer):
-            self._ended = True
+        try:
+            count = self.socket.recv_into(buffer)
+        except BlockingIOError:
+            if not self._arrived.pending:  # most often: whoever waits for an answer looks many times
+                return None if self._ended else []
+        else:
+            self._ended |= not count
+            self._arrived.write(buffer[:count])
         frames = self._decrypt(buffer)
         if self._leaving.pending:  # TLS itself may have to answer
             self._push()
@@ -186,20 +210,18 @@ class Connection:
         data = self._leaving.read()
         if not data:
             return
-        taken = 0 if self._outgoing else self._write(data)
+        taken = 0
+        if not self._outgoing:
+            try:
+                taken = self.socket.send(data)
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                self.break_off(reason_of(error))
+                return
         if taken < len(data):
             self._outgoing.append(memoryview(data)[taken:])
             self.backlog += len(data) - taken
-
-    def _write(self, data: bytes) -> int:
-        """Bytes that the kernel takes now; what cannot be written any more counts as taken."""
-        try:
-            return self.socket.send(data)
-        except BlockingIOError:
-            return 0
-        except OSError as error:
-            self.break_off(reason_of(error))
-            return len(data)
 
     def _decrypt(self, buffer: memoryview) -> list[Frame]:
         """Read record by record into `buffer`, so that a frame of several records is still copied only once."""
@@ -224,7 +246,7 @@ class Connection:
     def _read_record(self, into: memoryview) -> int:
         """Decrypt one record; 0 when TLS was ended by the peer, after which nothing it sends is read."""
         try:
-            count = cast(int, self.tls.read(len(into), into))
+            count = cast(int, self._read_tls(len(into), into))
         except ssl.SSLZeroReturnError:
             count = 0
         if not count:
@@ -239,6 +261,10 @@ class Connection:
         self.backlog = 0
         with suppress(OSError):
             self.socket.close()
+
+
+def _too_early(*_: object) -> NoReturn:
+    raise ValueError("TLS has not begun")
 
 
 def reason_of(error: OSError) -> str:

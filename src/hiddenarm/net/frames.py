@@ -21,6 +21,7 @@ from hiddenarm.errors import FrameError
 MAGIC: Final = b"HA"
 VERSION: Final = 1
 HEADER: Final = Struct("<2sBBBBHQI")
+HEADER_BYTES: Final = HEADER.size
 NOTICE_CAP: Final = 1024
 NOTICE_CHARACTERS: Final = 400
 
@@ -78,7 +79,7 @@ class Frame(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes on the wire, header included."""
-        return HEADER.size + len(self.payload)
+        return HEADER_BYTES + len(self.payload)
 
 
 def encode(frame: Frame) -> bytes:
@@ -118,22 +119,22 @@ class FrameReader:
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Frame]:
         """Take the next bytes of the stream; return the frames they complete, in order."""
-        if not self._partial and len(data) >= HEADER.size:  # most often this is one whole frame: be quick
+        if not self._partial and len(data) >= HEADER_BYTES:  # most often this is one whole frame: be quick
             kind, program, round_, step, length = self._header(data, 0)
-            if HEADER.size + length == len(data):
+            if HEADER_BYTES + length == len(data):
                 self._allowed = self._kinds
-                return [Frame(kind, program, round_, step, bytes(data[HEADER.size :]))]
+                return [Frame(kind, program, round_, step, bytes(data[HEADER_BYTES:]))]
         view = memoryview(data)
         frames: list[Frame] = []
         at = self._continue_partial(view, frames) if self._partial else 0
         end = len(view)
-        while end - at >= HEADER.size:
+        while end - at >= HEADER_BYTES:
             kind, program, round_, step, length = self._header(view, at)
-            stop = at + HEADER.size + length
+            stop = at + HEADER_BYTES + length
             if stop > end:
-                self._frame_size = HEADER.size + length
+                self._frame_size = HEADER_BYTES + length
                 break
-            frames.append(Frame(kind, program, round_, step, bytes(view[at + HEADER.size : stop])))
+            frames.append(Frame(kind, program, round_, step, bytes(view[at + HEADER_BYTES : stop])))
             self._allowed = self._kinds
             at = stop
         if at < end:
@@ -149,11 +150,11 @@ class FrameReader:
         """Add to the frame under way what belongs to it; return how much of `view` that was."""
         at = 0
         if not self._frame_size:
-            at = min(HEADER.size - len(self._partial), len(view))
+            at = min(HEADER_BYTES - len(self._partial), len(view))
             self._partial += view[:at]
-            if len(self._partial) < HEADER.size:
+            if len(self._partial) < HEADER_BYTES:
                 return at
-            self._frame_size = HEADER.size + self._header(self._partial, 0)[4]
+            self._frame_size = HEADER_BYTES + self._header(self._partial, 0)[4]
         take = min(self._frame_size - len(self._partial), len(view) - at)
         self._partial += view[at : at + take]
         if len(self._partial) == self._frame_size:
@@ -163,7 +164,7 @@ class FrameReader:
     def _finish_partial(self) -> Frame:
         with memoryview(self._partial) as whole:
             kind, program, round_, step, _ = self._header(whole, 0)
-            frame = Frame(kind, program, round_, step, bytes(whole[HEADER.size :]))
+            frame = Frame(kind, program, round_, step, bytes(whole[HEADER_BYTES:]))
         self._partial = bytearray()
         self._frame_size = 0
         self._allowed = self._kinds

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hiddenarm.net.frames import HEADER, Frame, Kind
+from hiddenarm.net.frames import HEADER_BYTES, Frame, Kind
 from hiddenarm.net.identity import Identity
 
 Counts = dict[tuple[Kind, int], list[int]]  # (kind, program) -> [frames, bytes]
@@ -22,11 +22,15 @@ class LinkMeter:
 
     def count_sent(self, frame: Frame) -> None:
         """One more frame left."""
-        _count(self.sent, frame)
+        entry = self.sent.get(frame[:2]) or self.sent.setdefault(frame[:2], [0, 0])
+        entry[0] += 1
+        entry[1] += HEADER_BYTES + len(frame[4])
 
     def count_received(self, frame: Frame) -> None:
         """One more frame arrived whole."""
-        _count(self.received, frame)
+        entry = self.received.get(frame[:2]) or self.received.setdefault(frame[:2], [0, 0])
+        entry[0] += 1
+        entry[1] += HEADER_BYTES + len(frame[4])
 
     @property
     def frames_received(self) -> int:
@@ -89,9 +93,3 @@ class Meter:
 
 def _counts(link: LinkMeter, direction: str) -> Counts:
     return link.sent if direction == "sent" else link.received
-
-
-def _count(counts: Counts, frame: Frame) -> None:
-    entry = counts.setdefault(frame[:2], [0, 0])
-    entry[0] += 1
-    entry[1] += HEADER.size + len(frame.payload)

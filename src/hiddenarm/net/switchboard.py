@@ -143,6 +143,7 @@ class Switchboard:
         self._dials: dict[Identity, _Dial] = {}
         self._lasting: dict[Identity, tuple[str, int]] = {}
         self._calls: deque[Callable[[], None]] = deque()
+        self._holding: dict[Connection, None] = {}  # those with frames that may wait
         self._connections: dict[Connection, None] = {}  # all that are open, oldest first
         self._listeners: list[socket.socket] = []
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
@@ -229,6 +230,14 @@ class Switchboard:
         if connection.backlog:
             self._watch_backlog(connection)
 
+    def send_later(self, identity: Identity, frame: Frame) -> None:
+        """Send a frame that can wait: together with the next one to this peer, or when there is nothing to read."""
+        connection = self._peers.get(identity)
+        if connection is None or connection.phase is not Phase.READY:
+            raise PeerLost(f"{identity} is not connected")
+        connection.hold(frame)
+        self._holding[connection] = None
+
     def exchange(self, peers: Sequence[Identity], frame: Frame) -> list[bytes] | None:
         """Send a frame to some peers, and stay on the line for a moment for the same frame from each of them.
 
@@ -304,7 +313,14 @@ class Switchboard:
 
     def _poll(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
         """What is ready. First poll for a moment; when nothing has come for a while, tell the handler, once."""
+        if self._spin:
+            os.sched_yield()  # what was sent may have woken somebody who waits for this very core
         select, longest = self._selector.select, self._timers.wait(self._clock(), timeout)
+        if self._holding:
+            ready = select(0)
+            if ready:
+                return ready
+            self._release()
         if longest == 0:
             return select(0)
         end = time.monotonic() + self._spin
@@ -319,6 +335,15 @@ class Switchboard:
         if not self._closed:
             self._handler.on_idle()
         return select(self._timers.wait(self._clock(), timeout))
+
+    def _release(self) -> None:
+        """Send what is held back."""
+        for connection in self._holding:
+            if connection.phase is Phase.READY:
+                connection.release()
+                if connection.backlog:
+                    self._watch_backlog(connection)
+        self._holding.clear()
 
     def _catch_up(self) -> None:
         """See to what `exchange` found and was not waiting for."""

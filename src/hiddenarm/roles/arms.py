@@ -63,7 +63,7 @@ class SlotReports:
         return slots_bytes(count)
 
     def answer(self, count: int, words: Words) -> Answer:
-        return _SlotAnswer(count, words.reshape(count, self.actor_words))
+        return _SlotAnswer(words.reshape(count, self.actor_words))
 
 
 class OneHotReports:
@@ -88,9 +88,8 @@ class OneHotReports:
 class _SlotAnswer:
     """Finds out what each slot will mean before the first one is told."""
 
-    def __init__(self, count: int, words: Words) -> None:
-        self._places = range(count)
-        self._arms = permutation_of(words)
+    def __init__(self, words: Words) -> None:
+        self._arms_by_slot: list[list[int]] = permutation_of(words).tolist()
         self._told: list[list[int]] = []
 
     def take(self, frame: Frame) -> None:
@@ -98,10 +97,9 @@ class _SlotAnswer:
 
     def arms(self) -> list[int] | None:
         slots, *others = self._told
-        if any(report != slots for report in others) or not max(slots) < self._arms.shape[-1]:
+        if any(report != slots for report in others) or max(slots) >= len(self._arms_by_slot[0]):
             return None
-        arms: list[int] = self._arms[self._places, slots].tolist()
-        return arms
+        return [arms[slot] for arms, slot in zip(self._arms_by_slot, slots, strict=True)]
 
 
 class _OneHotAnswer:

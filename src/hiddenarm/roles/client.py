@@ -30,7 +30,7 @@ class Client:
     @property
     def ready(self) -> bool:
         """Whether all parties are there and the seed has come."""
-        return self._seed is not None and all(party in self._present for party in self._parties)
+        return self._seed is not None and self._present.issuperset(self._parties)
 
     def expects(self, identity: Identity) -> bool:
         return identity == DEALER or identity in self._parties

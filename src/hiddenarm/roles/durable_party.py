@@ -70,6 +70,7 @@ class DurableParty:
         features: FeatureSource,
         send: Send,
         exchange: Exchange | None = None,
+        send_later: Send | None = None,
         *,
         records: PartyRecords,
         stock: int = 256,
@@ -85,6 +86,7 @@ class DurableParty:
         self._features = features
         self._send = send
         self._exchange = exchange
+        self._send_later = send_later or send
         self._stock, self._expand_ahead, self._max_batch = stock, expand_ahead, max_batch
         self._checkpoint_every = checkpoint_every
         self._shelf = shelf or Shelf(federation, number)
@@ -263,12 +265,17 @@ class DurableParty:
             if attempt == self._attempts.number and identity in self._attempts.present:
                 self._send(identity, frame)
 
+        def send_later(identity: Identity, frame: Frame) -> None:
+            if attempt == self._attempts.number and identity in self._attempts.present:
+                self._send_later(identity, frame)
+
         party = Party(
             self.federation,
             self.number,
             self._features,
             send,
             self._exchange,
+            send_later,
             stock=self._stock,
             expand_ahead=self._expand_ahead,
             max_batch=self._max_batch,

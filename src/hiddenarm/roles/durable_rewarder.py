@@ -84,6 +84,10 @@ class DurableRewarder(DurableClient):
         """Why a lesson was refused, empty if it was learned; None while that is not known."""
         return self._endings[number] if number in self._endings else self._records.ending(number)
 
+    def lasts(self, number: int) -> bool:
+        """Whether a lesson is written down."""
+        return number < self._lasting
+
     def _name_of(self, decision: str) -> int:
         """The decision with this id, if it is of a known epoch."""
         named = int(epoch_of(decision), 16)

@@ -63,14 +63,15 @@ class _DecideRequest:
     program: ProgramId
     step: int
     version: int
-    keys: list[str]
+    features: Words | FeatureError
 
 
 class Party:
     """Party `number` of a federation, in one epoch. `send` delivers a frame; frames arrive through the `on_` methods.
     `exchange`, if there is one, is a quicker way to send a round and get the peers' words for it (see `runs`).
-    `ledger` keeps decisions; `epoch` is the epoch's number where there are several; `shelf` has the programs that
-    earlier epochs have recorded."""
+    `send_later`, if there is one, is for notices, which are less urgent than to go on. `ledger` keeps decisions;
+    `epoch` is the epoch's number where there are several; `shelf` has the programs that earlier epochs have
+    recorded."""
 
     def __init__(
         self,
@@ -79,6 +80,7 @@ class Party:
         features: FeatureSource,
         send: Send,
         exchange: Exchange | None = None,
+        send_later: Send | None = None,
         *,
         stock: int = 256,
         expand_ahead: int = 16,
@@ -94,6 +96,7 @@ class Party:
         self._max_batch = max_batch
         self._log = structlog.get_logger("hiddenarm.party")
         self._send = send
+        self._send_later = send_later or send
         self._peers = [Identity(Role.PARTY, p) for p in range(federation.parties) if p != number]
         self._present: set[Identity] = set()
         self._supply = Supply(federation, number, send, stock, expand_ahead, shelf)
@@ -192,7 +195,7 @@ class Party:
             raise FrameError(f"the actor asked for decision {step} where {due} was due")
         if len(self._requests) >= MAX_WAITING:
             raise FrameError(f"the actor has more than {MAX_WAITING} requests waiting")
-        self._requests.append(_DecideRequest(program, step, version, keys))
+        self._requests.append(_DecideRequest(program, step, version, self._own_features(keys)))
         self._start_what_can_start()
 
     def _on_reward(self, identity: Identity, frame: Frame) -> None:
@@ -221,7 +224,7 @@ class Party:
     # Deciding
 
     def _start_what_can_start(self) -> None:
-        if not self._supply.seeded or not all(peer in self._present for peer in self._peers):
+        if not self._supply.seeded or not self._present.issuperset(self._peers):
             return
         self._school.go_on(self._interactions, self._still_deciding)
         while self._requests and self._can_decide(self._requests[0]):
@@ -229,8 +232,9 @@ class Party:
             self._school.go_on(self._interactions, self._still_deciding)
 
     def _can_decide(self, request: _DecideRequest) -> bool:
-        """Whether the request can be run now, or refused."""
-        if request.version > self._school.taught:
+        """Whether the request can be run now, or refused. One that needs the next lesson waits for it: the rewarder's
+        link is another one, and may be slower."""
+        if request.version > self._school.taught + 1:
             return True
         if request.version > self._school.version:
             return False
@@ -253,15 +257,14 @@ class Party:
             return
         try:
             model = self._school.brought_at(request.version)
-            features = self._own_features(request.keys)[None]
-        except FeatureError as error:
-            self._log.warning("refused a decision", number=request.step, reason=str(error))
-            self._refuse_decision(key, NO_FEATURES)
-            return
         except InputError as error:
             self._refuse_decision(key, str(error))
             return
-        self._launch_decision(key, model, features)
+        if isinstance(request.features, FeatureError):
+            self._log.warning("refused a decision", number=request.step, reason=str(request.features))
+            self._refuse_decision(key, NO_FEATURES)
+            return
+        self._launch_decision(key, model, request.features)
 
     def _launch_decision(self, key: RunKey, model: list[Words], features: Words) -> None:
         program, step = key
@@ -285,13 +288,16 @@ class Party:
 
         self._runs.launch(key, evaluation, Outcome(finish, announce, out_of_range))
 
-    def _own_features(self, keys: list[str]) -> Words:
-        """This party's features under some keys: [keys, features]."""
-        rows = [as_floats(self._features.lookup(key), self.number) for key in keys]
-        for row in rows:
-            if row.shape != rows[0].shape or row.ndim != 1:
-                raise FeatureError(f"the features of party {self.number} must be a list of numbers, got {row.shape}")
-        return checked_features(np.array(rows), self.federation, self.number)
+    def _own_features(self, keys: list[str]) -> Words | FeatureError:
+        """This party's features under some keys, [1, keys, features], or why it has none."""
+        try:
+            rows = [as_floats(self._features.lookup(key), self.number) for key in keys]
+            for row in rows:
+                if row.shape != rows[0].shape or row.ndim != 1:
+                    return FeatureError(f"features of party {self.number} must be a list of numbers, got {row.shape}")
+            return checked_features(np.array([rows]), self.federation, self.number)
+        except FeatureError as error:
+            return error
 
     def _refuse_decision(self, key: RunKey, why: str, retry: bool = False) -> None:
         self._runs.drop(key)
@@ -306,14 +312,16 @@ class Party:
     # Learning
 
     def _lesson_ended(self, lesson: Lesson, refused: str | None, tell_peers: bool) -> None:
-        """Tell who must know that a lesson was learned, or why not: peers at once, clients when it is noted."""
+        """Tell who must know that a lesson was learned, or why not: peers at once, clients when it is noted and nothing
+        more urgent is to be done. The next decision may be: it needs the lesson, not the notice."""
         frame = learned_frame(lesson.number) if refused is None else refused_frame(LEARN_ONE, lesson.number, refused)
         told = [REWARDER, ACTOR] if refused is None and self.number == 0 else [REWARDER]
         if tell_peers:
-            self._tell(self._peers, frame)
-        self._interactions.lesson_ended(lesson, refused, lambda: self._school.state, lambda: self._tell(told, frame))
+            self._tell(self._send, self._peers, frame)
+        tell = partial(self._tell, self._send_later, told, frame)
+        self._interactions.lesson_ended(lesson, refused, lambda: self._school.state, tell)
 
-    def _tell(self, identities: list[Identity], frame: Frame) -> None:
+    def _tell(self, send: Send, identities: list[Identity], frame: Frame) -> None:
         for identity in identities:
             if identity in self._present:
-                self._send(identity, frame)
+                send(identity, frame)

@@ -7,6 +7,7 @@ application, which calls them like functions.
 from __future__ import annotations
 
 import socket
+from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
@@ -25,10 +26,10 @@ from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.meter import Meter
 from hiddenarm.net.switchboard import Limits, Switchboard
 from hiddenarm.ring.streams import fresh_key
-from hiddenarm.roles.actor import Actor
+from hiddenarm.roles.actor import Actor, RunName
 from hiddenarm.roles.arms import arm_reports
 from hiddenarm.roles.dealer import Dealer
-from hiddenarm.roles.durable_actor import DurableActor
+from hiddenarm.roles.durable_actor import DurableActor, Ticket
 from hiddenarm.roles.durable_dealer import DurableDealer
 from hiddenarm.roles.durable_party import DurableParty
 from hiddenarm.roles.durable_rewarder import DurableRewarder
@@ -37,7 +38,6 @@ from hiddenarm.roles.messages import DEALER, MAX_KEY_BYTES, MAX_REASON_BYTES, PR
 from hiddenarm.roles.openings import committed_bytes, plan_bytes, statement_bytes
 from hiddenarm.roles.party import Party
 from hiddenarm.roles.rewarder import Rewarder
-from hiddenarm.roles.runs import Exchange, Send
 from hiddenarm.roles.state import State
 from hiddenarm.roles.stock import BATCHES_IN_STOCK, largest_batch_bytes
 
@@ -52,6 +52,14 @@ overtake their answers to the clients."""
 RETRY_SECONDS = 5.0
 """When to come back with a request that was answered with "unavailable"."""
 
+READ_EVERY = 16
+"""Rewards submitted until the answers to earlier ones are read."""
+MAX_SUBMITTED = 256
+"""Rewards that may be submitted before the first of them is learned."""
+
+Question = RunName | Ticket
+"""Names decisions that were asked for."""
+
 Machine = Party | Dealer | Actor | Rewarder | DurableParty | DurableDealer | DurableActor | DurableRewarder
 
 
@@ -63,7 +71,7 @@ class Endpoint:
         self.kit = kit
         keeps = kit.file.durable and kit.identity.role is not Role.DEALER
         self._state = State(kit, self._call) if keeps else None
-        self.machine: Machine = _machine(kit, self._state, self.send, self.exchange)
+        self.machine: Machine = _machine(self, self._state)
         caps = frame_caps(kit)
         self.switchboard = Switchboard(
             kit.identity,
@@ -102,6 +110,9 @@ class Endpoint:
 
     def exchange(self, peers: Sequence[Identity], frame: Frame) -> list[bytes] | None:
         return self.switchboard.exchange(peers, frame)
+
+    def send_later(self, identity: Identity, frame: Frame) -> None:
+        self.switchboard.send_later(identity, frame)
 
     def connect(self, listener: socket.socket | None = None) -> None:
         """Listen where others dial us, on our address or on a socket handed in; dial those who listen before us."""
@@ -224,6 +235,11 @@ class ActorClient(_Client):
 
     with ActorClient(Kit.read(folder)) as actor:
         decision = actor.decide("user 17")
+
+    To ask without waiting:
+
+        question = actor.ask(["user 17"])
+        [decision] = actor.answer(question)
     """
 
     def decide(self, key: str, after: int = 0, request: str | None = None) -> Decision:
@@ -232,23 +248,34 @@ class ActorClient(_Client):
 
     def decide_many(self, keys: Sequence[str], after: int = 0, request: str | None = None) -> list[Decision]:
         """Decisions for many keys, in the rounds of one."""
+        return self.answer(self.ask(keys, after, request))
+
+    def ask(self, keys: Sequence[str], after: int = 0, request: str | None = None) -> Question:
+        """Have decisions made, but do not wait for them. `after` may be the number of the lesson that comes next: then
+        the parties wait for its reward, and with it all that is asked later."""
         machine = self._endpoint.machine
         if isinstance(machine, DurableActor):
-            outcome = self._decide_lasting(machine, keys, after, request)
+            return machine.ask(*keys, after=after, request=request)
+        assert isinstance(machine, Actor)
+        _refuse_name(request)
+        return machine.ask(*keys, after=after)
+
+    def answer(self, question: Question) -> list[Decision]:
+        """Wait for decisions that were asked for. To be called once for each question."""
+        machine = self._endpoint.machine
+        if isinstance(machine, DurableActor):
+            assert isinstance(question, int)
+            outcome = self._answer_lasting(machine, question)
         else:
             assert isinstance(machine, Actor)
-            _refuse_name(request)
-            name = machine.ask(*keys, after=after)
-            self._wait(lambda: name in machine.outcomes, ANSWER_SECONDS, f"no answer to decision {name[1]}")
-            outcome = machine.outcomes.pop(name)
+            assert isinstance(question, tuple)
+            self._wait(lambda: question in machine.outcomes, ANSWER_SECONDS, f"no answer to decision {question[1]}")
+            outcome = machine.outcomes.pop(question)
         if isinstance(outcome, HiddenArmError):
             raise outcome
         return outcome
 
-    def _decide_lasting(
-        self, machine: DurableActor, keys: Sequence[str], after: int, request: str | None
-    ) -> list[Decision] | HiddenArmError:
-        ticket = machine.ask(*keys, after=after, request=request)
+    def _answer_lasting(self, machine: DurableActor, ticket: Ticket) -> list[Decision] | HiddenArmError:
         try:
             self._await(machine, lambda: ticket in machine.outcomes)
             return machine.outcomes.pop(ticket)
@@ -261,7 +288,16 @@ class RewarderClient(_Client):
 
     with RewarderClient(Kit.read(folder)) as rewarder:
         version = rewarder.reward(decision_id, 1.0)
+
+    To ask for the next decision at once, by a model that will hold the reward:
+
+        version = rewarder.submit(decision_id, 1.0)
+        decision = actor.decide("user 18", after=version)
     """
+
+    def __init__(self, kit: Kit) -> None:
+        super().__init__(kit)
+        self._submitted: deque[int] = deque()
 
     def reward(self, decision: str, reward: float, request: str | None = None) -> int:
         """Have the reward of a decision learned; return the model's version that holds it."""
@@ -269,20 +305,59 @@ class RewarderClient(_Client):
 
     def reward_many(self, rewards: Sequence[tuple[str, float]], request: str | None = None) -> int:
         """Have the rewards of many decisions learned at once; return the model's version that holds them."""
+        lesson = self._teach(rewards, request)
+        self._settle(lesson)
+        return lesson + 1
+
+    def submit(self, decision: str, reward: float, request: str | None = None) -> int:
+        """Have the reward of a decision learned, but do not wait for it: return the version that will hold it.
+
+        In a federation whose state lasts, the reward is written down when this returns. Should the parties refuse a
+        reward that was submitted, `settle` raises, or a later `submit`.
+        """
+        lesson = self._teach([(decision, reward)], request)
         machine = self._endpoint.machine
         if isinstance(machine, DurableRewarder):
-            lesson = self._teach_lasting(machine, rewards, request)
+            self._await(machine, lambda: machine.lasts(lesson))
+        self._submitted.append(lesson)
+        if lesson % READ_EVERY == 0:
+            self._endpoint.switchboard.run_once()
+            while self._submitted and (self._has_ended(self._submitted[0]) or len(self._submitted) > MAX_SUBMITTED):
+                self._settle(self._submitted.popleft())
+        return lesson + 1
+
+    def settle(self) -> None:
+        """Wait until all that was submitted is learned."""
+        while self._submitted:
+            self._settle(self._submitted.popleft())
+
+    def _teach(self, rewards: Sequence[tuple[str, float]], request: str | None) -> int:
+        machine = self._endpoint.machine
+        if isinstance(machine, DurableRewarder):
+            return self._teach_lasting(machine, rewards, request)
+        assert isinstance(machine, Rewarder)
+        _refuse_name(request)
+        return machine.teach(*rewards)
+
+    def _has_ended(self, lesson: int) -> bool:
+        machine = self._endpoint.machine
+        if isinstance(machine, DurableRewarder):
+            return machine.ending(lesson) is not None
+        assert isinstance(machine, Rewarder)
+        return lesson in machine.outcomes
+
+    def _settle(self, lesson: int) -> None:
+        """Wait until a lesson has ended; raise if it was refused."""
+        machine = self._endpoint.machine
+        if isinstance(machine, DurableRewarder):
             self._await(machine, lambda: machine.ending(lesson) is not None)
             if refused := machine.ending(lesson):
                 raise DecisionIdError(refused)
-            return lesson + 1
+            return
         assert isinstance(machine, Rewarder)
-        _refuse_name(request)
-        lesson = machine.teach(*rewards)
         self._wait(lambda: lesson in machine.outcomes, ANSWER_SECONDS, f"no answer to lesson {lesson}")
         if (error := machine.outcomes.pop(lesson)) is not None:
             raise error
-        return lesson + 1
 
     def _teach_lasting(
         self, machine: DurableRewarder, rewards: Sequence[tuple[str, float]], request: str | None
@@ -343,14 +418,23 @@ def _limits(caps: dict[Kind, int]) -> Limits:
     return Limits(backlog_bytes=max(Limits().backlog_bytes, ordered))
 
 
-def _machine(kit: Kit, state: State | None, send: Send, exchange: Exchange) -> Machine:
+def _machine(endpoint: Endpoint, state: State | None) -> Machine:
+    kit, send = endpoint.kit, endpoint.send
     if kit.file.durable:
-        return _durable_machine(kit, state, send, exchange)
+        return _durable_machine(endpoint, state)
     federation, many = kit.federation, kit.file.max_batch
     match kit.identity.role:
         case Role.PARTY:
-            number, stock = kit.identity.number, kit.file.stock
-            return Party(federation, number, kit.features(), send, exchange, stock=stock, max_batch=many)
+            return Party(
+                federation,
+                kit.identity.number,
+                kit.features(),
+                send,
+                endpoint.exchange,
+                endpoint.send_later,
+                stock=kit.file.stock,
+                max_batch=many,
+            )
         case Role.DEALER:
             return Dealer(federation, kit.take_epoch_key() or fresh_key(), send, max_batch=max(many, GATHERED_AT_ONCE))
         case Role.ACTOR:
@@ -359,7 +443,8 @@ def _machine(kit: Kit, state: State | None, send: Send, exchange: Exchange) -> M
             return Rewarder(federation, send, max_batch=many)
 
 
-def _durable_machine(kit: Kit, state: State | None, send: Send, exchange: Exchange) -> Machine:
+def _durable_machine(endpoint: Endpoint, state: State | None) -> Machine:
+    kit, send = endpoint.kit, endpoint.send
     federation, many = kit.federation, kit.file.max_batch
     if state is None:
         return DurableDealer(federation, send, max_batch=max(many, GATHERED_AT_ONCE))
@@ -374,7 +459,8 @@ def _durable_machine(kit: Kit, state: State | None, send: Send, exchange: Exchan
                 kit.identity.number,
                 kit.features(),
                 send,
-                exchange,
+                endpoint.exchange,
+                endpoint.send_later,
                 records=state.party(),
                 stock=kit.file.stock,
                 max_batch=many,

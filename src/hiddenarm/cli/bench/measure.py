@@ -77,11 +77,11 @@ def measure_beside(federation: Federation, effort: Effort, *others: Work) -> tup
         return Measured(federation, session.steps, private, plain, traffic), rest
 
 
-def measure_and_break_down(federation: Federation, effort: Effort, steps: int) -> tuple[Measured, Breakdown]:
-    """Time both learners, then the parts of a private step while the federation is idle."""
+def measure_and_break_down(federation: Federation, effort: Effort, steps: int) -> tuple[Measured, Spread, Breakdown]:
+    """Time both learners, and private steps one by one; then the parts of a step while the federation is idle."""
     with Session(federation) as session:
-        private, plain = alternate(effort, [session.work, session.plain_twin().work])
+        private, plain, singly = alternate(effort, [session.work, session.plain_twin().work, session.work_singly])
         first, second, *_ = session.party_kits()
         breakdown = break_down(federation, session.world, private.median, steps, (first, second))
         traffic = session.finish()
-        return Measured(federation, session.steps, private, plain, traffic), breakdown
+        return Measured(federation, session.steps, private, plain, traffic), singly, breakdown

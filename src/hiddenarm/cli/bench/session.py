@@ -1,12 +1,13 @@
 """A federation of real processes on this machine, with TLS, whose actor and rewarder live inside this process.
 
-A step is strictly online: the actor asks for a decision and gets the arm, the rewarder gives the reward, and the step
-is over when every party has said that its model holds the lesson.
+A step is strictly online: the actor asks for a decision and gets the arm, the rewarder gives the reward, and the next
+decision is made by a model that holds it. That is asked for before, and waits at the parties until they have learned.
 """
 
 from __future__ import annotations
 
 import tempfile
+from collections import deque
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -128,20 +129,32 @@ class Session:
         while left:
             stretch = min(left, _STRETCH)
             sleep(_PAUSE_SECONDS)
-            for _ in range(_WARM_UP):
-                self.step()
+            self.make_steps(_WARM_UP)
             start = perf_counter()
-            for _ in range(stretch):
-                self.step()
+            self.make_steps(stretch)
             seconds += perf_counter() - start
             left -= stretch
         return seconds
 
-    def step(self) -> None:
-        """Decide, reward, learn."""
-        key, label = self.next_context()
-        decision = self.actor.decide(key, self.version)
-        self.version = self.rewarder.reward(decision.id, 1.0 if decision.arm == label else 0.0)
+    def work_singly(self, steps: int) -> float:
+        """The same, but nothing is asked for before the step before has ended."""
+        sleep(_PAUSE_SECONDS)
+        self.make_steps(_WARM_UP)
+        start = perf_counter()
+        for _ in range(steps):
+            self.make_steps(1)
+        return perf_counter() - start
+
+    def make_steps(self, steps: int) -> None:
+        """Decide, reward, learn, so many times. The next decision but one is asked for when a reward has left."""
+        contexts = [self.next_context() for _ in range(steps)]
+        asked = deque(self.actor.ask([key], self.version + ahead) for ahead, (key, _) in enumerate(contexts[:2]))
+        for step, (_, label) in enumerate(contexts, start=2):
+            [decision] = self.actor.answer(asked.popleft())
+            self.version = self.rewarder.submit(decision.id, 1.0 if decision.arm == label else 0.0)
+            if step < steps:
+                asked.append(self.actor.ask([contexts[step][0]], self.version + 1))
+        self.rewarder.settle()
 
     def work_at_once(self, interactions: int) -> float:
         """Seconds for so many interactions, decided and learned as one batch; the pause as in `work`."""

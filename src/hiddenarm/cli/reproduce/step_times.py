@@ -96,11 +96,9 @@ class _Online:
         """Seconds for so many steps."""
         sleep(self._pause)
         start = perf_counter()
-        for _ in range(min(steps, _WARM_UP)):
-            self._session.step()
+        self._session.make_steps(min(steps, _WARM_UP))
         awake = perf_counter()
-        for _ in range(steps):
-            self._session.step()
+        self._session.make_steps(steps)
         end = perf_counter()
         self._pause = min(max(end - start, _SHORTEST_PAUSE), _LONGEST_PAUSE)
         return end - awake

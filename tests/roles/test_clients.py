@@ -1,0 +1,91 @@
+"""Actor and rewarder inside one application, with parties and dealer as processes: what can be asked ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from hiddenarm.bandit.local import Decision
+from hiddenarm.cli.bench.session import Session, make_federation
+from hiddenarm.errors import DecisionIdError, FeatureError, InputError
+from hiddenarm.roles.process import MAX_SUBMITTED, READ_EVERY
+
+REWARDS = READ_EVERY + 3
+
+
+@pytest.fixture(params=[False, True], ids=["in memory", "durable"])
+def session(request: pytest.FixtureRequest) -> Iterator[Session]:
+    with Session(make_federation(2, 3, 4), durable=request.param) as session:
+        yield session
+
+
+def decide(session: Session, after: int = 0) -> Decision:
+    return session.actor.decide(session.next_context()[0], after)
+
+
+def test_a_reward_need_not_be_waited_for(session: Session) -> None:
+    """The next decision is asked for at once, by the model that will hold the reward."""
+    for step in range(REWARDS):
+        version = session.rewarder.submit(decide(session, step).id, 1.0)
+        assert version == step + 1
+    session.rewarder.settle()
+    assert session.rewarder.reward(decide(session, REWARDS).id, 0.0) == REWARDS + 1
+
+
+def test_a_decision_can_be_asked_for_before_its_lesson(session: Session) -> None:
+    session.make_steps(REWARDS)
+    assert session.version == REWARDS
+
+
+def test_answers_come_in_any_order(session: Session) -> None:
+    first, second = (session.actor.ask([session.next_context()[0]]) for _ in range(2))
+    [later] = session.actor.answer(second)
+    [earlier] = session.actor.answer(first)
+    assert session.rewarder.reward_many([(earlier.id, 1.0), (later.id, 0.0)]) == 1
+
+
+def test_a_key_nobody_has_is_told_when_the_answer_is_asked_for(session: Session) -> None:
+    question = session.actor.ask(["nobody"])
+    with pytest.raises(FeatureError, match="refused the decision"):
+        session.actor.answer(question)
+    assert decide(session).arm in range(3)
+
+
+def test_a_reward_that_cannot_be_is_told_at_once(session: Session) -> None:
+    decision = decide(session)
+    session.rewarder.submit(decision.id, 1.0)
+    with pytest.raises((DecisionIdError, InputError), match="before"):
+        session.rewarder.submit(decision.id, 0.5)
+    session.rewarder.settle()
+    assert session.rewarder.reward(decide(session, 1).id, 1.0) == 2
+
+
+def test_what_the_parties_refuse_is_told_when_it_is_settled() -> None:
+    """Ids are numbered: that of a decision which was asked for and refused is a good one, but nobody learns it."""
+    with Session(make_federation(2, 3, 4)) as session:
+        with pytest.raises(FeatureError):
+            session.actor.answer(session.actor.ask(["nobody"]))
+        identifier = _next_id_after_refusal(session)
+        assert session.rewarder.submit(identifier, 1.0) == 1
+        with pytest.raises(DecisionIdError, match="refused by party"):
+            session.rewarder.settle()
+        session.rewarder.settle()
+        assert session.rewarder.reward(decide(session, 1).id, 1.0) == 2
+
+
+def test_nobody_runs_far_ahead_of_the_parties() -> None:
+    """Beyond so many rewards, `submit` waits for the first of them."""
+    with Session(make_federation(2, 3, 4)) as session:
+        decisions = [decide(session) for _ in range(MAX_SUBMITTED + 2 * READ_EVERY)]
+        for decision in decisions:
+            session.rewarder.submit(decision.id, 1.0)
+            assert len(session.rewarder._submitted) <= MAX_SUBMITTED + READ_EVERY
+        session.rewarder.settle()
+        assert not session.rewarder._submitted
+
+
+def _next_id_after_refusal(session: Session) -> str:
+    """The id of decision 0, which was refused."""
+    machine = session.rewarder.endpoint.machine
+    return machine._ids.id_of(0)  # type: ignore[union-attr]
