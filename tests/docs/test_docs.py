@@ -45,12 +45,12 @@ from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.switchboard import Limits
 from hiddenarm.ring._kernels import OPERATIONS
 from hiddenarm.roles import memory
+from hiddenarm.roles.application import ANSWER_SECONDS
 from hiddenarm.roles.kit import KitFile
 from hiddenarm.roles.ledger import MAX_PENDING
 from hiddenarm.roles.lessons import KEPT_VERSIONS, Lesson
 from hiddenarm.roles.messages import MAX_KEY_BYTES
 from hiddenarm.roles.party import NO_FEATURES, Party
-from hiddenarm.roles.process import ANSWER_SECONDS
 from hiddenarm.roles.stock import BATCHES_IN_STOCK, stock_steps
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ import pytest
 from hiddenarm.bandit.local import Decision
 from hiddenarm.cli.bench.session import Session, make_federation
 from hiddenarm.errors import DecisionIdError, FeatureError, InputError
-from hiddenarm.roles.process import MAX_SUBMITTED, READ_EVERY
+from hiddenarm.roles.application import MAX_SUBMITTED, READ_EVERY
 
 REWARDS = READ_EVERY + 3
 

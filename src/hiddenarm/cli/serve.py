@@ -38,11 +38,12 @@ from hiddenarm.cli.signals import obeying_signals
 from hiddenarm.errors import ConfigError, HiddenArmError, InputError, UnavailableError
 from hiddenarm.net.identity import Role
 from hiddenarm.net.monitor import HOST
+from hiddenarm.roles.application import ActorClient, RewarderClient
 from hiddenarm.roles.kit import Kit
 from hiddenarm.roles.memory import keep_freed_memory
 from hiddenarm.roles.messages import MAX_KEY_BYTES
 from hiddenarm.roles.metrics import start_monitor
-from hiddenarm.roles.process import ActorClient, Endpoint, RewarderClient, StopRequest, serve
+from hiddenarm.roles.process import Endpoint, StopRequest, serve
 
 Request = dict[str, Any]
 

@@ -1,35 +1,30 @@
 """Roles at work: a kit, a state machine and a switchboard put together.
 
-`serve` runs a party or a dealer until the federation ends. `ActorClient` and `RewarderClient` live inside an
-application, which calls them like functions.
+`serve` runs a party or a dealer until the federation ends. Actor and rewarder live in an application (`application`).
 """
 
 from __future__ import annotations
 
 import socket
-from collections import deque
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Self
 
 from hiddenarm.bandit.batches import GATHERED_AT_ONCE
 from hiddenarm.bandit.catalogue import GATHER, LEARN_ONE, SOLVE, ProgramId, program_text
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.programs import DECIDE
 from hiddenarm.bandit.suites import suite_of
-from hiddenarm.errors import ConfigError, DecisionIdError, HiddenArmError, InputError, PeerLost, UnavailableError
+from hiddenarm.errors import ConfigError, HiddenArmError
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.meter import Meter
 from hiddenarm.net.switchboard import Limits, Switchboard
 from hiddenarm.ring.streams import fresh_key
-from hiddenarm.roles.actor import Actor, RunName
+from hiddenarm.roles.actor import Actor
 from hiddenarm.roles.arms import arm_reports
 from hiddenarm.roles.dealer import Dealer
-from hiddenarm.roles.durable_actor import DurableActor, Ticket
+from hiddenarm.roles.durable_actor import DurableActor
 from hiddenarm.roles.durable_dealer import DurableDealer
 from hiddenarm.roles.durable_party import DurableParty
 from hiddenarm.roles.durable_rewarder import DurableRewarder
@@ -41,24 +36,11 @@ from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.state import State
 from hiddenarm.roles.stock import BATCHES_IN_STOCK, largest_batch_bytes
 
-CONNECT_SECONDS = 30.0
-ANSWER_SECONDS = 60.0
 DRAIN_SECONDS = 10.0
 """For what is under way when a role is told to stop."""
 LINGER_SECONDS = 0.5
 """How long a role that has done its part stays before it leaves: its peers have to do theirs, and a goodbye must not
 overtake their answers to the clients."""
-
-RETRY_SECONDS = 5.0
-"""When to come back with a request that was answered with "unavailable"."""
-
-READ_EVERY = 16
-"""Rewards submitted until the answers to earlier ones are read."""
-MAX_SUBMITTED = 256
-"""Rewards that may be submitted before the first of them is learned."""
-
-Question = RunName | Ticket
-"""Names decisions that were asked for."""
 
 Machine = Party | Dealer | Actor | Rewarder | DurableParty | DurableDealer | DurableActor | DurableRewarder
 
@@ -165,214 +147,6 @@ def serve(endpoint: Endpoint, listener: socket.socket | None = None, stop: StopR
         endpoint.abort(str(error))
         raise
     endpoint.close("the federation has ended" if machine.finished else f"{endpoint.kit.identity} was told to stop")
-
-
-class _Client:
-    """A role inside an application: connect on entry, say goodbye on exit.
-
-    In a federation whose state lasts it does not wait for the others, nor end with them. A request that cannot be
-    answered now raises `UnavailableError`, and may be made again. A request with a name (`request`) is answered once:
-    made again, also by another process after a crash, it gets the same answer.
-    """
-
-    def __init__(self, kit: Kit) -> None:
-        self._endpoint = Endpoint(kit)
-
-    @property
-    def endpoint(self) -> Endpoint:
-        """What connects it, for whoever wants to watch over it."""
-        return self._endpoint
-
-    @property
-    def ready(self) -> bool:
-        """Whether requests can be answered now."""
-        machine = self._endpoint.machine
-        assert isinstance(machine, Actor | Rewarder | DurableActor | DurableRewarder)
-        return machine.ready
-
-    def __enter__(self) -> Self:
-        machine = self._endpoint.machine
-        try:
-            self._endpoint.connect()
-            if isinstance(machine, Actor | Rewarder):
-                self._wait(lambda: machine.ready, CONNECT_SECONDS, "not all parties and the dealer could be reached")
-        except HiddenArmError as error:
-            self._endpoint.abort(str(error))
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self._endpoint.close("done")
-        else:
-            why = str(error) if isinstance(error, HiddenArmError) else f"{self._endpoint.kit.identity} failed"
-            self._endpoint.abort(why)
-
-    def idle(self, until: Callable[[], bool] = lambda: False) -> None:
-        """Serve the links while the application has nothing to ask, until `wake` or `until`; a lost peer is raised."""
-        self._endpoint.switchboard.run(until)
-
-    def wake(self) -> None:
-        """End `idle`, or the next one. May be called from another thread."""
-        self._endpoint.switchboard.stop()
-
-    def _wait(self, until: Callable[[], bool], seconds: float, complaint: str) -> None:
-        if not self._endpoint.switchboard.run_until(until, seconds):
-            raise PeerLost(complaint)
-
-    def _await(self, machine: DurableActor | DurableRewarder, until: Callable[[], bool]) -> None:
-        """Wait for an answer; in a federation whose state lasts, a wait in vain is no reason to end."""
-        if not self._endpoint.switchboard.run_until(until, ANSWER_SECONDS):
-            missing = ", ".join(str(peer) for peer in machine.missing)
-            why = f"{missing} cannot be reached" if missing else "no answer has come in time"
-            raise UnavailableError(f"not now: {why}; make the same request again", RETRY_SECONDS)
-
-
-class ActorClient(_Client):
-    """The actor inside an application.
-
-    with ActorClient(Kit.read(folder)) as actor:
-        decision = actor.decide("user 17")
-
-    To ask without waiting:
-
-        question = actor.ask(["user 17"])
-        [decision] = actor.answer(question)
-    """
-
-    def decide(self, key: str, after: int = 0, request: str | None = None) -> Decision:
-        """A decision for a key, by a model that holds at least the lessons before number `after`."""
-        return self.decide_many([key], after, request)[0]
-
-    def decide_many(self, keys: Sequence[str], after: int = 0, request: str | None = None) -> list[Decision]:
-        """Decisions for many keys, in the rounds of one."""
-        return self.answer(self.ask(keys, after, request))
-
-    def ask(self, keys: Sequence[str], after: int = 0, request: str | None = None) -> Question:
-        """Have decisions made, but do not wait for them. `after` may be the number of the lesson that comes next: then
-        the parties wait for its reward, and with it all that is asked later."""
-        machine = self._endpoint.machine
-        if isinstance(machine, DurableActor):
-            return machine.ask(*keys, after=after, request=request)
-        assert isinstance(machine, Actor)
-        _refuse_name(request)
-        return machine.ask(*keys, after=after)
-
-    def answer(self, question: Question) -> list[Decision]:
-        """Wait for decisions that were asked for. To be called once for each question."""
-        machine = self._endpoint.machine
-        if isinstance(machine, DurableActor):
-            assert isinstance(question, int)
-            outcome = self._answer_lasting(machine, question)
-        else:
-            assert isinstance(machine, Actor)
-            assert isinstance(question, tuple)
-            self._wait(lambda: question in machine.outcomes, ANSWER_SECONDS, f"no answer to decision {question[1]}")
-            outcome = machine.outcomes.pop(question)
-        if isinstance(outcome, HiddenArmError):
-            raise outcome
-        return outcome
-
-    def _answer_lasting(self, machine: DurableActor, ticket: Ticket) -> list[Decision] | HiddenArmError:
-        try:
-            self._await(machine, lambda: ticket in machine.outcomes)
-            return machine.outcomes.pop(ticket)
-        finally:
-            machine.give_up(ticket)
-
-
-class RewarderClient(_Client):
-    """The rewarder inside an application.
-
-    with RewarderClient(Kit.read(folder)) as rewarder:
-        version = rewarder.reward(decision_id, 1.0)
-
-    To ask for the next decision at once, by a model that will hold the reward:
-
-        version = rewarder.submit(decision_id, 1.0)
-        decision = actor.decide("user 18", after=version)
-    """
-
-    def __init__(self, kit: Kit) -> None:
-        super().__init__(kit)
-        self._submitted: deque[int] = deque()
-
-    def reward(self, decision: str, reward: float, request: str | None = None) -> int:
-        """Have the reward of a decision learned; return the model's version that holds it."""
-        return self.reward_many([(decision, reward)], request)
-
-    def reward_many(self, rewards: Sequence[tuple[str, float]], request: str | None = None) -> int:
-        """Have the rewards of many decisions learned at once; return the model's version that holds them."""
-        lesson = self._teach(rewards, request)
-        self._settle(lesson)
-        return lesson + 1
-
-    def submit(self, decision: str, reward: float, request: str | None = None) -> int:
-        """Have the reward of a decision learned, but do not wait for it: return the version that will hold it.
-
-        In a federation whose state lasts, the reward is written down when this returns. Should the parties refuse a
-        reward that was submitted, `settle` raises, or a later `submit`.
-        """
-        lesson = self._teach([(decision, reward)], request)
-        machine = self._endpoint.machine
-        if isinstance(machine, DurableRewarder):
-            self._await(machine, lambda: machine.lasts(lesson))
-        self._submitted.append(lesson)
-        if lesson % READ_EVERY == 0:
-            self._endpoint.switchboard.run_once()
-            while self._submitted and (self._has_ended(self._submitted[0]) or len(self._submitted) > MAX_SUBMITTED):
-                self._settle(self._submitted.popleft())
-        return lesson + 1
-
-    def settle(self) -> None:
-        """Wait until all that was submitted is learned."""
-        while self._submitted:
-            self._settle(self._submitted.popleft())
-
-    def _teach(self, rewards: Sequence[tuple[str, float]], request: str | None) -> int:
-        machine = self._endpoint.machine
-        if isinstance(machine, DurableRewarder):
-            return self._teach_lasting(machine, rewards, request)
-        assert isinstance(machine, Rewarder)
-        _refuse_name(request)
-        return machine.teach(*rewards)
-
-    def _has_ended(self, lesson: int) -> bool:
-        machine = self._endpoint.machine
-        if isinstance(machine, DurableRewarder):
-            return machine.ending(lesson) is not None
-        assert isinstance(machine, Rewarder)
-        return lesson in machine.outcomes
-
-    def _settle(self, lesson: int) -> None:
-        """Wait until a lesson has ended; raise if it was refused."""
-        machine = self._endpoint.machine
-        if isinstance(machine, DurableRewarder):
-            self._await(machine, lambda: machine.ending(lesson) is not None)
-            if refused := machine.ending(lesson):
-                raise DecisionIdError(refused)
-            return
-        assert isinstance(machine, Rewarder)
-        self._wait(lambda: lesson in machine.outcomes, ANSWER_SECONDS, f"no answer to lesson {lesson}")
-        if (error := machine.outcomes.pop(lesson)) is not None:
-            raise error
-
-    def _teach_lasting(
-        self, machine: DurableRewarder, rewards: Sequence[tuple[str, float]], request: str | None
-    ) -> int:
-        """Make a lesson, or find the one that was made; a new one waits for the first epoch."""
-        try:
-            return machine.teach(*rewards, request=request)
-        except UnavailableError:
-            self._await(machine, lambda: machine.checked)
-            return machine.teach(*rewards, request=request)
-
-
-def _refuse_name(request: str | None) -> None:
-    if request is not None:
-        raise InputError("only a federation whose state lasts (`durable` in kit.json) knows requests by name")
 
 
 def frame_caps(kit: Kit) -> dict[Kind, int]:

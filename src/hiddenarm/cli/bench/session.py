@@ -30,9 +30,9 @@ from hiddenarm.errors import PeerError, PeerLost
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import fresh_key
+from hiddenarm.roles.application import CONNECT_SECONDS, ActorClient, RewarderClient
 from hiddenarm.roles.kit import Kit
 from hiddenarm.roles.messages import ACTOR, REWARDER
-from hiddenarm.roles.process import CONNECT_SECONDS, ActorClient, RewarderClient
 
 Client = TypeVar("Client", ActorClient, RewarderClient)
 
