@@ -11,7 +11,7 @@ from stations import PARTY0, PARTY1, Office, Recorder, captured_warnings
 from hiddenarm.errors import FrameError, HelloError, IdentityError, PeerLost
 from hiddenarm.net.frames import HEADER, Frame, Kind
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.net.switchboard import Limits
+from hiddenarm.net.switchboard import HELD_BYTES, TURNS_HELD, Limits
 from hiddenarm.net.tls import client_context
 
 
@@ -93,6 +93,42 @@ def test_what_can_wait_leaves_before_the_goodbye(office: Office) -> None:
     server.until(lambda: bool(server.recorder.lost))
     assert server.recorder.frames == [round_frame(10)]
     assert server.recorder.lost == [(PARTY1, "done", True)]
+
+
+def test_what_can_wait_does_not_wait_for_ever(office: Office) -> None:
+    """Not until much has gathered, nor for as long as there is something to read."""
+    server, client = office.station(PARTY0), office.station(PARTY1)
+    server.start()
+    client.meet(server)
+    connection = client.switchboard._peers[PARTY0]
+    frames = 0
+    while frames == 0 or connection.held:
+        client.switchboard.send_later(PARTY0, round_frame(10))
+        frames += 1
+    assert frames == HELD_BYTES // (HEADER.size + 10) + 1
+    client.switchboard.send_later(PARTY0, round_frame(10))
+    for _ in range(TURNS_HELD):
+        client.switchboard.wake()
+        client.switchboard.run_once(0)
+        assert connection.held
+    client.switchboard.wake()
+    client.switchboard.run_once(0)
+    assert not connection.held
+    server.until(lambda: len(server.recorder.frames) == frames + 1)
+
+
+def test_who_does_not_read_what_can_wait_is_cut_off_too(office: Office) -> None:
+    server, client = office.station(PARTY0), office.station(PARTY1, limits=Limits(backlog_bytes=50_000))
+    server.start()
+    client.meet(server)
+    server.switchboard.stop()  # it is there and reads nothing
+    server.until(lambda: server.thread is not None and not server.thread.is_alive())
+    for _ in range(100_000):
+        if PARTY0 not in client.switchboard.ready:
+            break
+        client.switchboard.send_later(PARTY0, round_frame(5000))
+        client.switchboard.run_once(0)
+    assert "does not read" in client.recorder.lost[0][1]
 
 
 def test_nothing_waits_for_a_peer_that_is_not_there(office: Office) -> None:

@@ -92,6 +92,7 @@ class MemoryNetwork:
     seed: int = 0
     stock: int = 8
     epoch_key: bytes = EPOCH_KEY
+    now: float = 1.0
     links: dict[Link, deque[Frame | None]] = field(default_factory=dict)
     machines: dict[Identity, Machine] = field(default_factory=dict)
     tables: list[Table] = field(default_factory=list)
@@ -113,7 +114,13 @@ class MemoryNetwork:
         for number in range(count):
             me = party(number)
             self.machines[me] = Party(
-                self.federation, number, self.tables[number], self._sender(me), stock=self.stock, expand_ahead=4
+                self.federation,
+                number,
+                self.tables[number],
+                self._sender(me),
+                stock=self.stock,
+                expand_ahead=4,
+                clock=lambda: self.now,
             )
         self.machines[DEALER] = Dealer(self.federation, self.epoch_key, self._sender(DEALER))
         self.machines[ACTOR] = Actor(self.federation, self._sender(ACTOR))
@@ -162,9 +169,9 @@ class MemoryNetwork:
 
     # Delivering
 
-    def deliver(self) -> bool:
-        """Deliver the next frame of a link chosen at random; False when all links are empty."""
-        waiting = [link for link, queue in self.links.items() if queue]
+    def deliver(self, *links: Link) -> bool:
+        """Deliver the next frame of a link, one of these or any, chosen at random; False when they are empty."""
+        waiting = [link for link in links or self.links if self.links[link]]
         if not waiting:
             return False
         sender, receiver = link = self._random.choice(waiting)
@@ -182,6 +189,13 @@ class MemoryNetwork:
         """Deliver until nothing is under way."""
         while self.deliver():
             pass
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass in which nothing happens but what the machines do by themselves."""
+        self.now += seconds
+        for machine in self.machines.values():
+            machine.on_idle()
+        self.settle()
 
     def start(self) -> MemoryNetwork:
         """Let everybody meet."""

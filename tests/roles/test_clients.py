@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from hiddenarm.bandit.local import Decision
 from hiddenarm.cli.bench.session import Session, make_federation
-from hiddenarm.errors import DecisionIdError, FeatureError, InputError
+from hiddenarm.errors import DecisionIdError, FeatureError, InputError, UnavailableError
+from hiddenarm.net.identity import Identity, Role
 from hiddenarm.roles.application import MAX_SUBMITTED, READ_EVERY
 
 REWARDS = READ_EVERY + 3
@@ -72,6 +75,63 @@ def test_what_the_parties_refuse_is_told_when_it_is_settled() -> None:
             session.rewarder.settle()
         session.rewarder.settle()
         assert session.rewarder.reward(decide(session, 1).id, 1.0) == 2
+
+
+def test_a_refusal_is_told_before_anything_else_is_submitted() -> None:
+    """And what was submitted then is not: the same reward can be submitted again."""
+    with Session(make_federation(2, 3, 4)) as session:
+        with pytest.raises(FeatureError):
+            session.actor.decide("nobody")
+        session.rewarder.submit(_next_id_after_refusal(session), 1.0)
+        decisions = [decide(session) for _ in range(READ_EVERY)]
+        for decision in decisions[: READ_EVERY - 2]:
+            session.rewarder.submit(decision.id, 1.0)
+        time.sleep(0.5)  # for the answers to come
+        with pytest.raises(DecisionIdError, match="refused by party"):
+            session.rewarder.submit(decisions[-1].id, 1.0)
+        assert session.rewarder.submit(decisions[-1].id, 1.0) == READ_EVERY
+
+
+def test_what_is_not_settled_in_time_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hiddenarm.roles.application.ANSWER_SECONDS", 0.3)
+    with Session(make_federation(2, 3, 4), durable=True) as session:
+        decision = decide(session)
+        party = session._roles.process(Identity(Role.PARTY, 1))
+        party.send_signal(signal.SIGSTOP)
+        try:
+            session.rewarder.submit(decision.id, 1.0)
+            for _ in range(2):
+                with pytest.raises(UnavailableError):
+                    session.rewarder.settle()
+        finally:
+            party.send_signal(signal.SIGCONT)
+        monkeypatch.setattr("hiddenarm.roles.application.ANSWER_SECONDS", 60.0)
+        session.rewarder.settle()
+        assert not session.rewarder._submitted
+
+
+def test_a_question_has_one_answer(session: Session) -> None:
+    question = session.actor.ask([session.next_context()[0]])
+    session.actor.answer(question)
+    with pytest.raises(InputError, match="answered before"):
+        session.actor.answer(question)
+
+
+def test_rewards_are_settled_on_the_way_out() -> None:
+    with Session(make_federation(2, 3, 4)) as session:
+        with pytest.raises(FeatureError):
+            session.actor.decide("nobody")
+        session.rewarder.submit(_next_id_after_refusal(session), 1.0)
+        with pytest.raises(DecisionIdError, match="refused by party"):
+            session.finish()
+
+
+def test_two_rewards_are_submitted_and_then_a_decision_is_asked_for(session: Session) -> None:
+    """Whichever link is quicker."""
+    for _ in range(10):
+        first, second = decide(session), decide(session)
+        session.rewarder.submit(first.id, 1.0)
+        decide(session, session.rewarder.submit(second.id, 0.0))
 
 
 def test_nobody_runs_far_ahead_of_the_parties() -> None:

@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from memory_network import KEYS, MemoryNetwork, small_federation
+from memory_network import party as party_number
 
-from hiddenarm.errors import DecisionIdError, FeatureError, InputError, RewardError
+from hiddenarm.errors import DecisionIdError, FeatureError, InputError, RewardError, UnavailableError
+from hiddenarm.roles.actor import MAX_ASKED
 from hiddenarm.roles.lessons import KEPT_VERSIONS
-from hiddenarm.roles.messages import MAX_KEY_BYTES
+from hiddenarm.roles.messages import ACTOR, MAX_KEY_BYTES, REWARDER
+from hiddenarm.roles.party import LESSON_SECONDS
+from hiddenarm.roles.runs import MAX_WAITING
 
 Spoil = Callable[[MemoryNetwork, int], None]
 
@@ -126,13 +130,74 @@ def test_the_longest_key() -> None:
     assert network.decide(longest).arm in range(3)
 
 
-@pytest.mark.parametrize("after", [2, 1000, 2**40])
+@pytest.mark.parametrize("after", [MAX_WAITING + 1, 2**40])
 def test_a_version_that_nobody_has_taught(after: int) -> None:
     network = MemoryNetwork(small_federation(3)).start()
     number = network.ask(KEYS[0], after)
     network.settle()
     assert isinstance(network.refused[number], InputError)
     assert str(after) in str(network.refused[number])
+    check_goes_on(network)
+
+
+@pytest.mark.parametrize("after", [1, 2, MAX_WAITING])
+def test_a_lesson_that_does_not_come_is_waited_for_in_vain(after: int) -> None:
+    """What was asked later waits too, but not for long."""
+    network = MemoryNetwork(small_federation(3)).start()
+    number = network.ask(KEYS[0], after)
+    network.settle()
+    assert not any(machine.busy for machine in network.parties)
+    other = network.ask(KEYS[1])
+    network.settle()
+    network.wait(LESSON_SECONDS)
+    assert not network.refused
+    assert not network.decisions
+    network.wait(0.001)
+    assert isinstance(network.refused[number], UnavailableError)
+    assert "has not been taught" in str(network.refused[number])
+    assert other in network.decisions
+    check_goes_on(network)
+
+
+def test_the_wait_for_a_lesson_begins_when_everything_before_it_is_done() -> None:
+    network = MemoryNetwork(small_federation(2)).start()
+    first, second = network.ask(KEYS[0]), network.ask(KEYS[1], after=1)
+    for _ in range(3):
+        network.deliver((ACTOR, party_number(0)), (ACTOR, party_number(1)))
+    network.now += LESSON_SECONDS + 1
+    network.settle()
+    network.wait(LESSON_SECONDS)
+    network.reward(network.decisions[first].id, 1.0)
+    assert second in network.decisions
+    check_goes_on(network)
+
+
+def test_a_request_that_one_party_waits_for_and_another_refuses() -> None:
+    """At party 0 it overtakes the rewards, and needs too many of them; party 1 would wait. Both let it go."""
+    network = MemoryNetwork(small_federation(2)).start()
+    decision = network.decide(KEYS[0])
+    network.teach(decision.id, 1.0)
+    number = network.ask(KEYS[1], after=MAX_WAITING + 1)
+    while network.deliver((REWARDER, party_number(1))):
+        pass
+    while network.deliver((ACTOR, party_number(1))):
+        pass
+    assert network.waiting_at(1)[2] == 1
+    while network.deliver((ACTOR, party_number(0))):
+        pass
+    network.settle()
+    assert number in network.refused
+    check_goes_on(network)
+
+
+def test_an_actor_does_not_ask_without_end() -> None:
+    """Parties would cut it off."""
+    network = MemoryNetwork(small_federation(2), stock=256).start()
+    asked = [network.ask(KEYS[0]) for _ in range(MAX_ASKED)]
+    with pytest.raises(UnavailableError, match="wait already"):
+        network.ask(KEYS[0])
+    network.settle()
+    assert set(asked) == set(network.decisions)
     check_goes_on(network)
 
 

@@ -64,7 +64,7 @@ class Connection:
         self._reader = FrameReader(caps, first=(Kind.HELLO, Kind.PROBE, Kind.ABORT))
         self._arrived = ssl.MemoryBIO()
         self._leaving = ssl.MemoryBIO()
-        self._held = b""  # frames in the clear that may wait
+        self._held = b""  # frames in the clear that can wait
         self._outgoing: deque[memoryview] = deque()
         self._tls: ssl.SSLObject | None = None
         self._encrypt: Callable[[bytes], int] = _too_early
@@ -118,6 +118,11 @@ class Connection:
         """Keep a frame until the next one is sent, or `release` is called."""
         self.meter.count_sent(frame)
         self._held += encode(frame)
+
+    @property
+    def held(self) -> int:
+        """Bytes that are kept."""
+        return len(self._held)
 
     def release(self) -> None:
         """Write what is held."""

@@ -53,6 +53,9 @@ READ: Final = selectors.EVENT_READ
 WRITE: Final = selectors.EVENT_WRITE
 IDLE_SECONDS: Final = 0.002
 """A loop in which nothing happens for this long has time to spare."""
+HELD_BYTES: Final = 1024
+TURNS_HELD: Final = 8
+"""How much, and for how many turns of the loop, frames that can wait do so."""
 BUFFER_BYTES: Final = 256 * 1024
 _LINK_KINDS: Final = frozenset((Kind.HELLO, Kind.PROBE, Kind.BYE, Kind.ABORT, Kind.PING, Kind.PONG))
 NO_GOODBYE: Final = "the connection ended without a goodbye"
@@ -143,7 +146,8 @@ class Switchboard:
         self._dials: dict[Identity, _Dial] = {}
         self._lasting: dict[Identity, tuple[str, int]] = {}
         self._calls: deque[Callable[[], None]] = deque()
-        self._holding: dict[Connection, None] = {}  # those with frames that may wait
+        self._holding: dict[Connection, None] = {}  # those with frames that can wait
+        self._turns_held = 0
         self._connections: dict[Connection, None] = {}  # all that are open, oldest first
         self._listeners: list[socket.socket] = []
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
@@ -220,23 +224,27 @@ class Switchboard:
 
     def send(self, identity: Identity, frame: Frame) -> None:
         """Send a frame to a peer that is ready. What goes wrong on the way is told by `on_lost`, from the loop."""
+        connection = self._ready_link(identity)
+        connection.send(frame)
+        if connection.backlog:
+            self._watch_backlog(connection)
+
+    def _ready_link(self, identity: Identity) -> Connection:
+        """The connection to a peer that is ready; cut off if it does not read."""
         connection = self._peers.get(identity)
         if connection is None or connection.phase is not Phase.READY:
             raise PeerLost(f"{identity} is not connected")
         if connection.backlog > self._limits.backlog_bytes:
             connection.cut("the peer does not read what it is sent")
-            return
-        connection.send(frame)
-        if connection.backlog:
-            self._watch_backlog(connection)
+        return connection
 
     def send_later(self, identity: Identity, frame: Frame) -> None:
         """Send a frame that can wait: together with the next one to this peer, or when there is nothing to read."""
-        connection = self._peers.get(identity)
-        if connection is None or connection.phase is not Phase.READY:
-            raise PeerLost(f"{identity} is not connected")
+        connection = self._ready_link(identity)
         connection.hold(frame)
         self._holding[connection] = None
+        if connection.held > HELD_BYTES:
+            self._release()
 
     def exchange(self, peers: Sequence[Identity], frame: Frame) -> list[bytes] | None:
         """Send a frame to some peers, and stay on the line for a moment for the same frame from each of them.
@@ -318,9 +326,11 @@ class Switchboard:
         select, longest = self._selector.select, self._timers.wait(self._clock(), timeout)
         if self._holding:
             ready = select(0)
+            self._turns_held += 1
+            if not ready or self._turns_held > TURNS_HELD:
+                self._release()
             if ready:
                 return ready
-            self._release()
         if longest == 0:
             return select(0)
         end = time.monotonic() + self._spin
@@ -344,6 +354,7 @@ class Switchboard:
                 if connection.backlog:
                     self._watch_backlog(connection)
         self._holding.clear()
+        self._turns_held = 0
 
     def _catch_up(self) -> None:
         """See to what `exchange` found and was not waiting for."""

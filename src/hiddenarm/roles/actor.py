@@ -30,8 +30,11 @@ from hiddenarm.roles.messages import (
     read_learned,
     read_refused,
 )
-from hiddenarm.roles.runs import Send
+from hiddenarm.roles.runs import MAX_WAITING, Send
 from hiddenarm.roles.vitals import Vitals
+
+MAX_ASKED = MAX_WAITING // 2
+"""Requests that may be under way: a party can be so many runs behind a peer, and keep what is for them."""
 
 RunName = tuple[int, int]
 """How many decisions are made at once, and the step."""
@@ -59,11 +62,27 @@ class Actor(Client):
         self._version = version
         self._asked: dict[RunName, _Asked] = {}
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way."""
+        return not self._asked
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more can be asked until answers have come."""
+        return len(self._asked) >= MAX_ASKED
+
+    def expected(self, name: RunName) -> bool:
+        """Whether these decisions are under way, or there."""
+        return name in self._asked or name in self.outcomes
+
     def ask(self, *keys: str, after: int = 0) -> RunName:
         """Ask all parties to decide for some keys at once, with a model that holds at least `after` lessons."""
         check_request(keys, after, self._max_batch)
         if not self.ready:
             raise PeerLost("the actor has not met all parties and the dealer")
+        if self.full:
+            raise UnavailableError(f"{MAX_ASKED} requests wait already; make this one again later")
         version = max(self._version, after)
         step = self._next_step.get(len(keys), 0)
         self._next_step[len(keys)] = step + 1

@@ -113,13 +113,18 @@ class ActorClient(_Client):
         return self.answer(self.ask(keys, after, request))
 
     def ask(self, keys: Sequence[str], after: int = 0, request: str | None = None) -> Question:
-        """Have decisions made, but do not wait for them. `after` may be the number of the lesson that comes next: then
-        the parties wait for its reward, and with it all that is asked later."""
+        """Have decisions made, but do not wait for them.
+
+        `after` may be a version whose rewards are still to be given. Then the parties wait for them, and so does
+        everything that is asked later; if they do not come within seconds, `answer` raises `UnavailableError`.
+        """
         machine = self._endpoint.machine
         if isinstance(machine, DurableActor):
             return machine.ask(*keys, after=after, request=request)
         assert isinstance(machine, Actor)
         _refuse_name(request)
+        if machine.idle:
+            self._endpoint.switchboard.run_once()  # to know of the newest version
         return machine.ask(*keys, after=after)
 
     def answer(self, question: Question) -> list[Decision]:
@@ -127,10 +132,12 @@ class ActorClient(_Client):
         machine = self._endpoint.machine
         if isinstance(machine, DurableActor):
             assert isinstance(question, int)
+            _check_expected(machine.expected(question))
             outcome = self._answer_lasting(machine, question)
         else:
             assert isinstance(machine, Actor)
             assert isinstance(question, tuple)
+            _check_expected(machine.expected(question))
             self._wait(lambda: question in machine.outcomes, ANSWER_SECONDS, f"no answer to decision {question[1]}")
             outcome = machine.outcomes.pop(question)
         if isinstance(outcome, HiddenArmError):
@@ -155,11 +162,23 @@ class RewarderClient(_Client):
 
         version = rewarder.submit(decision_id, 1.0)
         decision = actor.decide("user 18", after=version)
+
+    What was submitted is settled on the way out.
     """
 
     def __init__(self, kit: Kit) -> None:
         super().__init__(kit)
         self._submitted: deque[int] = deque()
+        self._unread = 0
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self.settle()
+        finally:
+            super().__exit__(kind, error, trace)
 
     def reward(self, decision: str, reward: float, request: str | None = None) -> int:
         """Have the reward of a decision learned; return the model's version that holds it."""
@@ -168,30 +187,46 @@ class RewarderClient(_Client):
     def reward_many(self, rewards: Sequence[tuple[str, float]], request: str | None = None) -> int:
         """Have the rewards of many decisions learned at once; return the model's version that holds them."""
         lesson = self._teach(rewards, request)
-        self._settle(lesson)
+        self._await_end(lesson)
+        self._check_learned(lesson)
         return lesson + 1
 
     def submit(self, decision: str, reward: float, request: str | None = None) -> int:
         """Have the reward of a decision learned, but do not wait for it: return the version that will hold it.
 
         In a federation whose state lasts, the reward is written down when this returns. Should the parties refuse a
-        reward that was submitted, `settle` raises, or a later `submit`.
+        reward that was submitted, `settle` raises, or a later `submit`, before it does anything else.
         """
+        self._read_answers()
         lesson = self._teach([(decision, reward)], request)
+        self._submitted.append(lesson)
         machine = self._endpoint.machine
         if isinstance(machine, DurableRewarder):
             self._await(machine, lambda: machine.lasts(lesson))
-        self._submitted.append(lesson)
-        if lesson % READ_EVERY == 0:
-            self._endpoint.switchboard.run_once()
-            while self._submitted and (self._has_ended(self._submitted[0]) or len(self._submitted) > MAX_SUBMITTED):
-                self._settle(self._submitted.popleft())
         return lesson + 1
 
     def settle(self) -> None:
-        """Wait until all that was submitted is learned."""
+        """Wait until all that was submitted is learned. Raises for one that was refused, and may then be called again
+        for the rest."""
         while self._submitted:
-            self._settle(self._submitted.popleft())
+            self._settle_first()
+
+    def _read_answers(self) -> None:
+        """Now and then, see what became of earlier rewards."""
+        self._unread += 1
+        if self._unread < READ_EVERY:
+            return
+        self._unread = 0
+        self._endpoint.switchboard.run_once()
+        while self._submitted and (self._has_ended(self._submitted[0]) or len(self._submitted) > MAX_SUBMITTED):
+            self._settle_first()
+
+    def _settle_first(self) -> None:
+        """Settle what was submitted first; it stays if no answer comes."""
+        lesson = self._submitted[0]
+        self._await_end(lesson)
+        self._submitted.popleft()
+        self._check_learned(lesson)
 
     def _teach(self, rewards: Sequence[tuple[str, float]], request: str | None) -> int:
         machine = self._endpoint.machine
@@ -208,16 +243,21 @@ class RewarderClient(_Client):
         assert isinstance(machine, Rewarder)
         return lesson in machine.outcomes
 
-    def _settle(self, lesson: int) -> None:
-        """Wait until a lesson has ended; raise if it was refused."""
+    def _await_end(self, lesson: int) -> None:
         machine = self._endpoint.machine
         if isinstance(machine, DurableRewarder):
-            self._await(machine, lambda: machine.ending(lesson) is not None)
+            self._await(machine, lambda: self._has_ended(lesson))
+        else:
+            self._wait(lambda: self._has_ended(lesson), ANSWER_SECONDS, f"no answer to lesson {lesson}")
+
+    def _check_learned(self, lesson: int) -> None:
+        """Raise if a lesson was refused."""
+        machine = self._endpoint.machine
+        if isinstance(machine, DurableRewarder):
             if refused := machine.ending(lesson):
                 raise DecisionIdError(refused)
             return
         assert isinstance(machine, Rewarder)
-        self._wait(lambda: lesson in machine.outcomes, ANSWER_SECONDS, f"no answer to lesson {lesson}")
         if (error := machine.outcomes.pop(lesson)) is not None:
             raise error
 
@@ -230,6 +270,11 @@ class RewarderClient(_Client):
         except UnavailableError:
             self._await(machine, lambda: machine.checked)
             return machine.teach(*rewards, request=request)
+
+
+def _check_expected(expected: bool) -> None:
+    if not expected:
+        raise InputError("this question was answered before, or never asked")
 
 
 def _refuse_name(request: str | None) -> None:

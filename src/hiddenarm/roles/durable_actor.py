@@ -17,12 +17,12 @@ from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import HiddenArmError, InputError, UnavailableError
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity
-from hiddenarm.roles.actor import Actor, RunName, check_request
+from hiddenarm.roles.actor import MAX_ASKED, Actor, RunName, check_request
 from hiddenarm.roles.client_records import ActorRecords
 from hiddenarm.roles.durable_client import MAX_REQUEST_BYTES, DurableClient
 from hiddenarm.roles.messages import DEALER
 from hiddenarm.roles.openings import Plan
-from hiddenarm.roles.runs import MAX_WAITING, Send
+from hiddenarm.roles.runs import Send
 from hiddenarm.roles.vitals import Vitals
 
 Ticket = int
@@ -70,8 +70,8 @@ class DurableActor(DurableClient):
             if request is not None and waiting.request == request:
                 waiting.tickets.append(ticket)
                 return ticket
-        if len(self._waiting) >= MAX_WAITING:
-            raise UnavailableError(f"{MAX_WAITING} requests wait already; make this one again later")
+        if len(self._waiting) >= MAX_ASKED or (self._actor is not None and self._actor.full):
+            raise UnavailableError(f"{MAX_ASKED} requests wait already; make this one again later")
         waiting = _Waiting(request, digest, keys, after, [ticket])
         self._waiting.append(waiting)
         if request is not None:
@@ -79,6 +79,10 @@ class DurableActor(DurableClient):
         if self._actor is not None:
             self._pass_on(self._actor, waiting)
         return ticket
+
+    def expected(self, ticket: Ticket) -> bool:
+        """Whether an answer is awaited, or there."""
+        return ticket in self.outcomes or any(ticket in waiting.tickets for waiting in self._waiting)
 
     def give_up(self, ticket: Ticket) -> None:
         """Nobody waits for this answer any longer. What has a name is answered all the same, for when it is asked for

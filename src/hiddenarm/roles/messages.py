@@ -18,7 +18,7 @@ the count in the upper 16 bits of the step.
 
 The actor numbers decisions and the rewarder numbers lessons, so all parties run the same programs in the same order
 without asking each other. Model version v holds lessons 0 to v - 1. A decision names the version it wants and
-only reads. That may be the version after the next lesson, which the parties do not have yet: they wait for it.
+only reads. It may be a version that the parties do not have yet: they wait for the lessons.
 """
 
 from __future__ import annotations

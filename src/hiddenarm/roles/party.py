@@ -7,6 +7,7 @@ lessons are learned one after another, in the rewarder's order (`lessons`).
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,12 @@ from hiddenarm.roles.vitals import Vitals
 
 NO_FEATURES = "it has no usable features under this key"
 """All that others are told about a party's data; the reason is in its own log."""
+LESSON_SECONDS = 5.0
+"""How long the first request of the queue waits for a lesson that the rewarder has not sent, when nothing else is under
+way."""
+LOOKED_UP_AHEAD = 4
+"""Requests in the queue whose features are looked up before their turn comes."""
+NO_LESSON = "the lesson it needs has not been taught; ask again when its reward was given"
 NO_STOCK = "the dealer is away and what it dealt is used up; try again when it is back"
 
 
@@ -63,7 +70,11 @@ class _DecideRequest:
     program: ProgramId
     step: int
     version: int
-    features: Words | FeatureError
+    keys: list[str]
+    features: Words | FeatureError | None = None
+    """None until they are looked up."""
+    blocked_since: float | None = None
+    """Since when there is nothing to do but to wait for the lesson that it needs."""
 
 
 class Party:
@@ -88,6 +99,7 @@ class Party:
         ledger: Ledger | None = None,
         epoch: int = 0,
         shelf: Shelf | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.federation = federation
         self.number = number
@@ -97,6 +109,7 @@ class Party:
         self._log = structlog.get_logger("hiddenarm.party")
         self._send = send
         self._send_later = send_later or send
+        self._clock = clock
         self._peers = [Identity(Role.PARTY, p) for p in range(federation.parties) if p != number]
         self._present: set[Identity] = set()
         self._supply = Supply(federation, number, send, stock, expand_ahead, shelf)
@@ -119,7 +132,7 @@ class Party:
     @property
     def busy(self) -> bool:
         """Whether something was asked for that is not done."""
-        return bool(self._requests or len(self._runs) or self._school.taught > self._school.version)
+        return self._is_at_work or any(request.version <= self._school.taught for request in self._requests)
 
     def vitals(self) -> Vitals:
         """How it is doing."""
@@ -158,6 +171,7 @@ class Party:
         self._school.resume(state, unrepaired, again, self._interactions)
 
     def on_idle(self) -> None:
+        self._start_what_can_start()  # a request may have waited long enough
         if DEALER in self._present:
             self._supply.stock_up()
 
@@ -195,7 +209,10 @@ class Party:
             raise FrameError(f"the actor asked for decision {step} where {due} was due")
         if len(self._requests) >= MAX_WAITING:
             raise FrameError(f"the actor has more than {MAX_WAITING} requests waiting")
-        self._requests.append(_DecideRequest(program, step, version, self._own_features(keys)))
+        request = _DecideRequest(program, step, version, keys)
+        if len(self._requests) < LOOKED_UP_AHEAD:
+            request.features = self._own_features(keys)
+        self._requests.append(request)
         self._start_what_can_start()
 
     def _on_reward(self, identity: Identity, frame: Frame) -> None:
@@ -232,13 +249,31 @@ class Party:
             self._school.go_on(self._interactions, self._still_deciding)
 
     def _can_decide(self, request: _DecideRequest) -> bool:
-        """Whether the request can be run now, or refused. One that needs the next lesson waits for it: the rewarder's
-        link is another one, and may be slower."""
-        if request.version > self._school.taught + 1:
+        """Whether the request can be run now, or refused."""
+        if self._is_hopeless(request):
             return True
         if request.version > self._school.version:
             return False
         return self._supply.ready(request.program, request.step) or self._is_stranded()
+
+    def _is_hopeless(self, request: _DecideRequest) -> bool:
+        """Whether a peer has refused the request, or it needs a lesson that is not to be expected. For one that is
+        still to come from the rewarder it waits a while: that is another link, and may be slower."""
+        if (request.program, request.step) in self._refused_by_peer:
+            return True
+        ahead = request.version - self._school.taught
+        if not 0 < ahead <= MAX_WAITING:
+            return ahead > 0
+        if self._is_at_work:
+            request.blocked_since = None
+            return False
+        request.blocked_since = request.blocked_since or self._clock()
+        return self._clock() - request.blocked_since > LESSON_SECONDS
+
+    @property
+    def _is_at_work(self) -> bool:
+        """Whether a decision or a lesson is under way."""
+        return bool(len(self._runs)) or self._school.taught > self._school.version
 
     def _is_stranded(self) -> bool:
         """Whether nobody is there who could deal what is missing."""
@@ -246,7 +281,8 @@ class Party:
 
     def _start_decision(self, request: _DecideRequest) -> None:
         key = (request.program, request.step)
-        stranded = request.version <= self._school.taught and not self._supply.ready(*key)
+        ahead = request.version - self._school.taught
+        stranded = ahead <= 0 and not self._supply.ready(*key)
         self._supply.begin(*key)
         if key in self._refused_by_peer:
             self._refused_by_peer.discard(key)
@@ -255,16 +291,20 @@ class Party:
         if stranded:
             self._refuse_decision(key, NO_STOCK, retry=True)
             return
+        if 0 < ahead <= MAX_WAITING:
+            self._refuse_decision(key, NO_LESSON, retry=True)
+            return
         try:
             model = self._school.brought_at(request.version)
         except InputError as error:
             self._refuse_decision(key, str(error))
             return
-        if isinstance(request.features, FeatureError):
-            self._log.warning("refused a decision", number=request.step, reason=str(request.features))
+        features = self._own_features(request.keys) if request.features is None else request.features
+        if isinstance(features, FeatureError):
+            self._log.warning("refused a decision", number=request.step, reason=str(features))
             self._refuse_decision(key, NO_FEATURES)
             return
-        self._launch_decision(key, model, request.features)
+        self._launch_decision(key, model, features)
 
     def _launch_decision(self, key: RunKey, model: list[Words], features: Words) -> None:
         program, step = key
