@@ -74,8 +74,8 @@ class PlainTwin:
         self._next = 0
 
     def work(self, steps: int) -> float:
-        """Seconds for so many steps: decide, reward, learn. The pause before is not counted: in it the dealer, who has a
-        core to itself then, deals for the private steps that were made before."""
+        """Seconds for so many steps: decide, reward, learn. Not counted is a pause before, in which the dealer works
+        ahead."""
         sleep(_PAUSE_SECONDS)
         made = max(steps, _PLAIN_STEPS)
         todo = [self._steps[(self._next + step) % len(self._steps)] for step in range(made)]
