@@ -21,6 +21,8 @@ from hiddenarm.net.tls import client_context
 from hiddenarm.roles.kit import Kit
 
 FRAMES_A_CONNECTION = 100
+PAUSE_SECONDS = 0.005
+"""Between two honest decisions: nobody rewards them, and a party keeps each of them in memory."""
 WITH_CERTIFICATE = 10
 """One connection in so many shows a certificate of the federation, that of the rewarder, which is not running."""
 
@@ -97,6 +99,7 @@ def times(deployment: Deployment, more: Callable[[], bool], least: int) -> list[
         began = time.perf_counter()
         assert "arm" in deployment.ask("actor", key="user 17")
         seconds.append(time.perf_counter() - began)
+        time.sleep(PAUSE_SECONDS)
     return seconds
 
 
