@@ -36,6 +36,7 @@ from hiddenarm.net.tls import client_context, server_context
 from hiddenarm.ring.streams import fresh_key
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.kit import Kit
+from hiddenarm.roles.memory import keep_freed_memory
 
 _AHEAD = 16
 _SAMPLES = 15
@@ -65,6 +66,7 @@ class Breakdown:
 
 def break_down(federation: Federation, world: World, step_us: float, steps: int, kits: tuple[Kit, Kit]) -> Breakdown:
     """Measure the parts and take them from the measured step. `kits` of two parties give the certificates for TLS."""
+    keep_freed_memory()  # as a party does
     texts = program_texts(federation, exploration_thresholds(federation.epsilon))
     party = 0
     randomness = sum(_randomness(name, text, federation, party) for name, text in texts.items())
