@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import structlog
-from application import Application, Job, federation_of, jobs_of, simulate
+from application import Application, Job, federation_of, jobs_of, run_application, simulate
 from world import KEYS, Faults, Violation, World
 
 from hiddenarm.bandit.decisions import DecisionIds, decision_name
@@ -60,6 +60,10 @@ def test_nothing_acknowledged_is_lost_and_no_address_has_two_values(group: int) 
 
 def test_three_parties() -> None:
     assert sum(simulate(seed, parties=3, jobs=5).crashes for seed in range(4)) > 0
+
+
+def test_what_waits_in_vain_for_a_lesson_is_given_up_and_asked_for_again() -> None:
+    assert sum(run_application(seed).given_up for seed in range(10)) > 0
 
 
 def test_many_crashes_in_one_world() -> None:

@@ -38,6 +38,7 @@ from hiddenarm.store.memory import MemoryStore
 Machine = DurableParty | DurableDealer | DurableActor | DurableRewarder
 KEYS = [f"user {number}" for number in range(6)]
 DIGEST = bytes(32)
+EVENT_SECONDS = 0.1
 
 
 class Crash(BaseException):
@@ -153,6 +154,7 @@ class World:
         self.federation = federation
         self.checkpoint_every = checkpoint_every
         self.calm = False
+        self.now = 1.0
         self.crashes = 0
         self.later: list[tuple[Node, int, Callable[[], None]]] = []
         self.sent: dict[tuple[object, ...], bytes] = {}
@@ -211,6 +213,7 @@ class World:
                     expand_ahead=2,
                     checkpoint_every=self.checkpoint_every,
                     shelf=self._shelves[identity.number],
+                    clock=lambda: self.now,
                 )
             case Role.DEALER:
                 fresh = self.faults.fresh_keys
@@ -298,6 +301,7 @@ class World:
 
     def step(self) -> None:
         """Let one thing happen."""
+        self.now += EVENT_SECONDS
         events = self._events()
         if not self.calm and self.random.random() < self.faults.crash:
             node = self.random.choice([node for node in self.nodes.values() if node.up] or [self.nodes[DEALER]])

@@ -8,6 +8,7 @@ Nothing of an epoch survives it but what the records hold. Frames of peers that 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -78,6 +79,7 @@ class DurableParty:
         max_batch: int = 256,
         checkpoint_every: int = CHECKPOINT_EVERY,
         shelf: Shelf | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.federation = federation
         self.number = number
@@ -87,6 +89,7 @@ class DurableParty:
         self._send = send
         self._exchange = exchange
         self._send_later = send_later or send
+        self._clock = clock
         self._stock, self._expand_ahead, self._max_batch = stock, expand_ahead, max_batch
         self._checkpoint_every = checkpoint_every
         self._shelf = shelf or Shelf(federation, number)
@@ -282,6 +285,7 @@ class DurableParty:
             ledger=DurableLedger(records, plan.epoch, plan.named, self._checkpoint_every),
             epoch=plan.named,
             shelf=self._shelf,
+            clock=self._clock,
         )
         state = records.state(plan.checkpoint)
         first = plan.checkpoint.version if state.sums_full else state.unrepaired
