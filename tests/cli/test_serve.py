@@ -59,7 +59,7 @@ NO_DECISIONS = [
     b'{"key": "user 0", "after": "1"}',
     b'{"key": "user 0", "after": true}',
     b'{"key": "user 0", "after": null}',
-    b'{"key": "user 0", "after": 99}',
+    b'{"key": "user 0", "after": 9999}',
     b'{"key": "user 0", "after": 9223372036854775807}',
     b'{"key": "user 0", "after": 99999999999999999999999}',
     b'{"key": "user 0", "after": NaN}',
@@ -141,6 +141,13 @@ def test_requests_for_decisions_that_cannot_be(ask: Ask) -> None:
     for line in NO_DECISIONS:
         check_refused(ask(ACTOR, line))
         check_step(ask)
+
+
+def test_a_decision_whose_lesson_does_not_come_may_be_asked_for_again(ask: Ask) -> None:
+    answer = ask(ACTOR, b'{"key": "user 0", "after": 99}')
+    assert answer.keys() == {"error", "retry_after"}
+    assert "the lesson it needs has not been taught" in answer["error"]
+    check_step(ask)
 
 
 def test_rewards_that_cannot_be(ask: Ask) -> None:

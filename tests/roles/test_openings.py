@@ -16,6 +16,7 @@ from hiddenarm.bandit.programs import initial_model
 from hiddenarm.errors import FrameError, UnavailableError
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.roles.actor import MAX_ASKED
 from hiddenarm.roles.attempts import MAX_ATTEMPTS, Attempts
 from hiddenarm.roles.client_records import ActorRecords
 from hiddenarm.roles.durable_actor import DurableActor
@@ -225,9 +226,9 @@ def test_an_actor_keeps_no_more_requests_than_the_parties_take() -> None:
     store = MemoryStore()
     records = ActorRecords(store, DirectJournal(store), b"me")
     actor = DurableActor(Federation(arms=2, features=(1, 1), epsilon=0.1), lambda *_: None, records=records)
-    for number in range(MAX_WAITING):
+    for number in range(MAX_ASKED):
         actor.ask("user", request=f"request {number}")
-    assert actor.ask("user", request="request 3") == MAX_WAITING
+    assert actor.ask("user", request="request 3") == MAX_ASKED
     with pytest.raises(UnavailableError, match="wait already"):
         actor.ask("user", request="one more")
 
