@@ -75,7 +75,7 @@ def test_a_plot_is_drawn_where_asked(tmp_path: Path) -> None:
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.skipif(not MNIST.is_dir(), reason="MNIST is not here")
+@pytest.mark.skipif(not MNIST.is_dir(), reason="MNIST is no part of the project: it may lie beside it")
 def test_mnist(tmp_path: Path) -> None:
     result = result_of(tmp_path, "--data", "mnist", "--data-dir", MNIST, "--steps", 500, "--seed", 1)
     assert result["data"] == "mnist"
@@ -159,7 +159,7 @@ def test_mnist_that_cannot_be_fetched(
     assert not cache.exists()
 
 
-@pytest.mark.skipif(not MNIST.is_dir(), reason="MNIST is not here")
+@pytest.mark.skipif(not MNIST.is_dir(), reason="MNIST is no part of the project: it may lie beside it")
 def test_mnist_in_the_cache_is_not_fetched_again(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.mkdir()
     (cache / "mnist").symlink_to(MNIST)

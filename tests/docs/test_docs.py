@@ -50,7 +50,8 @@ from hiddenarm.roles.kit import KitFile
 from hiddenarm.roles.ledger import MAX_PENDING
 from hiddenarm.roles.lessons import KEPT_VERSIONS, Lesson
 from hiddenarm.roles.messages import MAX_KEY_BYTES
-from hiddenarm.roles.party import NO_FEATURES, Party
+from hiddenarm.roles.party import LESSON_SECONDS, NO_FEATURES, Party
+from hiddenarm.roles.runs import MAX_WAITING
 from hiddenarm.roles.stock import BATCHES_IN_STOCK, stock_steps
 
 ROOT = Path(__file__).parents[2]
@@ -580,6 +581,8 @@ def test_the_numbers_that_a_kit_sets() -> None:
 def test_how_roles_wait_and_work_ahead() -> None:
     architecture = _flat(ARCHITECTURE)
     assert f"nothing has happened for {1000 * switchboard.IDLE_SECONDS:.0f} ms (`on_idle`)" in architecture
+    assert f"do not come within {LESSON_SECONDS:.0f} seconds" in architecture
+    assert f"more than {MAX_WAITING:,} lessons ahead" in architecture
     assert BATCHES_IN_STOCK == 4
     assert "a quarter of the stock at a time" in architecture
     assert f"too late {answers._FAILURES} times in a row" in architecture

@@ -92,7 +92,7 @@ class MemoryNetwork:
     seed: int = 0
     stock: int = 8
     epoch_key: bytes = EPOCH_KEY
-    now: float = 1.0
+    now: float = 0.0
     links: dict[Link, deque[Frame | None]] = field(default_factory=dict)
     machines: dict[Identity, Machine] = field(default_factory=dict)
     tables: list[Table] = field(default_factory=list)

@@ -55,6 +55,7 @@ def test_nothing_acknowledged_is_lost_and_no_address_has_two_values(group: int) 
             crashes += simulate(seed).crashes
         except Exception as error:
             raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}") from error
+    print(f"{crashes} crashes")
     assert crashes > SEEDS / GROUPS
 
 

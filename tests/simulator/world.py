@@ -154,7 +154,7 @@ class World:
         self.federation = federation
         self.checkpoint_every = checkpoint_every
         self.calm = False
-        self.now = 1.0
+        self.now = 0.0
         self.crashes = 0
         self.later: list[tuple[Node, int, Callable[[], None]]] = []
         self.sent: dict[tuple[object, ...], bytes] = {}

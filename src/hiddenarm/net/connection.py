@@ -94,11 +94,11 @@ class Connection:
 
     def handshake(self, buffer: memoryview) -> bool:
         """Take the handshake as far as it goes; True when it is over. `buffer` is scratch space. Raises OSError."""
-        ended = self._pull(buffer)
+        self._pull(buffer)
         try:
             self.tls.do_handshake()
         except ssl.SSLWantReadError:
-            if ended:
+            if self._ended:
                 raise ConnectionAbortedError(errno.ECONNABORTED, "the peer left during the handshake") from None
             return False
         finally:
@@ -168,14 +168,8 @@ class Connection:
         Takes what one read of the socket gives and decrypts all of it: nothing is left of which the selector does not
         know, and a fast sender cannot keep the loop from its other peers. Raises FrameError or OSError.
         """
-        try:
-            count = self.socket.recv_into(buffer)
-        except BlockingIOError:
-            if not self._arrived.pending:  # most often: whoever waits for an answer looks many times
-                return None if self._ended else []
-        else:
-            self._ended |= not count
-            self._arrived.write(buffer[:count])
+        if not self._pull(buffer) and not self._arrived.pending:
+            return None if self._ended else []  # most often: whoever waits for an answer looks many times
         frames = self._decrypt(buffer)
         if self._leaving.pending:  # TLS itself may have to answer
             self._push()
@@ -202,13 +196,14 @@ class Connection:
             return True
 
     def _pull(self, buffer: memoryview) -> bool:
-        """Hand TLS what the socket has; True at the end of the stream."""
+        """Hand TLS what the socket has; whether there was anything, be it the end of the stream."""
         try:
             count = self.socket.recv_into(buffer)
         except BlockingIOError:
             return False
+        self._ended |= not count
         self._arrived.write(buffer[:count])
-        return not count
+        return True
 
     def _push(self) -> None:
         """Hand the socket what TLS has."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hiddenarm.net.frames import HEADER_BYTES, Frame, Kind
+from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity
 
 Counts = dict[tuple[Kind, int], list[int]]  # (kind, program) -> [frames, bytes]
@@ -22,15 +22,11 @@ class LinkMeter:
 
     def count_sent(self, frame: Frame) -> None:
         """One more frame left."""
-        entry = self.sent.get(frame[:2]) or self.sent.setdefault(frame[:2], [0, 0])
-        entry[0] += 1
-        entry[1] += HEADER_BYTES + len(frame[4])
+        _count(self.sent, frame)
 
     def count_received(self, frame: Frame) -> None:
         """One more frame arrived whole."""
-        entry = self.received.get(frame[:2]) or self.received.setdefault(frame[:2], [0, 0])
-        entry[0] += 1
-        entry[1] += HEADER_BYTES + len(frame[4])
+        _count(self.received, frame)
 
     @property
     def frames_received(self) -> int:
@@ -93,3 +89,9 @@ class Meter:
 
 def _counts(link: LinkMeter, direction: str) -> Counts:
     return link.sent if direction == "sent" else link.received
+
+
+def _count(counts: Counts, frame: Frame) -> None:
+    entry = counts.get(frame[:2]) or counts.setdefault(frame[:2], [0, 0])
+    entry[0] += 1
+    entry[1] += frame.size

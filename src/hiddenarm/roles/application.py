@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from hiddenarm.bandit.local import Decision
-from hiddenarm.errors import DecisionIdError, HiddenArmError, InputError, PeerLost, UnavailableError
+from hiddenarm.errors import HiddenArmError, InputError, PeerLost, UnavailableError
 from hiddenarm.roles.actor import Actor, RunName
 from hiddenarm.roles.durable_actor import DurableActor, Ticket
 from hiddenarm.roles.durable_rewarder import DurableRewarder
@@ -57,7 +57,7 @@ class _Client:
         try:
             self._endpoint.connect()
             if isinstance(machine, Actor | Rewarder):
-                self._wait(lambda: machine.ready, CONNECT_SECONDS, "not all parties and the dealer could be reached")
+                self._connect(machine)
         except HiddenArmError as error:
             self._endpoint.abort(str(error))
             raise
@@ -80,16 +80,20 @@ class _Client:
         """End `idle`, or the next one. May be called from another thread."""
         self._endpoint.switchboard.stop()
 
-    def _wait(self, until: Callable[[], bool], seconds: float, complaint: str) -> None:
-        if not self._endpoint.switchboard.run_until(until, seconds):
-            raise PeerLost(complaint)
+    def _connect(self, machine: Actor | Rewarder) -> None:
+        if not self._endpoint.switchboard.run_until(lambda: machine.ready, CONNECT_SECONDS):
+            raise PeerLost("not all parties and the dealer could be reached")
 
-    def _await(self, machine: DurableActor | DurableRewarder, until: Callable[[], bool]) -> None:
+    def _await(self, until: Callable[[], bool], what: str) -> None:
         """Wait for an answer; in a federation whose state lasts, a wait in vain is no reason to end."""
-        if not self._endpoint.switchboard.run_until(until, ANSWER_SECONDS):
-            missing = ", ".join(str(peer) for peer in machine.missing)
-            why = f"{missing} cannot be reached" if missing else "no answer has come in time"
-            raise UnavailableError(f"not now: {why}; make the same request again", RETRY_SECONDS)
+        if self._endpoint.switchboard.run_until(until, ANSWER_SECONDS):
+            return
+        machine = self._endpoint.machine
+        if not isinstance(machine, DurableActor | DurableRewarder):
+            raise PeerLost(f"no answer to {what}")
+        missing = ", ".join(str(peer) for peer in machine.missing)
+        why = f"{missing} cannot be reached" if missing else "no answer has come in time"
+        raise UnavailableError(f"not now: {why}; make the same request again", RETRY_SECONDS)
 
 
 class ActorClient(_Client):
@@ -138,7 +142,7 @@ class ActorClient(_Client):
             assert isinstance(machine, Actor)
             assert isinstance(question, tuple)
             _check_expected(machine.expected(question))
-            self._wait(lambda: question in machine.outcomes, ANSWER_SECONDS, f"no answer to decision {question[1]}")
+            self._await(lambda: question in machine.outcomes, f"decision {question[1]}")
             outcome = machine.outcomes.pop(question)
         if isinstance(outcome, HiddenArmError):
             raise outcome
@@ -146,7 +150,7 @@ class ActorClient(_Client):
 
     def _answer_lasting(self, machine: DurableActor, ticket: Ticket) -> list[Decision] | HiddenArmError:
         try:
-            self._await(machine, lambda: ticket in machine.outcomes)
+            self._await(lambda: ticket in machine.outcomes, f"question {ticket}")
             return machine.outcomes.pop(ticket)
         finally:
             machine.give_up(ticket)
@@ -186,9 +190,9 @@ class RewarderClient(_Client):
 
     def reward_many(self, rewards: Sequence[tuple[str, float]], request: str | None = None) -> int:
         """Have the rewards of many decisions learned at once; return the model's version that holds them."""
-        lesson = self._teach(rewards, request)
-        self._await_end(lesson)
-        self._check_learned(lesson)
+        lesson, machine = self._teach(rewards, request), self._machine
+        self._await(lambda: machine.has_ended(lesson), f"lesson {lesson}")
+        machine.check_learned(lesson)
         return lesson + 1
 
     def submit(self, decision: str, reward: float, request: str | None = None) -> int:
@@ -198,11 +202,10 @@ class RewarderClient(_Client):
         reward that was submitted, `settle` raises, or a later `submit`, before it does anything else.
         """
         self._read_answers()
-        lesson = self._teach([(decision, reward)], request)
+        lesson, machine = self._teach([(decision, reward)], request), self._machine
         self._submitted.append(lesson)
-        machine = self._endpoint.machine
-        if isinstance(machine, DurableRewarder):
-            self._await(machine, lambda: machine.lasts(lesson))
+        if not machine.lasts(lesson):
+            self._await(lambda: machine.lasts(lesson), f"lesson {lesson}")
         return lesson + 1
 
     def settle(self) -> None:
@@ -218,48 +221,29 @@ class RewarderClient(_Client):
             return
         self._unread = 0
         self._endpoint.switchboard.run_once()
-        while self._submitted and (self._has_ended(self._submitted[0]) or len(self._submitted) > MAX_SUBMITTED):
+        ended = self._machine.has_ended
+        while self._submitted and (ended(self._submitted[0]) or len(self._submitted) > MAX_SUBMITTED):
             self._settle_first()
 
     def _settle_first(self) -> None:
         """Settle what was submitted first; it stays if no answer comes."""
-        lesson = self._submitted[0]
-        self._await_end(lesson)
+        lesson, machine = self._submitted[0], self._machine
+        self._await(lambda: machine.has_ended(lesson), f"lesson {lesson}")
         self._submitted.popleft()
-        self._check_learned(lesson)
+        machine.check_learned(lesson)
 
     def _teach(self, rewards: Sequence[tuple[str, float]], request: str | None) -> int:
-        machine = self._endpoint.machine
+        machine = self._machine
         if isinstance(machine, DurableRewarder):
             return self._teach_lasting(machine, rewards, request)
-        assert isinstance(machine, Rewarder)
         _refuse_name(request)
         return machine.teach(*rewards)
 
-    def _has_ended(self, lesson: int) -> bool:
+    @property
+    def _machine(self) -> Rewarder | DurableRewarder:
         machine = self._endpoint.machine
-        if isinstance(machine, DurableRewarder):
-            return machine.ending(lesson) is not None
-        assert isinstance(machine, Rewarder)
-        return lesson in machine.outcomes
-
-    def _await_end(self, lesson: int) -> None:
-        machine = self._endpoint.machine
-        if isinstance(machine, DurableRewarder):
-            self._await(machine, lambda: self._has_ended(lesson))
-        else:
-            self._wait(lambda: self._has_ended(lesson), ANSWER_SECONDS, f"no answer to lesson {lesson}")
-
-    def _check_learned(self, lesson: int) -> None:
-        """Raise if a lesson was refused."""
-        machine = self._endpoint.machine
-        if isinstance(machine, DurableRewarder):
-            if refused := machine.ending(lesson):
-                raise DecisionIdError(refused)
-            return
-        assert isinstance(machine, Rewarder)
-        if (error := machine.outcomes.pop(lesson)) is not None:
-            raise error
+        assert isinstance(machine, Rewarder | DurableRewarder)
+        return machine
 
     def _teach_lasting(
         self, machine: DurableRewarder, rewards: Sequence[tuple[str, float]], request: str | None
@@ -268,7 +252,7 @@ class RewarderClient(_Client):
         try:
             return machine.teach(*rewards, request=request)
         except UnavailableError:
-            self._await(machine, lambda: machine.checked)
+            self._await(lambda: machine.checked, "any lesson")
             return machine.teach(*rewards, request=request)
 
 

@@ -264,21 +264,20 @@ class DurableParty:
         """The party of this epoch, from where all parties start."""
         records, attempt = self.records, self._attempts.number
 
-        def send(identity: Identity, frame: Frame) -> None:
-            if attempt == self._attempts.number and identity in self._attempts.present:
-                self._send(identity, frame)
+        def in_this_epoch(send: Send) -> Send:
+            def guarded(identity: Identity, frame: Frame) -> None:
+                if attempt == self._attempts.number and identity in self._attempts.present:
+                    send(identity, frame)
 
-        def send_later(identity: Identity, frame: Frame) -> None:
-            if attempt == self._attempts.number and identity in self._attempts.present:
-                self._send_later(identity, frame)
+            return guarded
 
         party = Party(
             self.federation,
             self.number,
             self._features,
-            send,
+            in_this_epoch(self._send),
             self._exchange,
-            send_later,
+            in_this_epoch(self._send_later),
             stock=self._stock,
             expand_ahead=self._expand_ahead,
             max_batch=self._max_batch,

@@ -84,6 +84,15 @@ class DurableRewarder(DurableClient):
         """Why a lesson was refused, empty if it was learned; None while that is not known."""
         return self._endings[number] if number in self._endings else self._records.ending(number)
 
+    def has_ended(self, number: int) -> bool:
+        """Whether all parties have said what became of a lesson."""
+        return self.ending(number) is not None
+
+    def check_learned(self, number: int) -> None:
+        """Raise if a lesson that has ended was refused."""
+        if refused := self.ending(number):
+            raise DecisionIdError(refused)
+
     def lasts(self, number: int) -> bool:
         """Whether a lesson is written down."""
         return number < self._lasting

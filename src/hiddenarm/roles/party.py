@@ -267,8 +267,10 @@ class Party:
         if self._is_at_work:
             request.blocked_since = None
             return False
-        request.blocked_since = request.blocked_since or self._clock()
-        return self._clock() - request.blocked_since > LESSON_SECONDS
+        now = self._clock()
+        if request.blocked_since is None:
+            request.blocked_since = now
+        return now - request.blocked_since > LESSON_SECONDS
 
     @property
     def _is_at_work(self) -> bool:

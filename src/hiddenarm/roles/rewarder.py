@@ -47,6 +47,19 @@ class Rewarder(Client):
             self._send(party, frame)
         return lesson
 
+    def lasts(self, lesson: int) -> bool:
+        """Whether all is done for a lesson to last that will be: nothing, in memory."""
+        return True
+
+    def has_ended(self, lesson: int) -> bool:
+        """Whether all parties have said what became of a lesson."""
+        return lesson in self.outcomes
+
+    def check_learned(self, lesson: int) -> None:
+        """Raise if a lesson that has ended was refused. To be called once."""
+        if (error := self.outcomes.pop(lesson)) is not None:
+            raise error
+
     def _checked_numbers(self, decisions: list[str]) -> list[int]:
         """The decisions' numbers, if each is ours and none was rewarded before."""
         assert self._ids is not None

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from time import perf_counter, sleep
+from time import perf_counter
 
 import numpy as np
 from rich.console import Console
@@ -27,8 +27,6 @@ from hiddenarm.cli.bench.session import Session, make_federation
 from hiddenarm.cli.bench.timing import Spread
 
 _PLAIN_STEPS = 200
-_HEAD_START = 2.5
-"""Delays that the reward is ahead of the next request; the lesson takes six or more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +119,6 @@ def _step_and_next(session: Session, second: ThreadPoolExecutor, delay: float) -
     decision = session.actor.decide(key, session.version)
     decided = perf_counter()
     lesson = second.submit(_reward, session, decision.id, float(decision.arm == label))
-    sleep(_HEAD_START * delay)  # the parties must know of the lesson when they are asked for a model that holds it
     following = session.actor.decide(next_key, session.version + 1)
     answered = perf_counter()
     learned = lesson.result()
