@@ -10,7 +10,7 @@ import pytest
 import hiddenarm.bandit.lockstep
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
-from hiddenarm.bandit.programs import DECIDE, LEARN
+from hiddenarm.bandit.programs import DECIDE, LEARN, LEARN_AHEAD
 from hiddenarm.mpc.run import Openings
 from hiddenarm.ring.words import Words
 from support import PARTIES, fixed_key, tapped, travelled
@@ -18,7 +18,10 @@ from support import PARTIES, fixed_key, tapped, travelled
 
 @pytest.mark.parametrize("parties", PARTIES)
 @pytest.mark.parametrize("replicates", [1, 3])
-def test_declared_bytes_are_those_that_travel(parties: int, replicates: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("lesson", [LEARN, LEARN_AHEAD])
+def test_declared_bytes_are_those_that_travel(
+    parties: int, replicates: int, lesson: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     federation = Federation(arms=4, features=tuple(range(1, parties + 1)), epsilon=0.1)
     observed: list[tuple[Openings, Sequence[Sequence[Words]]]] = []
     payloads: list[bytes] = []
@@ -31,16 +34,16 @@ def test_declared_bytes_are_those_that_travel(parties: int, replicates: int, mon
     )
     for _ in range(2):
         number, _ = lockstep.decide([np.full((replicates, size), 0.1) for size in federation.features])
-        lockstep.learn(number, np.ones(replicates))
-    decide, learn = lockstep.layouts[DECIDE], lockstep.layouts[LEARN]
+        lockstep.learn(number, np.ones(replicates), ahead=lesson == LEARN_AHEAD)
+    decide, learn = lockstep.layouts[DECIDE], lockstep.layouts[lesson]
     by_round = [payloads[start : start + parties] for start in range(0, len(payloads), parties)]
     sent = [tuple(travelled(*seen, bytes_)) for seen, bytes_ in zip(observed, by_round, strict=True)]
     assert tuple(sent) == 2 * (decide.round_bytes + learn.round_bytes)
-    assert lockstep.meter.runs == {DECIDE: 2, LEARN: 2}
-    assert lockstep.meter.rounds == {DECIDE: 2 * decide.rounds, LEARN: 2 * learn.rounds}
+    assert lockstep.meter.runs == {DECIDE: 2, lesson: 2}
+    assert lockstep.meter.rounds == {DECIDE: 2 * decide.rounds, lesson: 2 * learn.rounds}
     assert lockstep.meter.bytes_to_each_peer == {
         DECIDE: 2 * decide.bytes_to_each_peer(0),
-        LEARN: 2 * learn.bytes_to_each_peer(0),
+        lesson: 2 * learn.bytes_to_each_peer(0),
     }
 
 
@@ -49,9 +52,10 @@ def test_rounds_and_bytes_stay_within_their_limits(parties: int) -> None:
     features = {2: (12, 8), 3: (8, 6, 6), 5: (4, 4, 4, 4, 4)}[parties]
     layouts = Lockstep(Federation(arms=10, features=features, epsilon=0.1), fixed_key("issue")).layouts
     assert layouts[DECIDE].rounds == 5
-    assert layouts[LEARN].rounds == 5
-    for party in range(parties):
-        assert sum(layout.bytes_to_each_peer(party) for layout in layouts.values()) < 40_000
+    for lesson in (LEARN, LEARN_AHEAD):
+        assert layouts[lesson].rounds == 5
+        for party in range(parties):
+            assert sum(layouts[name].bytes_to_each_peer(party) for name in (DECIDE, lesson)) < 40_000
 
 
 def test_a_step_of_ten_arms_and_twenty_features_by_hand() -> None:
@@ -65,10 +69,12 @@ def test_a_step_of_ten_arms_and_twenty_features_by_hand() -> None:
         pairs * 2,  # six chunks: eleven bits
         6,  # 45 bits
     ]
-    assert [sizes[0] for sizes in layouts[LEARN].round_bytes] == [
+    learn = [
         12 * 8 + 10 * 8 + 10 * triangle * 8 + weights,
         20 * 8 + 20 * 8 + 8,
-        8 + 200 * 8 + 20 * 8,
-        8,
+        8 + 200 * 8,
+        8 + 20 * 8,
         20 * 8 + 20 * 8,
     ]
+    assert [sizes[0] for sizes in layouts[LEARN_AHEAD].round_bytes] == learn
+    assert [sizes[0] for sizes in layouts[LEARN].round_bytes] == [learn[0] + 8, *learn[1:]]  # and the masked reward

@@ -12,7 +12,7 @@ from scipy import stats
 
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
-from hiddenarm.bandit.programs import DECIDE, LEARN
+from hiddenarm.bandit.programs import DECIDE, LEARN, LEARN_AHEAD
 from hiddenarm.mpc.material import Seeds, program_stream
 from hiddenarm.mpc.run import Openings, Sharing
 from hiddenarm.mpc.tournament import pairs
@@ -20,7 +20,8 @@ from hiddenarm.ring.words import Words, encode, low_bits
 from support import SIGNIFICANCE, evenness, fixed_key, independence, same_distribution, uniformity, winners_of
 
 ARMS = 4
-ROUNDS = {DECIDE: 5, LEARN: 5}
+ROUNDS = {DECIDE: 5, LEARN: 5, LEARN_AHEAD: 5}
+LESSONS = pytest.mark.parametrize("lesson", [LEARN, LEARN_AHEAD])
 ORDER = (DECIDE, 4, 0, "opened")
 """The last opening of a decision is the order of the shuffled keys: uniform among orders, not among bits."""
 
@@ -61,7 +62,14 @@ CONTEXTS = {"zeros": ([0.0, 0.0], [0.0, 0.0], [0.0]), "extremes": ([1.0, 0.0], [
 
 
 def watched(
-    inputs: str, reward: float, key: str, *, parties: int = 2, replicates: int = 1000, steps: int = 4
+    inputs: str,
+    reward: float,
+    key: str,
+    *,
+    lesson: str = LEARN,
+    parties: int = 2,
+    replicates: int = 1000,
+    steps: int = 4,
 ) -> tuple[Views, Lockstep]:
     """Decide and learn some steps on the same inputs; all replicates get the same ones, with masks of their own."""
     federation = Federation(arms=ARMS, features=(2, 2, 1)[:parties], epsilon=0.2)
@@ -71,8 +79,8 @@ def watched(
     for _ in range(steps):
         views.start(DECIDE)
         number, _ = lockstep.decide(contexts)
-        views.start(LEARN)
-        lockstep.learn(number, np.full(replicates, reward))
+        views.start(lesson)
+        lockstep.learn(number, np.full(replicates, reward), ahead=lesson == LEARN_AHEAD)
     return views, lockstep
 
 
@@ -81,12 +89,13 @@ def corrected(p_values: list[float]) -> float:
     return min(p_values) * len(p_values)
 
 
+@LESSONS
 @pytest.mark.parametrize("parties", [2, 3])
 @pytest.mark.parametrize(("inputs", "reward"), [("zeros", 0.0), ("extremes", 1.0)])
-def test_every_word_a_party_sees_is_uniform(parties: int, inputs: str, reward: float) -> None:
-    views, lockstep = watched(inputs, reward, f"{inputs} {parties}", parties=parties)
+def test_every_word_a_party_sees_is_uniform(parties: int, inputs: str, reward: float, lesson: str) -> None:
+    views, lockstep = watched(inputs, reward, f"{inputs} {parties}", parties=parties, lesson=lesson)
     seen = {(program, number) for program, number, _, _ in views.words}
-    assert seen == {(program, number) for program, rounds in ROUNDS.items() for number in range(rounds)}
+    assert seen == {(program, number) for program in (DECIDE, lesson) for number in range(ROUNDS[program])}
     p_values = [
         uniformity(np.concatenate(words), views.bits[place]) for place, words in views.words.items() if place != ORDER
     ]
@@ -95,10 +104,11 @@ def test_every_word_a_party_sees_is_uniform(parties: int, inputs: str, reward: f
         assert np.abs(lockstep.reveal_model()[1]).max() > 0.3
 
 
+@LESSONS
 @pytest.mark.parametrize("inputs", ["zeros", "extremes"])
-def test_words_of_different_steps_and_openings_share_no_mask(inputs: str) -> None:
+def test_words_of_different_steps_and_openings_share_no_mask(inputs: str, lesson: str) -> None:
     """A mask used twice leaves each word uniform but not their difference (see tests/mpc/test_masking)."""
-    views, _ = watched(inputs, 1.0, f"pairs {inputs}")
+    views, _ = watched(inputs, 1.0, f"pairs {inputs}", lesson=lesson)
     p_values = []
     for place, words in views.words.items():
         if place == ORDER or views.bits[place] == 1:
@@ -115,9 +125,10 @@ def test_words_of_different_steps_and_openings_share_no_mask(inputs: str) -> Non
     assert corrected(p_values) > SIGNIFICANCE
 
 
-def test_views_of_very_different_inputs_have_one_distribution() -> None:
-    zeros, _ = watched("zeros", 0.0, "sample one")
-    extremes, _ = watched("extremes", 1.0, "sample two")
+@LESSONS
+def test_views_of_very_different_inputs_have_one_distribution(lesson: str) -> None:
+    zeros, _ = watched("zeros", 0.0, "sample one", lesson=lesson)
+    extremes, _ = watched("extremes", 1.0, "sample two", lesson=lesson)
     assert zeros.words.keys() == extremes.words.keys()
     p_values = [
         same_distribution(np.concatenate(words), np.concatenate(extremes.words[place]), zeros.bits[place])
@@ -130,10 +141,11 @@ def test_views_of_very_different_inputs_have_one_distribution() -> None:
     assert independence(sample, np.unique(np.concatenate(orders), return_inverse=True)[1]) > SIGNIFICANCE
 
 
+@LESSONS
 @pytest.mark.parametrize("reward", [0.0, 0.731, 1.0])
-def test_views_stay_uniform_for_every_reward_under_one_key(reward: float) -> None:
-    views, _ = watched("extremes", reward, "one key")
-    learnt = {place: words for place, words in views.words.items() if place[0] == LEARN}
+def test_views_stay_uniform_for_every_reward_under_one_key(reward: float, lesson: str) -> None:
+    views, _ = watched("extremes", reward, "one key", lesson=lesson)
+    learnt = {place: words for place, words in views.words.items() if place[0] == lesson}
     p_values = [uniformity(np.concatenate(words), views.bits[place]) for place, words in learnt.items()]
     assert corrected(p_values) > SIGNIFICANCE
 
@@ -151,9 +163,10 @@ def test_the_masked_reward_is_uniform() -> None:
         assert uniformity(seen) > SIGNIFICANCE
 
 
-def test_literal_rewards_arms_and_features_do_not_travel() -> None:
+@LESSONS
+def test_literal_rewards_arms_and_features_do_not_travel(lesson: str) -> None:
     reward = 0.7316284179687500  # exact at 20 bits
-    views, _ = watched("extremes", reward, "literal")
+    views, _ = watched("extremes", reward, "literal", lesson=lesson)
     bits = 20
     literal = {int(encode(value, scale)) for value in (reward, 1.0, -1.0, 0.5) for scale in (bits, 2 * bits, 3 * bits)}
     literal |= {0, 1, 2**64 - 1}  # one-hots, and untouched zeros

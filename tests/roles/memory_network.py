@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hiddenarm.bandit.audit import audit_coins
-from hiddenarm.bandit.catalogue import DECIDE_ONE
+from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE_AHEAD, single_lessons
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
@@ -269,8 +269,8 @@ class MemoryNetwork:
         """How much a party keeps for things to come: runs, early frames, requests, lessons, refusals."""
         machine = self.party(number)
         runs, school = machine._runs, machine._school
-        kept = (runs._runs, runs._early, machine._requests, school._lessons)
-        return [*map(len, kept), len(machine._refused_by_peer) + len(school._refused)]
+        kept = (runs._early, machine._requests, school._lessons)
+        return [len(runs) - school.begun_ahead, *map(len, kept), len(machine._refused_by_peer) + len(school._refused)]
 
     def shared_model(self) -> tuple[np.ndarray, np.ndarray]:
         """The model in the clear: inverses and weights, all parties' shares added up."""
@@ -361,7 +361,14 @@ class _LockstepTwin:
         assert self._network.decisions[number].arm == self._decide(self._network.keys[number]), f"decision {number}"
 
     def learn(self, taught: Taught) -> None:
-        self.federation.learn(taught.decision, [taught.reward])
+        self.federation.learn(taught.decision, [taught.reward], ahead=self._is_ahead(taught))
+
+    def _is_ahead(self, taught: Taught) -> bool:
+        """Whether the parties must have run the lesson ahead: its decision was the first to name its version."""
+        versions, decision = self._network.versions, taught.decision
+        before = max((version for number, version in versions.items() if number < decision), default=-1)
+        runs_ahead = LEARN_ONE_AHEAD in single_lessons(self._network.federation)
+        return runs_ahead and taught.lesson == versions[decision] > before
 
     def _decide(self, key: str) -> int:
         own = [part[None] for part in slices(self._network.federation, self._contexts[key])]

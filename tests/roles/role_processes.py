@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hiddenarm.bandit.catalogue import program_texts
+from hiddenarm.bandit.catalogue import DECIDE_ONE, program_texts, single_lessons
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.paper_suite import PaperFederation
@@ -100,16 +100,19 @@ def check_meter(kit: Kit, rows: list[dict[str, int | str]], steps: int) -> None:
     federation, number = kit.federation, kit.identity.number
     header = HEADER.size
     expected: dict[tuple[str, str, int], tuple[int, int]] = {}
-    for name, text in program_texts(federation, exploration_thresholds(federation.epsilon)).items():
+    texts = program_texts(federation, exploration_thresholds(federation.epsilon))
+    for name, text in texts.items():
         layout = trace(text, federation.parties, 1)
         size = layout.bytes_to_each_peer(number) + layout.rounds * header
         for peer in range(federation.parties):
             if peer != number:
                 row = (f"party {peer}", "ROUND", PROGRAM_NUMBERS[name])
                 expected[row] = (steps * layout.rounds, steps * size)
-        if number == federation.parties - 1:
-            orders = 4 + steps // (kit.file.stock // 4)
-            expected["dealer", "WANT", PROGRAM_NUMBERS[name]] = (orders, orders * (header + 4))
+    if number == federation.parties - 1:
+        for program in (DECIDE_ONE, *single_lessons(federation)):
+            used = steps if program.name in texts else 0
+            orders = 4 + used // (kit.file.stock // 4)
+            expected["dealer", "WANT", PROGRAM_NUMBERS[program.name]] = (orders, orders * (header + 4))
     told, size = ("ONE_HOT", 8 * federation.arms) if suite_of(federation).name == "paper" else ("SLOT", 4)
     expected["actor", told, PROGRAM_NUMBERS[DECIDE]] = (steps, steps * (header + size))
     for client in ("actor", "rewarder") if number == 0 else ("rewarder",):

@@ -11,7 +11,16 @@ from typing import NamedTuple
 from hiddenarm.bandit.batches import NewtonSchulz, Sums, gather, solve
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.paper_suite import PaperFederation, paper_text
-from hiddenarm.bandit.programs import DECIDE, LEARN, Model, decide, learn, own_features
+from hiddenarm.bandit.programs import (
+    DECIDE,
+    LEARN,
+    LEARN_AHEAD,
+    Model,
+    decide,
+    learn,
+    learn_ahead,
+    own_features,
+)
 from hiddenarm.errors import ProtocolError
 from hiddenarm.mpc.masking import given_share
 from hiddenarm.mpc.run import ProgramText, Run
@@ -35,9 +44,15 @@ class ProgramId(NamedTuple):
         """The program's name in the derivation of its streams."""
         return self.name if self.count == 1 else f"{self.name} {self.count}"
 
+    @property
+    def rewarded_label(self) -> str:
+        """The label of the program whose steps are rewarded in the same steps of this one."""
+        return DECIDE_ONE.label if self.name == LEARN_AHEAD else self.label
+
 
 DECIDE_ONE = ProgramId(DECIDE)
 LEARN_ONE = ProgramId(LEARN)
+LEARN_ONE_AHEAD = ProgramId(LEARN_AHEAD)
 
 
 def program_text(federation: Federation, thresholds: Words, program: ProgramId) -> ProgramText:
@@ -45,6 +60,7 @@ def program_text(federation: Federation, thresholds: Words, program: ProgramId) 
 
     decide          weights, own features
     learn           inverses, weights, own features, arm, reward
+    learn ahead     inverses, weights, own features, arm, reward's mask; it awaits the masked reward
     gather, repair  sums (grams, moments), own features, arms, rewards
     solve           inverses, weights, sums
 
@@ -68,6 +84,15 @@ def program_text(federation: Federation, thresholds: Words, program: ProgramId) 
                 given_share(run, federation.arms),
                 given_share(run),
             )
+        case "learn ahead":
+            return lambda run: learn_ahead(
+                run,
+                federation,
+                _model(run, federation),
+                own_features(run, federation),
+                given_share(run, federation.arms),
+                run.given(()),
+            )
         case "gather" | "repair":
             return lambda run: gather(
                 run,
@@ -83,9 +108,16 @@ def program_text(federation: Federation, thresholds: Words, program: ProgramId) 
     raise ProtocolError(f"there is no program {program.name!r}")
 
 
+def single_lessons(federation: Federation) -> tuple[ProgramId, ...]:
+    """The programs that learn one interaction; first the one of strictly online use. The paper's suite cannot begin a
+    lesson before its reward is there."""
+    return (LEARN_ONE,) if isinstance(federation, PaperFederation) else (LEARN_ONE_AHEAD, LEARN_ONE)
+
+
 def program_texts(federation: Federation, thresholds: Words) -> dict[str, ProgramText]:
-    """The programs for one interaction, by name."""
-    return {program.name: program_text(federation, thresholds, program) for program in (DECIDE_ONE, LEARN_ONE)}
+    """The programs of a strictly online step, by name: one to decide, one to learn."""
+    programs = DECIDE_ONE, single_lessons(federation)[0]
+    return {program.name: program_text(federation, thresholds, program) for program in programs}
 
 
 def _weights(run: Run, federation: Federation) -> Shared:

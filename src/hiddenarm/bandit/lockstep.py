@@ -14,7 +14,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from hiddenarm.bandit.audit import audit_coins
 from hiddenarm.bandit.batches import GATHERED_AT_ONCE, SUMS_FULL, Sums, initial_sums
-from hiddenarm.bandit.catalogue import DECIDE_ONE, GATHER, LEARN_ONE, SOLVE, ProgramId, program_text
+from hiddenarm.bandit.catalogue import (
+    DECIDE_ONE,
+    GATHER,
+    LEARN_ONE,
+    LEARN_ONE_AHEAD,
+    SOLVE,
+    ProgramId,
+    program_text,
+    single_lessons,
+)
 from hiddenarm.bandit.coins import Coins, exploration_thresholds
 from hiddenarm.bandit.features import checked_features
 from hiddenarm.bandit.federation import Federation
@@ -50,7 +59,9 @@ class _Supply:
         self.layout = trace(text, parties, replicates)
         self.next_step = 0
         self._ahead = ahead
-        self._dealer = ProgramDealer(program.label, text, self.layout, seeds, replicates)
+        self._dealer = ProgramDealer(
+            program.label, text, self.layout, seeds, replicates, rewarded=program.rewarded_label
+        )
         self._scripts = [record(text, party, parties, replicates) for party in range(parties)]
         self._materials = [
             ProgramMaterial(party, parties, program.label, self.layout, seeds.party(party), ahead=ahead)
@@ -59,14 +70,15 @@ class _Supply:
         self.actor = program_stream(seeds.actor(), program.label, self.layout.actor_words, ahead=ahead)
         self.rewarder = program_stream(seeds.rewarder(), program.label, self.layout.rewarder_words, in_order=False)
 
-    def begin(self, given: Sequence[Sequence[Words]]) -> tuple[int, list[Evaluation]]:
-        """The next step, and each party's evaluation of it, on what each brings."""
-        step, self.next_step = self.next_step, self.next_step + 1
+    def begin(self, given: Sequence[Sequence[Words]], step: int) -> list[Evaluation]:
+        """Each party's evaluation of a step, on what each brings. Steps are begun in order; some may be left out."""
+        self.next_step = step + 1
         last = self._materials[-1]
         if not last.ready(step):
+            last.skip_to(step)
             last.add_corrections(step, self._dealer.deal(step, self._ahead))
         parties = zip(self._scripts, self._materials, given, strict=True)
-        return step, [Evaluation(script, material.take(step), own) for script, material, own in parties]
+        return [Evaluation(script, material.take(step), own) for script, material, own in parties]
 
     def skip_to(self, step: int) -> None:
         """Leave out all steps before `step`: they were used by the run that is resumed."""
@@ -124,7 +136,8 @@ class Lockstep:
     @property
     def layouts(self) -> dict[str, Layout]:
         """The layouts of the programs for one interaction."""
-        return {program.name: self._supply(program).layout for program in (DECIDE_ONE, LEARN_ONE)}
+        programs = DECIDE_ONE, *single_lessons(self.federation)
+        return {program.name: self._supply(program).layout for program in programs}
 
     @property
     def decisions(self) -> int:
@@ -143,8 +156,9 @@ class Lockstep:
         self._pending[step] = [party[0] for party in kept]
         return step, arms[:, 0]
 
-    def learn(self, step: int, rewards: ArrayLike) -> None:
-        """Learn from the reward of a pending decision; one reward a replicate."""
+    def learn(self, step: int, rewards: ArrayLike, *, ahead: bool = False) -> None:
+        """Learn from the reward of a pending decision; one reward a replicate. With `ahead` as in strictly online use,
+        by the program that can be begun before the reward is there."""
         kept = self._pending.pop(step)
         mask = self._supply(DECIDE_ONE).rewarder.step(step).reshape(self.replicates)
         masked = encode(rewards, self.federation.fraction_bits) + mask
@@ -153,9 +167,14 @@ class Lockstep:
 
         given = []
         for party, (model, own) in enumerate(zip(self.models, kept, strict=True)):
-            reward = reward_share(masked, own.reward_mask, adds_constants=party == 0)
+            share = reward_share(masked, own.reward_mask, adds_constants=party == 0)
+            reward = own.reward_mask if ahead else share
             given.append([*own_words(model.inverses, model.weights), own.features, own.arm, reward])
-        _, self.models = self._run(LEARN_ONE, given)
+        if ahead:
+            _, self.models = self._run(LEARN_ONE_AHEAD, given, step, masked)
+            self._supply(LEARN_ONE).next_step += 1  # which is the lesson's number, however it is learned
+        else:
+            _, self.models = self._run(LEARN_ONE, given)
         self.interactions_learned += 1
         if len(self._learned_singly) == self.federation.repair_every:
             self.repair()
@@ -280,9 +299,21 @@ class Lockstep:
         given = [own_words(*_shares(model, sums).values()) for model, sums in zip(self.models, self._sums, strict=True)]
         _, self.models = self._run(ProgramId(SOLVE, new), given)
 
-    def _run(self, program: ProgramId, given: Sequence[Sequence[Words]]) -> tuple[int, list[Any]]:
-        """Run a program's next step; `given` is what each party brings, see `program_text`."""
-        step, evaluations = self._supply(program).begin(given)
+    def _run(
+        self,
+        program: ProgramId,
+        given: Sequence[Sequence[Words]],
+        step: int | None = None,
+        awaited: Words | None = None,
+    ) -> tuple[int, list[Any]]:
+        """Run a step of a program, the next unless another is named. `given` is what each party brings, see
+        `program_text`, and `awaited` what all are told."""
+        supply = self._supply(program)
+        step = supply.next_step if step is None else step
+        evaluations = supply.begin(given, step)
+        if awaited is not None:
+            for evaluation in evaluations:
+                evaluation.tell(awaited)
         return step, run_lockstep(evaluations, program=program.label, meter=self.meter, observer=self._observer)
 
     def _supply(self, program: ProgramId) -> _Supply:

@@ -8,7 +8,7 @@ the secret one-hot o, so that nobody sees which arm it was.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -26,15 +26,16 @@ from hiddenarm.mpc.masking import (
     mask_symmetric,
     triangle_indices,
 )
-from hiddenarm.mpc.run import Program, Run
+from hiddenarm.mpc.run import Opening, Program, Run
 from hiddenarm.mpc.shuffle import Shuffle, deal_shuffle
 from hiddenarm.mpc.tournament import open_winner
 from hiddenarm.mpc.truncation import truncate
-from hiddenarm.mpc.values import Shared
+from hiddenarm.mpc.values import Masked, MaskPart, Shared
 from hiddenarm.ring.words import Words, encode
 
 DECIDE = "decide"
 LEARN = "learn"
+LEARN_AHEAD = "learn ahead"
 
 
 @dataclass(slots=True, repr=False)
@@ -150,33 +151,67 @@ def learn(
 
     u = M_o x;  g = 1 / (1 + x'u);  v = g u;  M_o -= v u';  w_o += v (r - w_o'x)
     """
-    bits = federation.fraction_bits
-    rows, columns = triangle_indices(federation.dimension)
+    *factors, masked = yield *_mask_factors(run, federation, model, own_features, arm), mask(run, reward)
+    return (yield from _update(run, federation, model, factors, lambda: masked))
 
-    # Round 1: mask everything; select the chosen arm's u = M x (3L bits) and score (2L bits) with the one-hot.
-    x, o, inverses, weights = yield (
+
+def learn_ahead(
+    run: Run,
+    federation: Federation,
+    model: Model,
+    own_features: Words | None,
+    arm: Shared,
+    reward_mask: Words | None,
+) -> Program:
+    """The same from a decision whose reward is still to come: it is needed after round 3.
+
+    What the rewarder sends to all parties, r + mu, is the reward masked, and mu was dealt with the decision; so it
+    takes no round. The dealer knows mu; a party brings its share of it.
+    """
+    mu = MaskPart(run.rewarder_words(()) if reward_mask is None else reward_mask)
+    factors = yield _mask_factors(run, federation, model, own_features, arm)
+    return (yield from _update(run, federation, model, factors, lambda: Masked((), run.awaited(()), (mu,))))
+
+
+def _mask_factors(
+    run: Run, federation: Federation, model: Model, own_features: Words | None, arm: Shared
+) -> tuple[Opening, Opening, Opening, Opening]:
+    """Round 1 of learning: mask x, the one-hot o, and the model."""
+    return (
         input_segments(run, (), own_features, federation.features),
         mask(run, arm),
         mask_symmetric(run, model.inverses, federation.dimension),
         mask(run, model.weights),
     )
+
+
+def _update(
+    run: Run,
+    federation: Federation,
+    model: Model,
+    factors: Sequence[Masked],
+    reward: Callable[[], Masked],
+) -> Program:
+    """Rounds 2 to 5 of learning, from the factors masked in round 1. `reward` is asked for after round 3."""
+    x, o, inverses, weights = factors
+    bits = federation.fraction_bits
+    rows, columns = triangle_indices(federation.dimension)
+
+    # Select the chosen arm's u = M x (3L bits) and score (2L bits) with the one-hot.
     u = form(run, "a,aij,j->i", o, inverses, x)
-    error = (reward << bits) - form(run, "a,ai,i->", o, weights, x)
+    score = form(run, "a,ai,i->", o, weights, x)
 
     # Round 2: bring both to L bits; they come back masked.  u is rounded twice, independently: in the product v u' a
     # rounding error times itself would not average out, and would drive M to be indefinite.
-    u, other_u, error = yield truncate(run, u, 2 * bits), truncate(run, u, 2 * bits), truncate(run, error, bits)
+    u, other_u, score = yield truncate(run, u, 2 * bits), truncate(run, u, 2 * bits), truncate(run, score, bits)
 
-    # Round 3: mask q = x'u and o u', bring u (r - score) to L bits; look up g = 1 / (1 + q) at 3L bits.
-    q, chosen_u, correction = yield (
-        mask(run, form(run, "i,i->", u, x)),
-        mask(run, form(run, "a,i->ai", o, other_u)),
-        truncate(run, form(run, "i,->i", u, error), bits),
-    )
+    # Round 3: mask q = x'u and o u'; look up g = 1 / (1 + q) at 3L bits.
+    q, chosen_u = yield mask(run, form(run, "i,i->", u, x)), mask(run, form(run, "a,i->ai", o, other_u))
     g = lookup(run, _reciprocals(federation), q)
 
-    # Round 4: g to L bits.
-    (g,) = yield (truncate(run, g, 2 * bits),)
+    # Round 4: g and u (r - score) to L bits.
+    correction = form(run, "i,->i", u, reward()) - form(run, "i,->i", u, score)
+    g, correction = yield truncate(run, g, 2 * bits), truncate(run, correction, bits)
 
     # Round 5: v = g u and v (r - score).
     v, correction = yield (

@@ -37,11 +37,23 @@ class PartyRun(Run):
         self.recording = Recording()
         self.read = {OWN: 0, CORRECTIONS: 0}
         self.given_words: list[int] = []
+        self.awaited_in: int | None = None
         self.announced: Any = None
         self.announced_after = -1
         self._deals_from = CORRECTIONS if party == parties - 1 else OWN
 
     def given(self, shape: tuple[int, ...]) -> Words:
+        if self.awaited_in is not None:
+            raise ValueError("what a party brings must be named before what it awaits")
+        return self._given(shape)
+
+    def awaited(self, shape: tuple[int, ...]) -> Words:
+        if not self._round or self.awaited_in is not None:
+            raise ValueError("a program may await words once, after its first round")
+        self.awaited_in = self._round
+        return self._given(shape)
+
+    def _given(self, shape: tuple[int, ...]) -> Words:
         full = (*self.batch, *shape)
         bank = GIVEN + len(self.given_words)
         self.given_words.append(prod(full))
@@ -65,7 +77,12 @@ class PartyRun(Run):
         return self._read(CORRECTIONS, shape) if self._deals_from == CORRECTIONS else None
 
     def announce(self, result: Any) -> None:
-        self.announced, self.announced_after = result, len(self.recording.rounds) - 1
+        self.announced, self.announced_after = result, self._round
+
+    @property
+    def _round(self) -> int:
+        """The round that is being computed, from 0."""
+        return len(self.recording.rounds) - 1
 
     def actor_words(self, shape: tuple[int, ...]) -> Words:
         raise ProtocolError("a party asked for the actor's words")
@@ -136,7 +153,11 @@ def _script(run: PartyRun, rounds: tuple[Openings, ...], result: Any) -> Script:
     (replicates,) = run.batch
     sizes = [[payload_bytes(openings, party, replicates) for party in range(run.parties)] for openings in rounds]
     expected = Expected(
-        run.read[OWN], run.read[CORRECTIONS], tuple(run.given_words), tuple(tuple(round_) for round_ in sizes)
+        run.read[OWN],
+        run.read[CORRECTIONS],
+        tuple(run.given_words),
+        tuple(tuple(round_) for round_ in sizes),
+        run.awaited_in,
     )
     return compile_script(
         run.party, replicates, run.recording, expected, rounds, result, run.announced, run.announced_after
@@ -156,11 +177,17 @@ class Evaluation:
     evaluation.payload               # what to send to every peer now; None when the program has ended
     evaluation.advance(received)     # what each party sent, None for our own
     evaluation.result
+
+    In a program that awaits words, `tell` them while it `waits`, or before.
     """
 
     def __init__(self, script: Script, dealt: DealtWords, given: Sequence[Words] = ()) -> None:
         self._script = script
         brought = [np.ascontiguousarray(words) for words in given]
+        self._awaited: Words | None = None
+        if script.expected.awaited is not None:
+            self._awaited = np.zeros(script.expected.given_words[-1], np.uint64)
+            brought.append(self._awaited)
         self._banks = script.banks(script.memory(), dealt.own, dealt.corrections, brought)
         self.round = 0
         self.announced: Any = None
@@ -189,8 +216,22 @@ class Evaluation:
         rounds = self._script.rounds
         return rounds[self.round] if self.round < len(rounds) else None
 
+    @property
+    def waits(self) -> bool:
+        """Whether the program cannot go on beyond the current round before it is told the words it awaits."""
+        return self._awaited is not None and self.round + 1 == self._script.expected.awaited
+
+    def tell(self, words: Words) -> None:
+        """The words that the program awaits."""
+        if self._awaited is None:
+            raise ProtocolError("a program was told words that it does not await")
+        self._awaited[:] = words.reshape(-1)
+        self._awaited = None
+
     def advance(self, received: tuple[bytes | None, ...]) -> None:
         """Finish the current round with what all parties sent, and compute up to the next."""
+        if self.waits:
+            raise ProtocolError("a program was to go on before it was told the words it awaits")
         sizes = self._script.expected.round_bytes[self.round]
         for party, message in enumerate(received):
             if message is not None and len(message) != sizes[party]:

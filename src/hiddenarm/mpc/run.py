@@ -78,6 +78,11 @@ class Run(ABC):
         """Words that the party brings into the run: its inputs, its shares of the state. None at the dealer."""
 
     @abstractmethod
+    def awaited(self, shape: tuple[int, ...]) -> Words | None:
+        """Public words that all parties are told from outside while the program runs. The rounds before may be run
+        without them; the round in which this is called waits. None at the dealer. At most once in a program."""
+
+    @abstractmethod
     def random(self, shape: tuple[int, ...], sharing: Sharing = Sharing.ADD) -> Words:
         """A uniform secret. Party: its share. Dealer: the value."""
 

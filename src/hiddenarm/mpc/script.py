@@ -37,12 +37,14 @@ Reader: TypeAlias = Callable[[Banks], Any]
 @dataclass(frozen=True, slots=True)
 class Expected:
     """What one run of a script is given: words dealt and corrected, words of each array the party brings, and what the
-    parties send in each round, in bytes."""
+    parties send in each round, in bytes. If words are `awaited`, they are the last array, and needed to compute what is
+    sent in this round."""
 
     own_words: int
     correction_words: int
     given_words: tuple[int, ...]
     round_bytes: tuple[tuple[int, ...], ...]
+    awaited: int | None = None
 
 
 @dataclass(slots=True, repr=False)

@@ -99,7 +99,7 @@ class Dealer:
         if program not in self._dealers:
             text = program_text(self._federation, self._thresholds, program)
             layout = trace(text, self._federation.parties, 1)
-            dealer = ProgramDealer(program.label, text, layout, self._seeds, 1)
+            dealer = ProgramDealer(program.label, text, layout, self._seeds, 1, rewarded=program.rewarded_label)
             self._dealers[program] = _Bench(dealer, batch_steps(layout, MAX_BATCH * BATCHES_IN_STOCK))
         return self._dealers[program]
 

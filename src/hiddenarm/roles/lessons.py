@@ -1,6 +1,7 @@
 """How a party learns: lessons in the rewarder's order, each a chain of programs, and the versions of the model.
 
-    one reward     learn; after every `repair_every` such lessons also repair what was learned singly, and solve
+    one reward     learn, or learn ahead (see `foresight`); after every `repair_every` such lessons also repair what was
+                   learned singly, and solve
     many rewards   gather; repair what was learned singly before; solve
 
 In a suite that cannot solve (the paper's) one reward is one run of learn and nothing else, and many are refused.
@@ -20,8 +21,8 @@ from typing import Protocol
 import numpy as np
 
 from hiddenarm.bandit.batches import GATHERED_AT_ONCE, SUMS_FULL, Sums, initial_sums
-from hiddenarm.bandit.catalogue import GATHER, LEARN_ONE, REPAIR, SOLVE, ProgramId
-from hiddenarm.bandit.decisions import split_name
+from hiddenarm.bandit.catalogue import GATHER, LEARN_ONE, LEARN_ONE_AHEAD, REPAIR, SOLVE, ProgramId, single_lessons
+from hiddenarm.bandit.decisions import split_name, split_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.programs import Interaction, Model, own_words, reward_share, stacked
 from hiddenarm.bandit.suites import suite_of
@@ -29,7 +30,8 @@ from hiddenarm.errors import FrameError, InputError
 from hiddenarm.mpc.evaluation import Evaluation
 from hiddenarm.net.identity import Identity
 from hiddenarm.ring.words import Words
-from hiddenarm.roles.runs import MAX_WAITING, Outcome, RunTable
+from hiddenarm.roles.foresight import Foresight
+from hiddenarm.roles.runs import MAX_WAITING, Outcome, RunKey, RunTable
 from hiddenarm.roles.supply import Supply
 
 KEPT_VERSIONS = 64
@@ -83,12 +85,12 @@ class _Taken:
 
 @dataclass(slots=True, repr=False)
 class _Stage:
-    """One program of the lesson under way."""
+    """One program of the lesson under way, with the words that it awaits, if it does."""
 
-    program: ProgramId
-    step: int
+    key: RunKey
     given: Callable[[], list[Words]]
     take: Callable[[object], None]
+    awaited: Words | None = None
 
 
 @dataclass(slots=True, repr=False)
@@ -126,6 +128,9 @@ class School:
         self._versions: dict[int, list[Words]] = {0: self._suite.brought(self._model)}
         self._lessons: deque[Lesson] = deque()
         self._current: _Current | None = None
+        self._foresight = Foresight(enabled=LEARN_ONE_AHEAD in single_lessons(federation))
+        self._begun_ahead: Evaluation | None = None
+        self._ahead_until = 0
         self._refused: dict[int, str] = {}
         self._singly: list[_Taken] = []
         self._unrepaired = 0
@@ -176,6 +181,24 @@ class School:
             raise FrameError(f"the rewarder has more than {MAX_WAITING} lessons waiting")
         self._lessons.append(lesson)
 
+    @property
+    def begun_ahead(self) -> bool:
+        """Whether a lesson was begun whose reward is still to come, and may never come."""
+        return self._begun_ahead is not None and self._current is None
+
+    def note_request(self, version: int, decision: int | None) -> None:
+        """The actor has asked for decisions, or for a single one of this name, by a version of the model."""
+        self._foresight.note_request(version, decision)
+
+    def note_decision(self, version: int, decision: int) -> None:
+        """A single decision was made, and waits for its reward."""
+        self._foresight.note_decision(version, decision)
+
+    def is_over(self, key: RunKey) -> bool:
+        """Whether a lesson that could have been run ahead is over, and what comes for it is of no use."""
+        program, step = key
+        return program == LEARN_ONE_AHEAD and step < self._ahead_until
+
     def refused_by_peer(self, identity: Identity, number: int, why: str) -> None:
         """A peer does not know a decision of this lesson: nobody learns it. A peer can be ahead by what the rewarder
         has sent and we have not ended, which is no more than MAX_WAITING lessons."""
@@ -197,6 +220,18 @@ class School:
                 self._begin(self._lessons.popleft(), interactions)
             elif not self._next_stage():
                 return
+
+    def look_ahead(self, interactions: Decisions) -> None:
+        """Nothing else can be done: begin the lesson that is likely to be next, as far as it goes without its
+        reward."""
+        if self._current is not None or self._lessons or self._begun_ahead is not None:
+            return
+        decision = self._foresight.promising_decision(self.version)
+        if decision is None or decision not in interactions:
+            return
+        key = _key_ahead(decision)
+        if self._supply.ready(*key):
+            self._begun_ahead = self._launch(key, self._for_learn_ahead(interactions[decision]))
 
     def _begin(self, lesson: Lesson, interactions: Decisions) -> None:
         numbers = [number for number, _ in lesson.rewards]
@@ -237,21 +272,36 @@ class School:
 
     def _give_up(self, lesson: Lesson) -> None:
         """Spend the randomness of a lesson that nobody learns, and forget what came for it."""
-        program, step = _first_program(lesson), self._step_of(lesson)
-        self._supply.begin(program, step)
-        self._runs.drop((program, step))
+        key = self._first_key(lesson)
+        self._supply.begin(*key)
+        self._runs.drop(key)
 
     def _step_of(self, lesson: Lesson) -> int:
-        """Where the randomness of a lesson lies in this epoch."""
+        """Where the randomness of a lesson lies in this epoch, unless it is run ahead."""
         return lesson.number - self._first
+
+    def _is_ahead(self, lesson: Lesson) -> bool:
+        """Whether a lesson is run ahead (`foresight`)."""
+        return [name for name, _ in lesson.rewards] == [self._foresight.fresh_decision(lesson.number)]
+
+    def _first_key(self, lesson: Lesson) -> RunKey:
+        """The first program of a lesson, and where its randomness lies."""
+        if self._is_ahead(lesson):
+            return _key_ahead(lesson.rewards[0][0])
+        count = len(lesson.rewards)
+        return LEARN_ONE if count == 1 else ProgramId(GATHER, count), self._step_of(lesson)
 
     # The programs of a lesson
 
     def _stages(self, lesson: Lesson, taken: _Taken) -> list[_Stage]:
-        program, step = _first_program(lesson), self._step_of(lesson)
-        if program == LEARN_ONE:
-            return [_Stage(program, step, partial(self._for_learn, taken), self._learned_one)]
-        return [_Stage(program, step, partial(self._for_gather, taken), self._gathered_many)]
+        key = self._first_key(lesson)
+        if key[0] == LEARN_ONE_AHEAD:
+            ((_, masked),) = lesson.rewards
+            given = partial(self._for_learn_ahead, *taken.kept)
+            return [_Stage(key, given, self._learned_one, awaited=np.array([masked], np.uint64))]
+        if key[0] == LEARN_ONE:
+            return [_Stage(key, partial(self._for_learn, taken), self._learned_one)]
+        return [_Stage(key, partial(self._for_gather, taken), self._gathered_many)]
 
     def _singly_learned_stages(self) -> list[_Stage]:
         """Gather all that was learned singly."""
@@ -261,7 +311,7 @@ class School:
             program = ProgramId(REPAIR, len(chunk.kept))
             step = self._repair_gathers.get(program.count, 0)
             self._repair_gathers[program.count] = step + 1
-            stages.append(_Stage(program, step, partial(self._for_gather, chunk), self._set_sums))
+            stages.append(_Stage((program, step), partial(self._for_gather, chunk), self._set_sums))
         self._gathered += len(self._singly)
         self._singly = []
         assert self._current is not None
@@ -274,13 +324,16 @@ class School:
 
     def _solve_stage(self, new: int, step: int) -> _Stage:
         program = ProgramId(SOLVE, new)
-        return _Stage(program, step, lambda: [*self._model_words(), *self._sum_words()], self._set_model)
+        return _Stage((program, step), lambda: [*self._model_words(), *self._sum_words()], self._set_model)
 
     # What this party brings into each program
 
     def _for_learn(self, taken: _Taken) -> list[Words]:
         (interaction,) = taken.kept
         return [*self._model_words(), interaction.features, interaction.arm, taken.rewards]
+
+    def _for_learn_ahead(self, interaction: Interaction) -> list[Words]:
+        return [*self._model_words(), interaction.features, interaction.arm, interaction.reward_mask]
 
     def _for_gather(self, taken: _Taken) -> list[Words]:
         features, arms, _ = stacked(taken.kept)
@@ -295,27 +348,39 @@ class School:
     # Running them
 
     def _next_stage(self) -> bool:
-        """Begin the current lesson's next program if its material is here; whether anything changed."""
+        """Begin the current lesson's next program if its material is here, or go on with the one that was begun ahead;
+        whether anything changed."""
         current = self._current
         assert current is not None
         if current.running:
             return False
         stage = current.stages[0]
-        if not self._supply.ready(stage.program, stage.step):
+        if stage.awaited is not None and self._begun_ahead is not None:
+            current.running = True
+            self._begun_ahead.tell(stage.awaited)
+            self._runs.resume(stage.key)
+            return True
+        if not self._supply.ready(*stage.key):
             return False
         current.running = True
-        self._supply.begin(stage.program, stage.step)
-        evaluation = self._supply.evaluate(stage.program, stage.step, stage.given())
-        outcome = Outcome(lambda: self._stage_ended(stage, evaluation))
-        self._runs.launch((stage.program, stage.step), evaluation, outcome)
+        self._launch(stage.key, stage.given(), stage.awaited)
         return True
 
-    def _stage_ended(self, stage: _Stage, evaluation: Evaluation) -> None:
+    def _launch(self, key: RunKey, given: list[Words], awaited: Words | None = None) -> Evaluation:
+        """Begin to run a program. When it ends it is the first stage of the current lesson, also if it was begun
+        ahead."""
+        self._supply.begin(*key)
+        evaluation = self._supply.evaluate(*key, given)
+        if awaited is not None:
+            evaluation.tell(awaited)
+        self._runs.launch(key, evaluation, Outcome(lambda: self._stage_ended(evaluation)))
+        return evaluation
+
+    def _stage_ended(self, evaluation: Evaluation) -> None:
         current = self._current
         assert current is not None
         current.running = False
-        current.stages.popleft()
-        stage.take(evaluation.result)
+        current.stages.popleft().take(evaluation.result)
         if not current.stages:
             self._end(current.lesson)
 
@@ -349,15 +414,28 @@ class School:
     def _end(self, lesson: Lesson, refused: str | None = None, tell_peers: bool = False) -> None:
         if refused is not None:
             self._give_up(lesson)
+        self._settle_ahead(hopeful=refused is None and self._is_ahead(lesson))
         self._current = None
         self.version += 1
         self._versions[self.version] = self._suite.brought(self._model)
         self._versions.pop(self.version - KEPT_VERSIONS, None)
         self._ended(lesson, refused, tell_peers)
 
+    def _settle_ahead(self, *, hopeful: bool) -> None:
+        """The lesson after this version has ended: what was begun ahead for it, here or by peers, is over."""
+        decision = self._foresight.fresh_decision(self.version)
+        if decision is not None:
+            key = _key_ahead(decision)
+            self._runs.drop(key)
+            self._ahead_until = key[1] + 1
+        self._foresight.forget(self.version, hopeful=hopeful)
+        self._begun_ahead = None
 
-def _first_program(lesson: Lesson) -> ProgramId:
-    return LEARN_ONE if len(lesson.rewards) == 1 else ProgramId(GATHER, len(lesson.rewards))
+
+def _key_ahead(decision: int) -> RunKey:
+    """Where the randomness lies for the lesson of a decision that is run ahead: at the step of the decision."""
+    _, step, _ = split_number(split_name(decision)[1])
+    return LEARN_ONE_AHEAD, step
 
 
 def _joined(taken: list[_Taken]) -> _Taken:

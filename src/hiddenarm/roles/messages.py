@@ -30,7 +30,7 @@ import numpy as np
 
 from hiddenarm.bandit.catalogue import GATHER, REPAIR, SOLVE, ProgramId
 from hiddenarm.bandit.decisions import DecisionIds, decision_name, split_name
-from hiddenarm.bandit.programs import DECIDE, LEARN
+from hiddenarm.bandit.programs import DECIDE, LEARN, LEARN_AHEAD
 from hiddenarm.errors import FrameError
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
@@ -41,7 +41,7 @@ DEALER = Identity(Role.DEALER)
 ACTOR = Identity(Role.ACTOR)
 REWARDER = Identity(Role.REWARDER)
 
-PROGRAM_NUMBERS = {DECIDE: 1, LEARN: 2, GATHER: 3, SOLVE: 4, REPAIR: 5}
+PROGRAM_NUMBERS = {DECIDE: 1, LEARN: 2, GATHER: 3, SOLVE: 4, REPAIR: 5, LEARN_AHEAD: 6}
 PROGRAM_NAMES = {number: name for name, number in PROGRAM_NUMBERS.items()}
 
 MAX_KEY_BYTES = 512

@@ -19,8 +19,8 @@ import structlog
 from numpy.typing import ArrayLike
 
 from hiddenarm.bandit.batches import GATHERED_AT_ONCE
-from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE, ProgramId
-from hiddenarm.bandit.decisions import split_name, split_number
+from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE, ProgramId, single_lessons
+from hiddenarm.bandit.decisions import decision_name, split_name, split_number
 from hiddenarm.bandit.features import as_floats, checked_features
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.programs import DECIDE, LEARN
@@ -137,7 +137,7 @@ class Party:
     def vitals(self) -> Vitals:
         """How it is doing."""
         return Vitals(
-            waiting=len(self._requests) + len(self._runs),
+            waiting=len(self._requests) + self._runs_under_way,
             pending=self._interactions.pending,
             version=self._school.version,
             stock=self._supply.in_stock,
@@ -183,7 +183,7 @@ class Party:
 
     def _on_seed(self, _: Identity, frame: Frame) -> None:
         _epoch, seed = read_seed(frame)
-        self._supply.plant(seed, (DECIDE_ONE, LEARN_ONE))
+        self._supply.plant(seed, (DECIDE_ONE, *single_lessons(self.federation)))
         self._start_what_can_start()
 
     def _on_corrections(self, _: Identity, frame: Frame) -> None:
@@ -197,7 +197,8 @@ class Party:
                 self._start_what_can_start()
             return
         self._check_batch(identity, program.count)
-        if step >= self._supply.next_step(program):  # otherwise it is of a run that was refused
+        is_over = step < self._supply.next_step(program) or self._school.is_over(key)
+        if not is_over:  # otherwise it is of a run that was refused
             self._runs.on_early_round(identity, key, frame, self._supply.layout(program).rounds)
 
     def _on_decide(self, identity: Identity, frame: Frame) -> None:
@@ -210,6 +211,7 @@ class Party:
         if len(self._requests) >= MAX_WAITING:
             raise FrameError(f"the actor has more than {MAX_WAITING} requests waiting")
         request = _DecideRequest(program, step, version, keys)
+        self._school.note_request(version, self._name(step) if program == DECIDE_ONE else None)
         if len(self._requests) < LOOKED_UP_AHEAD:
             request.features = self._own_features(keys)
         self._requests.append(request)
@@ -247,6 +249,7 @@ class Party:
         while self._requests and self._can_decide(self._requests[0]):
             self._start_decision(self._requests.popleft())
             self._school.go_on(self._interactions, self._still_deciding)
+        self._school.look_ahead(self._interactions)
 
     def _can_decide(self, request: _DecideRequest) -> bool:
         """Whether the request can be run now, or refused."""
@@ -274,8 +277,12 @@ class Party:
 
     @property
     def _is_at_work(self) -> bool:
-        """Whether a decision or a lesson is under way."""
-        return bool(len(self._runs)) or self._school.taught > self._school.version
+        """Whether a decision or a lesson is under way; not one that was begun before its reward is there."""
+        return self._runs_under_way > 0 or self._school.taught > self._school.version
+
+    @property
+    def _runs_under_way(self) -> int:
+        return len(self._runs) - self._school.begun_ahead
 
     def _is_stranded(self) -> bool:
         """Whether nobody is there who could deal what is missing."""
@@ -306,10 +313,10 @@ class Party:
             self._log.warning("refused a decision", number=request.step, reason=str(features))
             self._refuse_decision(key, NO_FEATURES)
             return
-        self._launch_decision(key, model, features)
+        self._launch_decision(request, model, features)
 
-    def _launch_decision(self, key: RunKey, model: list[Words], features: Words) -> None:
-        program, step = key
+    def _launch_decision(self, request: _DecideRequest, model: list[Words], features: Words) -> None:
+        program, step = key = request.program, request.step
         evaluation = self._supply.evaluate(program, step, [*model, features])
         report: list[Frame] = []
 
@@ -327,6 +334,7 @@ class Party:
 
         def finish() -> None:
             self._interactions.keep(program, step, features, evaluation.result, tell)
+            self._school.note_decision(request.version, self._name(step))
 
         self._runs.launch(key, evaluation, Outcome(finish, announce, out_of_range))
 
@@ -345,6 +353,10 @@ class Party:
         self._runs.drop(key)
         for identity in (*self._peers, ACTOR):
             self._send(identity, refused_frame(*key, why, retry=retry))
+
+    def _name(self, step: int) -> int:
+        """The name of a single decision."""
+        return decision_name(self._epoch, step)
 
     def _still_deciding(self, name: int) -> bool:
         epoch, number = split_name(name)

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Sequence
 
 from hiddenarm.bandit.batches import GATHERED_AT_ONCE
-from hiddenarm.bandit.catalogue import GATHER, LEARN_ONE, SOLVE, ProgramId, program_text
+from hiddenarm.bandit.catalogue import GATHER, SOLVE, ProgramId, program_text, single_lessons
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.programs import DECIDE
@@ -174,7 +174,7 @@ def frame_caps(kit: Kit) -> dict[Kind, int]:
 
 def _largest_programs(federation: Federation, many: int) -> list[ProgramId]:
     """The programs that a federation runs, each for as many at once as can be."""
-    singly = [ProgramId(DECIDE, many), LEARN_ONE]
+    singly = [ProgramId(DECIDE, many), *single_lessons(federation)]
     if not suite_of(federation).solves:
         return singly
     return [*singly, ProgramId(GATHER, max(many, GATHERED_AT_ONCE)), ProgramId(SOLVE, many)]

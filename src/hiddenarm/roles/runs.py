@@ -82,6 +82,12 @@ class RunTable:
         self._send_round(key, active)
         self._advance(key, active)
 
+    def resume(self, key: RunKey) -> None:
+        """Go on with a run that was told what it awaits. Its time counts from here."""
+        active = self._runs[key]
+        active.began = self._clock()
+        self._advance(key, active)
+
     def drop(self, key: RunKey) -> bool:
         """Forget a run that will not be finished, and all that came for it; whether it was under way."""
         self._early.pop(key, None)
@@ -124,11 +130,12 @@ class RunTable:
             active.inbox[evaluation.round] = dict(zip(numbers, answers, strict=True))
 
     def _advance(self, key: RunKey, active: _ActiveRun) -> bool:
-        """Finish every round for which all peers' words are here; whether the run has ended."""
+        """Finish every round for which all peers' words are here, until one waits for words from outside; whether the
+        run has ended."""
         evaluation, outcome = active.evaluation, active.outcome
         while not evaluation.ended:
             messages = active.inbox.get(evaluation.round)
-            if messages is None or len(messages) < len(self._peers):
+            if messages is None or len(messages) < len(self._peers) or evaluation.waits:
                 return False
             del active.inbox[evaluation.round]
             try:
