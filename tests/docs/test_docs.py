@@ -24,7 +24,7 @@ from hiddenarm.bandit.catalogue import DECIDE_ONE, GATHER, LEARN_ONE, SOLVE, Pro
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.decisions import DecisionIds, decision_number
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import DECIDE, LEARN
+from hiddenarm.bandit.programs import DECIDE, LEARN, LEARN_AHEAD
 from hiddenarm.cli import local_roles
 from hiddenarm.cli.bench import session
 from hiddenarm.cli.main import commands
@@ -285,7 +285,7 @@ def _layout(federation: Federation, name: str, count: int) -> Layout:
     return trace(program_text(federation, thresholds, ProgramId(name, count)), federation.parties, 1)
 
 
-@pytest.mark.parametrize(("name", "count"), [(DECIDE, 1), (LEARN, 1), (GATHER, 100), (SOLVE, 100)])
+@pytest.mark.parametrize(("name", "count"), [(DECIDE, 1), (LEARN, 1), (LEARN_AHEAD, 1), (GATHER, 100), (SOLVE, 100)])
 def test_rounds_and_bytes_of_a_program(name: str, count: int, federation: Federation) -> None:
     layout = _layout(federation, name, count)
     *rows, total = _table(PROTOCOLS.split(f"\n### {name}\n")[1], "round", "opened", "bytes")
@@ -388,7 +388,7 @@ def test_how_many_interactions_the_sums_hold(federation: Federation) -> None:
 def test_the_costs_of_a_step(layouts: dict[str, Layout]) -> None:
     rounds = sum(layout.rounds for layout in layouts.values())
     sent = sum(layout.bytes_to_each_peer(0) for layout in layouts.values())
-    assert f"A step is one of each: {rounds} rounds and {sent} bytes." in _flat(PROTOCOLS)
+    assert f"A strictly online step is `decide` and `learn ahead`: {rounds} rounds and {sent} bytes." in _flat(PROTOCOLS)
     costs = dict(_table(README.split("## What it costs")[1], "", ""))
     assert costs == {
         "rounds a decision": str(layouts[DECIDE].rounds),
@@ -403,12 +403,12 @@ def test_rounds_depend_on_sizes_beyond_32_arms_only(layouts: dict[str, Layout]) 
         other = Federation(arms=arms, features=(2, 1), epsilon=0.5)
         texts = program_texts(other, exploration_thresholds(0.5))
         assert trace(texts[DECIDE], 2, 1).rounds == decide_rounds
-        assert trace(texts[LEARN], 2, 1).rounds == layouts[LEARN].rounds
+        assert trace(texts[LEARN_AHEAD], 2, 1).rounds == layouts[LEARN_AHEAD].rounds
     assert "12 for 100 arms and two parties" in _flat(README)
     assert "12 rounds for 100 arms and two parties" in _flat(PROTOCOLS)
 
 
-def test_rounds_by_arms_and_delays_in_the_figures(layouts: dict[str, Layout]) -> None:
+def test_rounds_by_arms_and_delays_in_the_figures(federation: Federation, layouts: dict[str, Layout]) -> None:
     for arms, decide_rounds, learn_rounds, _ in _table(
         PERFORMANCE, "arms", "rounds to decide", "rounds to learn", None
     ):
@@ -416,16 +416,16 @@ def test_rounds_by_arms_and_delays_in_the_figures(layouts: dict[str, Layout]) ->
         found = [trace(text, 2, 1).rounds for text in program_texts(other, exploration_thresholds(0.5)).values()]
         assert [int(decide_rounds), int(learn_rounds)] == found
     decision = 1 + layouts[DECIDE].rounds + 1
-    step = decision + 1 + layouts[LEARN].rounds
+    without_reward = record(program_texts(federation, exploration_thresholds(0.1))[LEARN_AHEAD], 0, 2).expected.awaited
+    assert without_reward is not None
+    step = 1 + layouts[DECIDE].rounds + max(2, without_reward) + layouts[LEARN_AHEAD].rounds - without_reward
     assert f"a decision takes {decision} one-way delays (request, 5 rounds, answer), a step {step}" in _flat(
         PERFORMANCE
     )
 
 
 @pytest.mark.parametrize("name", [DECIDE, LEARN])
-def test_words_dealt(
-    name: str, federation: Federation, layouts: dict[str, Layout], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_words_dealt(name: str, federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[int] = []
     operations = {
         programs: ("dealt_share", "form", "lookup", "mask_dropping", "truncate"),
@@ -435,12 +435,15 @@ def test_words_dealt(
     for module, names in operations.items():
         for operation in names:
             monkeypatch.setattr(module, operation, _counting(getattr(module, operation), counted))
-    trace(program_texts(federation, exploration_thresholds(federation.epsilon))[name], federation.parties, 1)
+    layout = _layout(federation, name, 1)
     table = _table(PROTOCOLS, "program", "operation", "words")
     *rows, (last, total) = [(operation, int(words)) for program, operation, words in table if program == name]
     assert last == "all"
-    assert total == layouts[name].correction_words == sum(words for _, words in rows)
+    assert total == layout.correction_words == sum(words for _, words in rows)
     assert counted == [words for _, words in rows]
+    if name == LEARN:
+        assert _layout(federation, LEARN_AHEAD, 1).correction_words == total
+        assert "`learn ahead` takes the same words as `learn`" in PROTOCOLS
 
 
 def _counting(operation: Callable[..., Any], counted: list[int]) -> Callable[..., Any]:
@@ -471,7 +474,7 @@ def scripts(federation: Federation) -> dict[str, Script]:
 def test_what_a_party_runs_in_a_step(scripts: dict[str, Script]) -> None:
     assert f"It has {len(OPERATIONS)} instructions" in _flat(ARCHITECTURE)
     counts = {name: _instructions(script) for name, script in scripts.items()}
-    stated = f"party 0 runs {counts[DECIDE]} instructions to decide and {counts[LEARN]} to learn"
+    stated = f"party 0 runs {counts[DECIDE]} instructions to decide and {counts[LEARN_AHEAD]} to learn"
     assert stated in _flat(ARCHITECTURE)
     calls = sum(len(script.rounds) + 1 for script in scripts.values())
     assert f"{calls} calls of the compiled machine, {sum(counts.values())} instructions" in PERFORMANCE
