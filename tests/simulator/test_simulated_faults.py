@@ -125,7 +125,7 @@ def test_a_lesson_acknowledged_before_it_lasts_is_lost(monkeypatch: pytest.Monke
         honest(self, lesson, refused, state, lambda: None)
 
     monkeypatch.setattr(DurableLedger, "lesson_ended", early)
-    check_noticed(Faults(crash=0.006), "was refused: its state is older")
+    check_noticed(Faults(crash=0.012), "was refused: its state is older")
 
 
 def test_a_reward_sent_before_it_lasts_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
