@@ -189,11 +189,11 @@ def _look_up_chunks(store: Store, packed: Any, opened: Any, less: Any, equal: An
 
 
 def _combine_chunks(store: Store, bit: Any, opened: Any, products: Any, chunks: int, count: int) -> None:
-    """The bits lt_j at places 0 to chunks - 1, then eq_1 to eq_(chunks - 1); the heap begins with the topmost chunk."""
-    words = []
-    for word, (all_equal, times_mask) in zip(
-        store.read(opened, count), _rows(store.read(products, 2 * count), count, 2), strict=True
-    ):
+    """The bits lt_j at places 0 to chunks - 1, then eq_1 to eq_(chunks - 1); the heap begins with the topmost chunk. A
+    heap of 2^chunks bits is one integer here."""
+    words, length = [], max(1, 2**chunks // 64)
+    heaps = [_joined(row) for row in _rows(store.read(products, 2 * length * count), 2 * count, length)]
+    for word, all_equal, times_mask in zip(store.read(opened, count), heaps[::2], heaps[1::2], strict=True):
         less = [word >> j & 1 for j in range(chunks)]
         equal = [word >> (chunks + j - 1) & 1 for j in range(1, chunks)]
         result = 0
@@ -203,6 +203,11 @@ def _combine_chunks(store: Store, bit: Any, opened: Any, products: Any, chunks: 
             result ^= (all_equal >> node & 1) * less[chunks - 1 - depth] ^ (times_mask >> node & 1)
         words.append(result)
     store.write(bit, words)
+
+
+def _joined(words: list[int]) -> int:
+    """One long integer, of words with the lowest first."""
+    return sum(word << (64 * place) for place, word in enumerate(words))
 
 
 def _winners(store: Store, out: Any, less: Any, sizes: Any, rows: int, groups: int, pairs: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from hiddenarm.bandit.federation import MAX_RECIPROCAL_NODES, Federation
 from hiddenarm.errors import ConfigError
-from hiddenarm.mpc.comparison import MAX_BITS
+from hiddenarm.mpc.comparison import NARROW_BITS
 
 GOOD: dict[str, Any] = {"arms": 10, "features": (12, 8), "epsilon": 0.1}
 
@@ -21,7 +21,7 @@ def test_defaults_fit() -> None:
     # Rounding adds half a unit to each of 12 and 8 features.
     assert 0 < federation.joint_norm - 2**0.5 < 2.0**-21 * (12**0.5 + 8**0.5)
     assert (federation.parties, federation.dimension) == (2, 20)
-    assert federation.comparison_bits == MAX_BITS
+    assert federation.comparison_bits == NARROW_BITS
 
 
 def test_21_bits_are_refused_and_the_limit_named() -> None:
@@ -82,7 +82,7 @@ def test_endless_tables_are_refused() -> None:
 
 
 def test_too_many_arms_leave_no_bits_to_compare() -> None:
-    with pytest.raises(ConfigError, match=f"the limit of {MAX_BITS}"):
+    with pytest.raises(ConfigError, match=f"the limit of {NARROW_BITS}"):
         Federation(**{**GOOD, "arms": 2**25 + 1})
 
 
@@ -91,7 +91,7 @@ def test_too_many_arms_leave_no_bits_to_compare() -> None:
 def test_keys_fit_the_comparison(arms: int, bits: int) -> None:
     federation = Federation(arms=arms, features=(2, 2), epsilon=0.1, fraction_bits=bits)
     assert 2**federation.tag_bits >= arms
-    assert federation.comparison_bits <= MAX_BITS
+    assert federation.comparison_bits <= NARROW_BITS
     assert federation.key_fraction_bits <= 2 * bits
     # Keys differ by up to 2 bounds of scores, and their tags and rounding need room beside them.
     assert 2**federation.score_range_bits >= 4 * federation.score_bound

@@ -203,6 +203,7 @@ REFUSED: dict[str, Callable[[Cells], Any]] = {
         x, x.recording.memory((2, 3, 2)), x.recording.memory((2, 3, 2)), 9
     ),
     "products of another shape": lambda x: combine_chunks(x, x.recording.memory((2, 3)), 2),
+    "products for fewer chunks": lambda x: combine_chunks(x, x.recording.memory((2, 3, 2)), 7),
 }
 
 

@@ -1,19 +1,21 @@
-"""Comparison with zero: exact at every width."""
+"""Comparison with zero: exact at every width, and what is opened on the way is uniform."""
 
 from __future__ import annotations
+
+from functools import reduce
 
 import numpy as np
 import pytest
 
-from hiddenarm.mpc.comparison import MAX_BITS, combine, compare, reveal
+from hiddenarm.mpc.comparison import CHUNK_BITS, MAX_BITS, NARROW_BITS, combine, compare, reveal
 from hiddenarm.mpc.run import Program, Run
 from hiddenarm.mpc.values import Shared
 from hiddenarm.ring.words import Words
-from support import PARTIES, run_program, signed, unsigned, words_from
+from support import PARTIES, SIGNIFICANCE, run_program, signed, uniformity, unsigned, words_from
 
 WIDTHS = range(2, MAX_BITS + 1)
 CASES = 9_300
-"""Times 36 widths and 3 numbers of parties: 1.004 million."""
+"""Times 54 widths and 3 numbers of parties: 1.5 million."""
 
 
 def differences(bits: int, count: int) -> np.ndarray:
@@ -63,6 +65,32 @@ def test_every_value_and_every_mask_at_small_widths(bits: int) -> None:
     values = np.repeat(np.arange(-(1 << (bits - 1)), 1 << (bits - 1)), 2000)
     ran = run_program(program(bits), [unsigned(values)], 2, "all", bits)
     assert np.array_equal(ran.results[0][1], (values < 0).astype(np.uint64))
+
+
+@pytest.mark.parametrize("difference", ["zero", "one", "minus one", "largest", "smallest"])
+@pytest.mark.parametrize("bits", [CHUNK_BITS * chunks + 1 for chunks in range(1, 10)])
+def test_what_is_opened_before_the_sign_is_uniform(bits: int, difference: str) -> None:
+    """Each party's words and what they add up to, in both rounds, for one and the same difference throughout."""
+    top = 1 << (bits - 1)
+    value = {"zero": 0, "one": 1, "minus one": -1, "largest": top - 1, "smallest": -top}[difference]
+    values = np.full(20_000, value)
+    ran = run_program(program(bits), [unsigned(values)], 3, "uniform", bits, difference, keep=True)
+    p_values = []
+    for (openings, words), add in zip(ran.observed[:2], (np.add, np.bitwise_xor), strict=True):
+        width, sent = openings[0].bits, words[0]
+        opened = reduce(add, sent) & np.uint64(2**width - 1)
+        p_values += [uniformity(seen, width) for seen in (*sent, opened)]
+    assert min(p_values) * len(p_values) > SIGNIFICANCE
+
+
+@pytest.mark.parametrize(
+    ("bits", "dealt", "sent"), [(NARROW_BITS, 13, 10), (43, 17, 10), (49, 23, 10), (MAX_BITS, 33, 12)]
+)
+def test_what_a_comparison_costs(bits: int, dealt: int, sent: int) -> None:
+    """Truth tables, two heaps that double in length with every chunk from the seventh on, and bytes in two rounds."""
+    layout = run_program(program(bits), [unsigned([1])], 2, "cost", bits).layout
+    assert layout.correction_words == dealt
+    assert [sizes[0] for sizes in layout.round_bytes] == [8, sent - 8, 1]
 
 
 def test_too_narrow_a_comparison_is_caught() -> None:

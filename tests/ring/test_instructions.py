@@ -157,16 +157,16 @@ def split_truncated(at: Given) -> list[int]:
 
 
 def look_up_chunks(at: Given) -> list[int]:
-    count, bits = at.number(0, 4), at.number(2, 37)
+    count, bits = at.number(0, 4), at.number(2, 55)
     chunks = -(-(bits - 1) // 6)
     less, equal = at.any_words(count * chunks), at.any_words(count * (chunks - 1))
     return [at.room(count), at.any_words(count), less, equal, bits, count]
 
 
 def combine_chunks(at: Given) -> list[int]:
-    count, chunks = at.number(0, 4), at.number(1, 6)
+    count, chunks = at.number(0, 4), at.number(1, 9)
     opened = at.any_words(count, st.integers(0, 2 ** (2 * chunks - 1) - 1))
-    return [at.room(count), opened, at.any_words(2 * count), chunks, count]
+    return [at.room(count), opened, at.any_words(2 * max(1, 2**chunks // 64) * count), chunks, count]
 
 
 def winners(at: Given) -> list[int]:

@@ -15,7 +15,7 @@ from functools import cached_property
 from math import ceil, isfinite, log2, sqrt
 
 from hiddenarm.errors import ConfigError
-from hiddenarm.mpc.comparison import MAX_BITS
+from hiddenarm.mpc.comparison import NARROW_BITS
 from hiddenarm.mpc.truncation import MAGNITUDE_BITS
 
 _HEADROOM = 1 + 2.0**-8
@@ -100,7 +100,7 @@ class Federation:
     @property
     def key_fraction_bits(self) -> int:
         """Fractional bits of a score that the comparison looks at."""
-        return min(2 * self.fraction_bits, MAX_BITS - 1 - self.score_range_bits - self.tag_bits)
+        return min(2 * self.fraction_bits, NARROW_BITS - 1 - self.score_range_bits - self.tag_bits)
 
     @property
     def comparison_bits(self) -> int:
@@ -173,7 +173,7 @@ class Federation:
         if self.key_fraction_bits < 8:
             raise ConfigError(
                 f"{self.arms} arms with score_bound {self.score_bound:g} leave {self.key_fraction_bits} fractional "
-                f"bits to compare scores in the limit of {MAX_BITS}; lower the score_bound or the number of arms"
+                f"bits to compare scores in the limit of {NARROW_BITS}; lower the score_bound or the number of arms"
             )
 
     def _truncated_values(self) -> list[tuple[str, int, float]]:

@@ -242,7 +242,8 @@ class Cells:
         return out
 
     def combine_chunks(self, products: Cells, chunks: int) -> Cells:
-        _check(products.shape == (*self.shape, 2), f"shapes differ: {products.shape} and {(*self.shape, 2)}")
+        heaps = (*self.shape, 2 * heap_words(chunks))
+        _check(products.shape == heaps, f"shapes differ: {products.shape} and {heaps}")
         out = self.recording.memory(self.shape)
         self.recording.write("combine_chunks", out.block, self.block, products.block, chunks, self.size)
         return out
@@ -259,6 +260,11 @@ def _check(fits: bool, otherwise: str) -> None:
     """The machine checks its memory, not whose words lie there: a place must be as large as its instruction says."""
     if not fits:
         raise ValueError(otherwise)
+
+
+def heap_words(depths: int) -> int:
+    """The words of a heap of bits, of which nodes 2^d to 2^(d+1) - 1 are those at depth d."""
+    return max(1, 2**depths // 64)
 
 
 def _signed(number: int) -> int:

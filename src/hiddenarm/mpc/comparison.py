@@ -6,9 +6,11 @@
     2. look up each table at the public chunk of c: xor-shares of lt_j and eq_j. Open them under mask bits.
        [c_low < r_low] = xor over j of lt_j and (eq of all chunks above j)
        Given the opened bits, each product of masked bits is an entry of a table that depends on the mask bits only. The
-       dealer shares these tables, for all prefixes of chunks, as the nodes of a heap in one word.
+       dealer shares these tables, for all prefixes of chunks, as the nodes of a heap: one word up to six chunks, twice
+       as many for every chunk more.
     3. open the result, if it may be known.
-Two rounds to a shared bit, three to an open one; 8 + 2 bytes and one bit per comparison with up to six chunks.
+Two rounds to a shared bit, three to an open one. With six chunks 8 + 2 bytes and one bit per comparison and 13 dealt
+words, with nine 8 + 4 bytes and one bit and 33 words.
 
 Security: r and the mask bits are uniform and new, so both openings are uniform whatever d is. The third reveals the
 sign itself and is only for values whose order is known to be uniform (see `shuffle`).
@@ -20,17 +22,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hiddenarm.mpc.cells import combine_chunks, look_up_chunks
+from hiddenarm.mpc.cells import combine_chunks, heap_words, look_up_chunks
 from hiddenarm.mpc.run import Opening, Run, Sharing
 from hiddenarm.mpc.values import Secret, Shared
 from hiddenarm.ring.words import Words, low_bits
 
 CHUNK_BITS = 6
-MAX_CHUNKS = 6
-MAX_BITS = CHUNK_BITS * MAX_CHUNKS + 1
-"""Widest comparison: the heap of all prefixes of six chunks fills one word."""
+NARROW_BITS = 6 * CHUNK_BITS + 1
+"""Widest comparison with heaps of one word: that of all prefixes of six chunks fills it."""
+MAX_BITS = 9 * CHUNK_BITS + 1
+"""Widest comparison: heaps of eight words."""
 
 _ONE = np.uint64(1)
+_DEPTHS_OF_A_WORD = 6
 
 
 @dataclass(slots=True, repr=False)
@@ -78,7 +82,8 @@ def combine(run: Run, borrow: Borrow) -> Opening:
     shape, chunks = borrow.shape, borrow.chunks
     width = 2 * chunks - 1
     masks = low_bits(run.random(shape, Sharing.XOR), width)
-    products = run.deal((*shape, 2), lambda: _prefix_tables(masks, chunks, borrow), Sharing.XOR)
+    heaps = (*shape, 2 * heap_words(chunks))
+    products = run.deal(heaps, lambda: _prefix_tables(masks, chunks, borrow), Sharing.XOR)
 
     def finish(opened: Words | None) -> SharedBit:
         if opened is None:
@@ -115,14 +120,26 @@ def _equal_tables(chunk: Words) -> Words:
 
 
 def _prefix_tables(masks: Words, chunks: int, borrow: Borrow) -> Words:
-    """The two heap words, with node 2^d + prefix for the d equality bits above a chunk: "all equality bits of this
-    prefix are one", and the same times the mask of the "less" bit."""
+    """The words of the two heaps, with node 2^d + prefix for the d equality bits above a chunk: "all equality bits of
+    this prefix are one", and the same times the mask of the "less" bit."""
     depth = np.arange(chunks, dtype=np.uint64)
     less_masks = (masks[..., None] >> (np.uint64(chunks - 1) - depth)) & _ONE
     prefix = ~(masks[..., None] >> (np.uint64(2 * chunks - 1) - depth)) & ((_ONE << depth) - _ONE)
-    node = _ONE << ((_ONE << depth) + prefix)
-    all_equal = np.bitwise_or.reduce(node, axis=-1)
-    times_mask = np.bitwise_or.reduce(node * less_masks, axis=-1)
+    node = (_ONE << depth) + prefix
+    all_equal = _heap(node, _ONE)
+    times_mask = _heap(node, less_masks)
     assert borrow.secret_top is not None
-    times_mask ^= borrow.secret_top << _ONE
-    return np.stack([all_equal, times_mask], axis=-1)
+    times_mask[..., 0] ^= borrow.secret_top << _ONE
+    return np.concatenate([all_equal, times_mask], axis=-1)
+
+
+def _heap(node: Words, bits: Words | np.uint64) -> Words:
+    """The words of a heap that has these bits at these nodes, one at each depth, and zeros elsewhere. The first six
+    depths lie in the first word; every further depth has words of its own, as many as all depths above it."""
+    placed = np.broadcast_to(bits, node.shape) << (node & np.uint64(63))
+    words = [np.bitwise_or.reduce(placed[..., :_DEPTHS_OF_A_WORD], axis=-1, keepdims=True)]
+    for depth in range(_DEPTHS_OF_A_WORD, node.shape[-1]):
+        own = np.arange(heap_words(depth), heap_words(depth + 1), dtype=np.uint64)
+        here = node[..., depth, None] >> np.uint64(_DEPTHS_OF_A_WORD) == own
+        words.append(placed[..., depth, None] * here)
+    return np.concatenate(words, axis=-1)

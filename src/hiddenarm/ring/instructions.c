@@ -15,7 +15,7 @@
 #endif
 
 #define CHUNK_BITS 6
-#define MAX_CHUNKS 6
+#define MAX_CHUNKS 9
 #define MAX_GROUP 63
 #define PLACE_BITS 48
 
@@ -242,23 +242,33 @@ static outcome_t look_up_chunks(const int64_t *a, memory_t *m)
     return DONE;
 }
 
-/* bit, opened, products, chunks, count: for each depth d from the top, the heap node of the equality bits above it
- * selects a bit of each product word: [all equal so far] and [the same times the mask of the "less" bit]. */
+/* For each depth d from the top, the heap node of the equality bits above it selects a bit of each of two heaps of
+ * `words` words, a power of two: [all equal so far] and [the same times the mask of the "less" bit]. */
+static inline uint64_t combined(uint64_t opened, const uint64_t *heaps, int64_t words, int64_t chunks)
+{
+    uint64_t result = 0;
+    for (int64_t depth = 0; depth < chunks; depth++) {
+        const uint64_t node = (UINT64_C(1) << depth) + (opened >> (2 * chunks - 1 - depth));
+        const uint64_t word = (node >> 6) & (uint64_t)(words - 1), bit = node & 63;
+        const uint64_t less = opened >> (chunks - 1 - depth);
+        result ^= ((heaps[word] >> bit) & less) ^ (heaps[(uint64_t)words + word] >> bit);
+    }
+    return result & 1;
+}
+
+/* bit, opened, products (two heaps for each), chunks, count */
 static outcome_t combine_chunks(const int64_t *a, memory_t *m)
 {
     const int64_t chunks = a[3], count = a[4];
+    if (chunks < 1 || chunks > MAX_CHUNKS) return MALFORMED;
+    const int64_t words = chunks <= 6 ? 1 : INT64_C(1) << (chunks - 6);
     uint64_t *bit = target(m, a[0], count);
-    const uint64_t *opened = source(m, a[1], count), *products = source(m, a[2], times(count, 2));
-    if (!bit || !opened || !products || chunks < 1 || chunks > MAX_CHUNKS) return MALFORMED;
-    for (int64_t i = 0; i < count; i++) {
-        uint64_t result = 0;
-        for (int64_t depth = 0; depth < chunks; depth++) {
-            const uint64_t node = ((UINT64_C(1) << depth) + (opened[i] >> (2 * chunks - 1 - depth))) & 63;
-            const uint64_t less = opened[i] >> (chunks - 1 - depth);
-            result ^= ((products[2 * i] >> node) & less) ^ (products[2 * i + 1] >> node);
-        }
-        bit[i] = result & 1;
-    }
+    const uint64_t *opened = source(m, a[1], count), *products = source(m, a[2], times(count, 2 * words));
+    if (!bit || !opened || !products) return MALFORMED;
+    if (words == 1)
+        for (int64_t i = 0; i < count; i++) bit[i] = combined(opened[i], products + 2 * i, 1, chunks);
+    else
+        for (int64_t i = 0; i < count; i++) bit[i] = combined(opened[i], products + 2 * words * i, words, chunks);
     return DONE;
 }
 
