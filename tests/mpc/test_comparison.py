@@ -7,7 +7,7 @@ from functools import reduce
 import numpy as np
 import pytest
 
-from hiddenarm.mpc.comparison import CHUNK_BITS, MAX_BITS, NARROW_BITS, combine, compare, reveal
+from hiddenarm.mpc.comparison import CHUNK_BITS, MAX_BITS, NARROW_BITS, combine, compare, dealt_words, reveal
 from hiddenarm.mpc.run import Program, Run
 from hiddenarm.mpc.values import Shared
 from hiddenarm.ring.words import Words
@@ -89,7 +89,7 @@ def test_what_is_opened_before_the_sign_is_uniform(bits: int, difference: str) -
 def test_what_a_comparison_costs(bits: int, dealt: int, sent: int) -> None:
     """Truth tables, two heaps that double in length with every chunk from the seventh on, and bytes in two rounds."""
     layout = run_program(program(bits), [unsigned([1])], 2, "cost", bits).layout
-    assert layout.correction_words == dealt
+    assert layout.correction_words == dealt_words(bits) == dealt
     assert [sizes[0] for sizes in layout.round_bytes] == [8, sent - 8, 1]
 
 

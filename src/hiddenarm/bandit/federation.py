@@ -15,7 +15,7 @@ from functools import cached_property
 from math import ceil, isfinite, log2, sqrt
 
 from hiddenarm.errors import ConfigError
-from hiddenarm.mpc.comparison import NARROW_BITS
+from hiddenarm.mpc.comparison import MAX_BITS, NARROW_BITS, dealt_words
 from hiddenarm.mpc.truncation import MAGNITUDE_BITS
 
 _HEADROOM = 1 + 2.0**-8
@@ -24,6 +24,8 @@ _LEAST_REAL = 1e-9
 """Ridge and norm bounds lie between this and its inverse, so that no formula below overflows."""
 MAX_RECIPROCAL_NODES = 1 << 16
 """Two words for each are dealt for every interaction learnt: a megabyte at this limit."""
+MAX_EXACT_WORDS = 8192
+"""Most words dealt, 64 KiB, to save a decision the round that rounds its scores."""
 
 
 def _is_whole(value: object) -> bool:
@@ -99,12 +101,28 @@ class Federation:
 
     @property
     def key_fraction_bits(self) -> int:
-        """Fractional bits of a score that the comparison looks at."""
+        """Fractional bits that are left of a score when it is rounded to be compared."""
         return min(2 * self.fraction_bits, NARROW_BITS - 1 - self.score_range_bits - self.tag_bits)
 
     @property
     def comparison_bits(self) -> int:
+        """Bits of a key of a rounded score."""
         return 1 + self.score_range_bits + self.key_fraction_bits + self.tag_bits
+
+    @property
+    def exact_comparison_bits(self) -> int:
+        """Bits of a key of a score as it is, with 2L fractional bits."""
+        return 1 + self.score_range_bits + 2 * self.fraction_bits + self.tag_bits
+
+    @property
+    def compares_exactly(self) -> bool:
+        """Whether single decisions compare scores as they are, in a round less: if the keys fit a comparison, and few
+        words are dealt for the products of permutation, weights and context and for the wider comparisons."""
+        if self.exact_comparison_bits > MAX_BITS:
+            return False
+        comparisons = self.arms * (self.arms - 1) // 2
+        words = self.arms**2 * self.dimension + comparisons * dealt_words(self.exact_comparison_bits)
+        return words <= MAX_EXACT_WORDS
 
     def _check_types(self) -> None:
         for name in ("features", "norms"):

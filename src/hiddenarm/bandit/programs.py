@@ -27,7 +27,7 @@ from hiddenarm.mpc.masking import (
     triangle_indices,
 )
 from hiddenarm.mpc.run import Opening, Program, Run
-from hiddenarm.mpc.shuffle import Shuffle, deal_shuffle
+from hiddenarm.mpc.shuffle import MatrixShuffle, SharedLater, Shuffle, deal_shuffle
 from hiddenarm.mpc.tournament import open_winner
 from hiddenarm.mpc.truncation import truncate
 from hiddenarm.mpc.values import Masked, MaskPart, Shared
@@ -109,7 +109,12 @@ def decide(
     own_features: Words | None,
     count: int = 1,
 ) -> Program:
-    """Choose an arm for each of `count` contexts: five rounds (with many arms: more, see `tournament` and `shuffle`).
+    """Choose an arm for each of `count` contexts: four or five rounds (with many arms more, see `tournament` and
+    `shuffle`).
+
+        mask contexts and weights                                            1 round
+        shuffle the scores: as they are, or rounded to what is compared      none, or 1
+        compare all keys, which are scores and tags; open the results        3
 
     Every party learns a uniformly random slot for each; the actor knows which arm lies there. To explore, the dealer
     has all scores erased in the shuffle: then only the tags differ, and they are a uniformly random permutation.
@@ -126,14 +131,16 @@ def decide(
         input_segments(run, (count,), own_features, federation.features),
         mask(run, weights),
     )
-    scores = form(run, "ai,bi->ba", w, x)
 
-    # Round 2: mask as many bits of the scores as are compared.  Shuffle; scores become keys, distinct by their tags.
-    (scores,) = yield (mask_dropping(run, scores, 2 * federation.fraction_bits - federation.key_fraction_bits),)
-    keys = ((yield from shuffle.apply(scores)) << federation.tag_bits) + tags
+    # Shuffle.  One context and few arms: the products as they are, no round.  Otherwise round 2: rounded scores.
+    if count == 1 and federation.compares_exactly and isinstance(shuffle, MatrixShuffle):
+        scores, bits = shuffle.apply_to_products(w, x), federation.exact_comparison_bits
+    else:
+        scores, bits = (yield from _shuffled_rounded(run, federation, shuffle, w, x)), federation.comparison_bits
 
-    # Rounds 3 to 5: compare the keys and open the results: those of a uniformly random order.
-    slot = yield from open_winner(run, keys, federation.comparison_bits)
+    # Three rounds: scores become keys, distinct by their tags.  Compare them and open the results: those of a uniformly
+    # random order.
+    slot = yield from open_winner(run, (scores << federation.tag_bits) + tags, bits)
     run.announce(slot)
     arm = yield from shuffle.one_hot(slot)
     return Decided(slot, arm, reward_mask)
@@ -241,6 +248,14 @@ def initial_model(federation: Federation, party: int | None, replicates: int = 1
 def reward_share(masked_reward: Words, reward_mask: Words, adds_constants: bool) -> Words:
     """A share of the reward, or of rewards, from the masked form that the rewarder sent to all."""
     return masked_reward - reward_mask if adds_constants else np.negative(reward_mask)
+
+
+def _shuffled_rounded(run: Run, federation: Federation, shuffle: Shuffle, weights: Masked, x: Masked) -> SharedLater:
+    """The scores in shuffled order, with as many bits as are compared. One round, and those of the shuffle."""
+    scores = form(run, "ai,bi->ba", weights, x)
+    dropped = 2 * federation.fraction_bits - federation.key_fraction_bits
+    (masked,) = yield (mask_dropping(run, scores, dropped),)
+    return (yield from shuffle.apply(masked))
 
 
 def _shuffled_tags(coins: Coins | None, shuffle: Shuffle) -> Words:

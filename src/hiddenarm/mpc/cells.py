@@ -264,7 +264,7 @@ def _check(fits: bool, otherwise: str) -> None:
 
 def heap_words(depths: int) -> int:
     """The words of a heap of bits, of which nodes 2^d to 2^(d+1) - 1 are those at depth d."""
-    return max(1, 2**depths // 64)
+    return 1 << max(0, depths - 6)
 
 
 def _signed(number: int) -> int:

@@ -56,12 +56,18 @@ class SharedBit(Secret):
     share: Words | None
 
 
+def dealt_words(bits: int) -> int:
+    """The words dealt for a comparison: two truth tables a chunk, but one for the lowest, and two heaps."""
+    chunks = _chunks(bits)
+    return 2 * chunks - 1 + 2 * heap_words(chunks)
+
+
 def compare(run: Run, difference: Shared, bits: int) -> Opening:
     """Step 1 of deciding whether `difference` (modulo 2^bits, signed) is negative; gives a `Borrow`."""
     if not 2 <= bits <= MAX_BITS:
         raise ValueError(f"comparison of {bits} bits: supported are 2 to {MAX_BITS}")
     shape = difference.shape
-    chunks = -(-(bits - 1) // CHUNK_BITS)
+    chunks = _chunks(bits)
     random = low_bits(run.random(shape), bits)
     less = run.deal((*shape, chunks), lambda: _less_tables(_chunked(random, bits, chunks)), Sharing.XOR)
     equal = run.deal((*shape, chunks - 1), lambda: _equal_tables(_chunked(random, bits, chunks)[..., 1:]), Sharing.XOR)
@@ -101,6 +107,11 @@ def combine(run: Run, borrow: Borrow) -> Opening:
 def reveal(bit: SharedBit) -> Opening:
     """Step 3: open the bits to all parties. The caller's security argument must allow it."""
     return Opening(bit.shape, bit.share, lambda opened: opened, Sharing.XOR, bits=1)
+
+
+def _chunks(bits: int) -> int:
+    """How many chunks the bits below the sign take."""
+    return -(-(bits - 1) // CHUNK_BITS)
 
 
 def _chunked(words: Words, bits: int, chunks: int) -> Words:

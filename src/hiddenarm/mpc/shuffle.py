@@ -5,7 +5,8 @@ compute from its seed. There are two ways, the same to the caller:
 
 *By matrix* (short lists): the dealer shares the permutation matrix Pi and k Pi, with k = 0 for a list to be erased and
 1 otherwise. Masked values become [k Pi] delta - [k Pi lambda]: no round, 2 A^2 dealt words. Row s of [Pi] is the
-shared one-hot of the item in slot s.
+shared one-hot of the item in slot s. Products of masked weights [A, D] and contexts [D] need not be masked before: they
+are shuffled as a form of three factors, for about A^2 D dealt words more.
 
 *By turns* (long lists): G is a chain of permutations, each known to one party only: those of parties 0 to N-2 come from
 their seeds, and the dealer tells the last party the one that completes the chain to G.
@@ -99,6 +100,11 @@ class MatrixShuffle:
         lead = "bcd"[: len(values.shape) - 1]
         return form(self._run, f"{lead}sa,{lead}a->{lead}s", self._erasing_matrix, values)
         yield  # a shuffle may take rounds; this one takes none
+
+    def apply_to_products(self, weights: Masked, contexts: Masked) -> Shared:
+        """The products of weights [size, features] and contexts [count, features] in shuffled order, or zeros: the
+        values come out without having been masked. Lead is (count,)."""
+        return form(self._run, "bsa,ai,bi->bs", self._erasing_matrix, weights, contexts)
 
     def one_hot(self, slot: Words | None) -> SharedLater:
         shape = self._matrix.shape[:-1]
