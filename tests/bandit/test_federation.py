@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hiddenarm.bandit.federation import MAX_RECIPROCAL_NODES, Federation
+from hiddenarm.bandit.catalogue import program_texts
+from hiddenarm.bandit.coins import exploration_thresholds
+from hiddenarm.bandit.federation import MAX_EXACT_WORDS, MAX_RECIPROCAL_NODES, Federation
 from hiddenarm.errors import ConfigError
-from hiddenarm.mpc.comparison import NARROW_BITS
+from hiddenarm.mpc.comparison import MAX_BITS, NARROW_BITS
+from hiddenarm.mpc.dealing import trace
 
 GOOD: dict[str, Any] = {"arms": 10, "features": (12, 8), "epsilon": 0.1}
 
@@ -22,6 +25,8 @@ def test_defaults_fit() -> None:
     assert 0 < federation.joint_norm - 2**0.5 < 2.0**-21 * (12**0.5 + 8**0.5)
     assert (federation.parties, federation.dimension) == (2, 20)
     assert federation.comparison_bits == NARROW_BITS
+    assert federation.compares_exactly
+    assert federation.exact_comparison_bits == 52
 
 
 def test_21_bits_are_refused_and_the_limit_named() -> None:
@@ -98,6 +103,36 @@ def test_keys_fit_the_comparison(arms: int, bits: int) -> None:
     # What `mask_dropping` leaves must reach up to the comparison's width.
     kept = 64 - (2 * bits - federation.key_fraction_bits)
     assert kept + federation.tag_bits >= federation.comparison_bits
+
+
+@pytest.mark.parametrize(
+    ("numbers", "exactly"),
+    [
+        ({"arms": 15}, True),
+        ({"arms": 16}, False),  # 256 x 20 words for products and 120 x 33 for comparisons
+        ({"arms": 10, "features": (32, 32)}, True),
+        ({"arms": 10, "features": (64, 4)}, False),
+        ({"score_bound": 2.0**8}, True),  # 1 + 10 + 40 + 4 bits: all that there are
+        ({"score_bound": 2.0**8 + 1}, False),
+    ],
+)
+def test_decisions_compare_exactly_where_it_fits_and_is_cheap(numbers: dict[str, Any], exactly: bool) -> None:
+    federation = Federation(**{**GOOD, **numbers})
+    assert federation.compares_exactly == exactly
+    if exactly:
+        assert federation.exact_comparison_bits <= MAX_BITS
+        layout = trace(program_texts(federation, exploration_thresholds(0.1))["decide"], federation.parties, 1)
+        small = 2 * federation.arms**2 + federation.arms * (federation.dimension + 2) + 1
+        assert layout.correction_words <= MAX_EXACT_WORDS + small
+
+
+def test_exact_keys_do_not_wrap() -> None:
+    """Scores at the opposite bounds, with a factor of two to spare, and their tags."""
+    for arms in (2, 3, 10, 15):
+        federation = Federation(**{**GOOD, "arms": arms}, score_bound=100.0)
+        far = int(2 * federation.score_bound * 2 ** (2 * federation.fraction_bits))
+        largest = (far << federation.tag_bits) + arms - 1
+        assert 2 * largest < 2 ** (federation.exact_comparison_bits - 1)
 
 
 def test_worst_cases_of_the_docstring() -> None:

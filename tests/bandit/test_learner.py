@@ -291,6 +291,38 @@ def test_a_decision_whose_scores_are_out_of_range_does_not_stop_the_next() -> No
     assert lockstep.pending == {1}
 
 
+@pytest.mark.parametrize("tiny", [2.0**-20, -(2.0**-20)])
+def test_scores_one_unit_apart_keep_their_order(tiny: float) -> None:
+    """A single decision compares scores as they are: w x of a unit of 2^-20 each is a unit of 2^-40."""
+    replicates = 2000
+    federation = Federation(arms=4, features=(1, 1), epsilon=0.0)
+    lockstep = Lockstep(federation, fixed_key("learner", "unit"), replicates=replicates, deal_ahead=1)
+    share = lockstep.models[0].weights.share
+    assert share is not None
+    share[:, 2, 0] = encode(tiny, 20)
+    _, arms = lockstep.decide([np.full((replicates, 1), 2.0**-20), np.zeros((replicates, 1))])
+    assert set(arms) == ({2} if tiny > 0 else {0, 1, 3})
+
+
+@pytest.mark.parametrize("arms", [2, 5, 15])
+def test_single_decisions_are_exactly_the_best_of_the_encoded_scores(arms: int) -> None:
+    """Random weights and contexts of all sizes, ties included, against whole numbers."""
+    replicates, rng = 2000, np.random.default_rng(arms)
+    federation = Federation(arms=arms, features=(3, 2), epsilon=0.0)
+    assert federation.compares_exactly
+    lockstep = Lockstep(federation, fixed_key("learner", "exact", arms), replicates=replicates, deal_ahead=1)
+    scales = 2.0 ** rng.integers(0, 24, size=(replicates, 1, 1))
+    weights = np.round(rng.uniform(-(2.0**24), 2.0**24, size=(replicates, arms, 5)) / scales).astype(np.int64)
+    share = lockstep.models[1].weights.share
+    assert share is not None
+    share[:] = weights.view(np.uint64)
+    contexts = [rng.uniform(-0.5, 0.5, size=(replicates, size)) for size in federation.features]
+    x = np.concatenate([encode(part, 20).view(np.int64) for part in contexts], axis=-1)
+    scores = np.einsum("rai,ri->ra", weights, x)
+    _, chosen = lockstep.decide(contexts)
+    assert np.array_equal(scores[np.arange(replicates), chosen], scores.max(axis=-1))
+
+
 def test_the_inverse_loses_no_more_than_it_should_to_rounding() -> None:
     """u is rounded twice, independently, or v u' would lose the variance of a rounding in every step.
 

@@ -20,12 +20,24 @@ from hiddenarm.ring.words import Words, encode, low_bits
 from support import SIGNIFICANCE, evenness, fixed_key, independence, same_distribution, uniformity, winners_of
 
 ARMS = 4
-ROUNDS = {DECIDE: 5, LEARN: 5, LEARN_AHEAD: 5}
-LESSONS = pytest.mark.parametrize("lesson", [LEARN, LEARN_AHEAD])
-ORDER = (DECIDE, 4, 0, "opened")
-"""The last opening of a decision is the order of the shuffled keys: uniform among orders, not among bits."""
+LEARN_ROUNDS = 5
+EXACT, ROUNDED = FORMS = (32.0, 2048.0)
+"""Bounds of scores: with one all bits of a score are compared, in four rounds; with the other they are too many."""
+KINDS = pytest.mark.parametrize(
+    ("lesson", "score_bound"), [(LEARN, EXACT), (LEARN_AHEAD, EXACT), (LEARN, ROUNDED)], ids=str
+)
+"""Both programs that learn one interaction, and both forms of a decision."""
 
 Place = tuple[str, int, int, int | str]
+
+
+def decide_rounds(score_bound: float) -> int:
+    return {EXACT: 4, ROUNDED: 5}[score_bound]
+
+
+def order_place(score_bound: float = EXACT) -> Place:
+    """The last opening of a decision is the order of the shuffled keys: uniform among orders, not among bits."""
+    return DECIDE, decide_rounds(score_bound) - 1, 0, "opened"
 
 
 class Views:
@@ -70,9 +82,10 @@ def watched(
     parties: int = 2,
     replicates: int = 1000,
     steps: int = 4,
+    score_bound: float = EXACT,
 ) -> tuple[Views, Lockstep]:
     """Decide and learn some steps on the same inputs; all replicates get the same ones, with masks of their own."""
-    federation = Federation(arms=ARMS, features=(2, 2, 1)[:parties], epsilon=0.2)
+    federation = Federation(arms=ARMS, features=(2, 2, 1)[:parties], epsilon=0.2, score_bound=score_bound)
     views = Views()
     lockstep = Lockstep(federation, fixed_key("views", key), replicates=replicates, deal_ahead=1, observer=views)
     contexts = [unit(values, replicates) for values in CONTEXTS[inputs][:parties]]
@@ -89,29 +102,35 @@ def corrected(p_values: list[float]) -> float:
     return min(p_values) * len(p_values)
 
 
-@LESSONS
+@KINDS
 @pytest.mark.parametrize("parties", [2, 3])
 @pytest.mark.parametrize(("inputs", "reward"), [("zeros", 0.0), ("extremes", 1.0)])
-def test_every_word_a_party_sees_is_uniform(parties: int, inputs: str, reward: float, lesson: str) -> None:
-    views, lockstep = watched(inputs, reward, f"{inputs} {parties}", parties=parties, lesson=lesson)
+def test_every_word_a_party_sees_is_uniform(
+    parties: int, inputs: str, reward: float, lesson: str, score_bound: float
+) -> None:
+    views, lockstep = watched(
+        inputs, reward, f"{inputs} {parties}", parties=parties, lesson=lesson, score_bound=score_bound
+    )
     seen = {(program, number) for program, number, _, _ in views.words}
-    assert seen == {(program, number) for program in (DECIDE, lesson) for number in range(ROUNDS[program])}
+    rounds = {DECIDE: decide_rounds(score_bound), lesson: LEARN_ROUNDS}
+    assert seen == {(program, number) for program in rounds for number in range(rounds[program])}
+    order = order_place(score_bound)
     p_values = [
-        uniformity(np.concatenate(words), views.bits[place]) for place, words in views.words.items() if place != ORDER
+        uniformity(np.concatenate(words), views.bits[place]) for place, words in views.words.items() if place != order
     ]
     assert corrected(p_values) > SIGNIFICANCE
     if inputs == "extremes":  # the model has moved: the words hide something
         assert np.abs(lockstep.reveal_model()[1]).max() > 0.3
 
 
-@LESSONS
+@KINDS
 @pytest.mark.parametrize("inputs", ["zeros", "extremes"])
-def test_words_of_different_steps_and_openings_share_no_mask(inputs: str, lesson: str) -> None:
+def test_words_of_different_steps_and_openings_share_no_mask(inputs: str, lesson: str, score_bound: float) -> None:
     """A mask used twice leaves each word uniform but not their difference (see tests/mpc/test_masking)."""
-    views, _ = watched(inputs, 1.0, f"pairs {inputs}", lesson=lesson)
+    views, _ = watched(inputs, 1.0, f"pairs {inputs}", lesson=lesson, score_bound=score_bound)
     p_values = []
     for place, words in views.words.items():
-        if place == ORDER or views.bits[place] == 1:
+        if place == order_place(score_bound) or views.bits[place] == 1:
             continue
         p_values += [
             uniformity(low_bits(later - earlier, views.bits[place]), views.bits[place])
@@ -125,18 +144,19 @@ def test_words_of_different_steps_and_openings_share_no_mask(inputs: str, lesson
     assert corrected(p_values) > SIGNIFICANCE
 
 
-@LESSONS
-def test_views_of_very_different_inputs_have_one_distribution(lesson: str) -> None:
-    zeros, _ = watched("zeros", 0.0, "sample one", lesson=lesson)
-    extremes, _ = watched("extremes", 1.0, "sample two", lesson=lesson)
+@KINDS
+def test_views_of_very_different_inputs_have_one_distribution(lesson: str, score_bound: float) -> None:
+    zeros, _ = watched("zeros", 0.0, "sample one", lesson=lesson, score_bound=score_bound)
+    extremes, _ = watched("extremes", 1.0, "sample two", lesson=lesson, score_bound=score_bound)
+    order = order_place(score_bound)
     assert zeros.words.keys() == extremes.words.keys()
     p_values = [
         same_distribution(np.concatenate(words), np.concatenate(extremes.words[place]), zeros.bits[place])
         for place, words in zeros.words.items()
-        if place != ORDER
+        if place != order
     ]
     assert corrected(p_values) > SIGNIFICANCE
-    orders = [order_number(np.concatenate(views.words[ORDER])) for views in (zeros, extremes)]
+    orders = [order_number(np.concatenate(views.words[order])) for views in (zeros, extremes)]
     sample = np.repeat([0, 1], [len(orders[0]), len(orders[1])])
     assert independence(sample, np.unique(np.concatenate(orders), return_inverse=True)[1]) > SIGNIFICANCE
 
@@ -183,9 +203,11 @@ def order_number(order: np.ndarray) -> np.ndarray:
     return (order.astype(np.int64) << np.arange(len(pairs((ARMS,))[0]))).sum(axis=-1).ravel()
 
 
-def many_decisions(weights: list[float], epsilon: float, key: str, draws: int) -> tuple[np.ndarray, ...]:
+def many_decisions(
+    weights: list[float], epsilon: float, key: str, draws: int, score_bound: float = EXACT
+) -> tuple[np.ndarray, ...]:
     """Decide `draws` times with given weights of the arms for a context of one; orders, slots and arms."""
-    federation = Federation(arms=ARMS, features=(1, 1), epsilon=epsilon)
+    federation = Federation(arms=ARMS, features=(1, 1), epsilon=epsilon, score_bound=score_bound)
     replicates = 20_000
     orders: list[np.ndarray] = []
 
@@ -204,6 +226,7 @@ def many_decisions(weights: list[float], epsilon: float, key: str, draws: int) -
     return order, winners_of(order, (ARMS,)).ravel(), np.concatenate(arms)
 
 
+@pytest.mark.parametrize("score_bound", FORMS)
 @pytest.mark.parametrize(
     ("weights", "best"),
     [
@@ -211,10 +234,13 @@ def many_decisions(weights: list[float], epsilon: float, key: str, draws: int) -
         ([0.3, 0.1, -0.2, 0.7], [3]),
         ([0.5, -0.1, 0.5, 0.5], [0, 2, 3]),
         ([-3.9, -3.9, 3.9, -3.9], [2]),
+        ([-32.0, -32.0, 32.0, 32.0], [2, 3]),
     ],
 )
-def test_order_and_slot_are_uniform_and_ties_break_evenly(weights: list[float], best: list[int]) -> None:
-    order, slot, arm = many_decisions(weights, 0.0, str(weights), 40_000)
+def test_order_and_slot_are_uniform_and_ties_break_evenly(
+    weights: list[float], best: list[int], score_bound: float
+) -> None:
+    order, slot, arm = many_decisions(weights, 0.0, str(weights), 40_000, score_bound)
     numbers, seen = np.unique(order_number(order), return_inverse=True)
     assert len(numbers) == 24
     assert evenness(seen, 24) > SIGNIFICANCE
@@ -226,10 +252,19 @@ def test_order_and_slot_are_uniform_and_ties_break_evenly(weights: list[float], 
         assert independence(seen, arm) > SIGNIFICANCE
 
 
+def test_exploring_does_not_look_at_scores_far_out_of_range() -> None:
+    """Everything is explored: the arm is uniform, and no decision ends for want of an order."""
+    order, slot, arm = many_decisions([2.0**40, -(2.0**42), 0.0, 2.0**43 - 1], 1.0, "out of range", 40_000)
+    assert evenness(np.unique(order_number(order), return_inverse=True)[1], 24) > SIGNIFICANCE
+    assert evenness(slot, ARMS) > SIGNIFICANCE
+    assert evenness(arm, ARMS) > SIGNIFICANCE
+
+
+@pytest.mark.parametrize("score_bound", FORMS)
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0])
-def test_the_released_arm_has_the_papers_distribution(epsilon: float) -> None:
+def test_the_released_arm_has_the_papers_distribution(epsilon: float, score_bound: float) -> None:
     draws = 100_000
-    order, slot, arm = many_decisions([-3.9, 0.1, 3.9, 0.3], epsilon, f"epsilon {epsilon}", draws)
+    order, slot, arm = many_decisions([-3.9, 0.1, 3.9, 0.3], epsilon, f"epsilon {epsilon}", draws, score_bound)
     expected = np.full(ARMS, epsilon / ARMS)
     expected[2] += 1 - epsilon
     assert stats.chisquare(np.bincount(arm, minlength=ARMS), draws * expected).pvalue > SIGNIFICANCE

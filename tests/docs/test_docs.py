@@ -388,7 +388,9 @@ def test_how_many_interactions_the_sums_hold(federation: Federation) -> None:
 def test_the_costs_of_a_step(layouts: dict[str, Layout]) -> None:
     rounds = sum(layout.rounds for layout in layouts.values())
     sent = sum(layout.bytes_to_each_peer(0) for layout in layouts.values())
-    assert f"A strictly online step is `decide` and `learn ahead`: {rounds} rounds and {sent} bytes." in _flat(PROTOCOLS)
+    assert f"A strictly online step is `decide` and `learn ahead`: {rounds} rounds and {sent} bytes." in _flat(
+        PROTOCOLS
+    )
     costs = dict(_table(README.split("## What it costs")[1], "", ""))
     assert costs == {
         "rounds a decision": str(layouts[DECIDE].rounds),

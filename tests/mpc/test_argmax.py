@@ -13,7 +13,7 @@ from hiddenarm.errors import ScoreRangeError
 from hiddenarm.mpc.cells import winning_slots
 from hiddenarm.mpc.masking import mask
 from hiddenarm.mpc.run import Program, Run
-from hiddenarm.mpc.shuffle import MATRIX_LIMIT, deal_shuffle, permutation_of
+from hiddenarm.mpc.shuffle import MATRIX_LIMIT, MatrixShuffle, deal_shuffle, permutation_of
 from hiddenarm.mpc.tournament import LARGEST_GROUP, ONE_GROUP, levels, open_winner, pairs
 from hiddenarm.mpc.values import Shared
 from support import (
@@ -134,6 +134,28 @@ def test_erased_lists_come_out_as_zeros(parties: int, size: int) -> None:
     assert np.array_equal(ran.opened(lambda result: result[0]), expected)
     items = permutation[np.arange(count), np.arange(count) % size]
     assert np.array_equal(ran.opened(lambda result: result[1]), np.eye(size, dtype=np.uint64)[items])
+
+
+@pytest.mark.parametrize("parties", PARTIES)
+def test_products_are_shuffled_as_they_are(parties: int) -> None:
+    """Products of weights and contexts need not be masked: the same as shuffling their values, or zeros if erased."""
+    count, lists, size, features = 300, 2, 7, 3
+    kept = (words_from((count, lists), "products kept") % np.uint64(2)).astype(np.uint64)
+
+    def text(run: Run, weights: Shared, contexts: Shared) -> Program:
+        items = permutation_of(run.actor_words((lists, size))) if run.dealing else None
+        shuffle = MatrixShuffle(run, (lists,), size, items, kept[None] if run.dealing else None)
+        masked = yield mask(run, weights), mask(run, contexts)
+        return shuffle.apply_to_products(*masked)
+
+    weights = words_from((count, size, features), "products weights")
+    contexts = words_from((count, lists, features), "products contexts")
+    ran = run_program(text, [weights, contexts], parties, "products", parties)
+    values = np.einsum("rai,rbi->rba", weights, contexts)
+    permutation = permutation_of(ran.actor_words().reshape(count, lists, size))
+    expected = np.take_along_axis(values, permutation, axis=-1) * kept[..., None]
+    assert np.array_equal(ran.opened(), expected)
+    assert ran.layout.rounds == 1
 
 
 def test_without_tags_a_tie_shows_in_the_order() -> None:
