@@ -161,7 +161,7 @@ def test_views_of_very_different_inputs_have_one_distribution(lesson: str, score
     assert independence(sample, np.unique(np.concatenate(orders), return_inverse=True)[1]) > SIGNIFICANCE
 
 
-@LESSONS
+@pytest.mark.parametrize("lesson", [LEARN, LEARN_AHEAD])
 @pytest.mark.parametrize("reward", [0.0, 0.731, 1.0])
 def test_views_stay_uniform_for_every_reward_under_one_key(reward: float, lesson: str) -> None:
     views, _ = watched("extremes", reward, "one key", lesson=lesson)
@@ -183,7 +183,7 @@ def test_the_masked_reward_is_uniform() -> None:
         assert uniformity(seen) > SIGNIFICANCE
 
 
-@LESSONS
+@pytest.mark.parametrize("lesson", [LEARN, LEARN_AHEAD])
 def test_literal_rewards_arms_and_features_do_not_travel(lesson: str) -> None:
     reward = 0.7316284179687500  # exact at 20 bits
     views, _ = watched("extremes", reward, "literal", lesson=lesson)

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from math import exp, log, log2
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from hiddenarm.bandit.batches import GATHERED_AT_ONCE, NewtonSchulz
 from hiddenarm.bandit.catalogue import DECIDE_ONE, GATHER, LEARN_ONE, SOLVE, ProgramId, program_text, program_texts
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.decisions import DecisionIds, decision_number
-from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.federation import MAX_EXACT_WORDS, Federation
 from hiddenarm.bandit.programs import DECIDE, LEARN, LEARN_AHEAD
 from hiddenarm.cli import local_roles
 from hiddenarm.cli.bench import session
@@ -32,6 +33,7 @@ from hiddenarm.cli.serve import MAX_LINE_BYTES, max_line_bytes
 from hiddenarm.data.fetch import SOURCES
 from hiddenarm.errors import ConfigError, DecisionIdError
 from hiddenarm.mpc import shuffle, tournament
+from hiddenarm.mpc.comparison import MAX_BITS
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.mpc.evaluation import record
 from hiddenarm.mpc.lookup import reciprocal_table
@@ -94,7 +96,7 @@ def _check_what_the_demo_counted(report: dict[str, Any]) -> None:
     stated = re.search(r"about ([\d,]+)\s+bytes\s+a\s+step", README)
     assert stated is not None
     assert report["bytes_per_step_per_party"] == pytest.approx(int(stated[1].replace(",", "")), rel=0.002)
-    assert (report["rounds_per_decision"], report["rounds_per_step"]) == (5, 10)
+    assert (report["rounds_per_decision"], report["rounds_per_step"]) == (4, 9)
 
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.name)
@@ -287,8 +289,11 @@ def _layout(federation: Federation, name: str, count: int) -> Layout:
 
 @pytest.mark.parametrize(("name", "count"), [(DECIDE, 1), (LEARN, 1), (LEARN_AHEAD, 1), (GATHER, 100), (SOLVE, 100)])
 def test_rounds_and_bytes_of_a_program(name: str, count: int, federation: Federation) -> None:
-    layout = _layout(federation, name, count)
-    *rows, total = _table(PROTOCOLS.split(f"\n### {name}\n")[1], "round", "opened", "bytes")
+    _check_table_of_rounds(_layout(federation, name, count), PROTOCOLS.split(f"\n### {name}\n")[1], "round")
+
+
+def _check_table_of_rounds(layout: Layout, text: str, column: str) -> None:
+    *rows, total = _table(text, column, "opened", "bytes")
     sent = [sizes[0] for sizes in layout.round_bytes]
     done = 0
     for rounds, _, size in rows:
@@ -299,6 +304,27 @@ def test_rounds_and_bytes_of_a_program(name: str, count: int, federation: Federa
     assert done == layout.rounds
     assert total[0] == "all"
     assert int(total[2]) == sum(sent) == layout.bytes_to_each_peer(0)
+
+
+def test_a_decision_that_rounds_its_scores(federation: Federation, layouts: dict[str, Layout]) -> None:
+    rounded = _layout(replace(federation, score_bound=2048.0), DECIDE, 1)
+    _check_table_of_rounds(rounded, PROTOCOLS, "round, when rounded")
+    exact, words = layouts[DECIDE].correction_words, rounded.correction_words
+    protocols, performance = _flat(PROTOCOLS), _flat(PERFORMANCE)
+    assert f"A decision that rounds its scores deals {words} words in place of {exact}" in protocols
+    assert f"That is {exact:,} words dealt for a decision in place of {words:,}." in performance
+
+
+def test_where_a_decision_rounds_its_scores(federation: Federation) -> None:
+    protocols, readme = _flat(PROTOCOLS), _flat(README)
+    assert f"if its keys have {MAX_BITS} bits at most" in protocols
+    assert (
+        f"deal {MAX_EXACT_WORDS} words at most: up to 15 arms with 20 features, up to 67 features with 10" in protocols
+    )
+    assert "from 16 arms with 20 features on a decision takes 5" in readme
+    assert [replace(federation, arms=arms).compares_exactly for arms in (15, 16)] == [True, False]
+    sizes = ((33, 34), (34, 34))
+    assert [replace(federation, features=features).compares_exactly for features in sizes] == [True, False]
 
 
 def test_the_costs_of_a_batch(federation: Federation, layouts: dict[str, Layout]) -> None:
@@ -400,9 +426,9 @@ def test_the_costs_of_a_step(layouts: dict[str, Layout]) -> None:
     }
 
 
-def test_rounds_depend_on_sizes_beyond_32_arms_only(layouts: dict[str, Layout]) -> None:
-    for arms, decide_rounds in ((3, 5), (32, 5), (33, 12), (100, 12)):
-        other = Federation(arms=arms, features=(2, 1), epsilon=0.5)
+def test_rounds_depend_on_sizes_of_a_decision_only(layouts: dict[str, Layout]) -> None:
+    for arms, decide_rounds in ((3, 4), (15, 4), (16, 5), (32, 5), (33, 12), (100, 12)):
+        other = Federation(arms=arms, features=(10, 10), epsilon=0.5)
         texts = program_texts(other, exploration_thresholds(0.5))
         assert trace(texts[DECIDE], 2, 1).rounds == decide_rounds
         assert trace(texts[LEARN_AHEAD], 2, 1).rounds == layouts[LEARN_AHEAD].rounds
@@ -414,16 +440,15 @@ def test_rounds_by_arms_and_delays_in_the_figures(federation: Federation, layout
     for arms, decide_rounds, learn_rounds, _ in _table(
         PERFORMANCE, "arms", "rounds to decide", "rounds to learn", None
     ):
-        other = Federation(arms=int(arms.replace(",", "")), features=(1, 1), epsilon=0.5)
+        other = Federation(arms=int(arms.replace(",", "")), features=(10, 10), epsilon=0.5)
         found = [trace(text, 2, 1).rounds for text in program_texts(other, exploration_thresholds(0.5)).values()]
         assert [int(decide_rounds), int(learn_rounds)] == found
     decision = 1 + layouts[DECIDE].rounds + 1
     without_reward = record(program_texts(federation, exploration_thresholds(0.1))[LEARN_AHEAD], 0, 2).expected.awaited
     assert without_reward is not None
     step = 1 + layouts[DECIDE].rounds + max(2, without_reward) + layouts[LEARN_AHEAD].rounds - without_reward
-    assert f"a decision takes {decision} one-way delays (request, 5 rounds, answer), a step {step}" in _flat(
-        PERFORMANCE
-    )
+    delays = f"a decision takes {decision} one-way delays (request, {decision - 2} rounds, answer), a step {step}"
+    assert delays in _flat(PERFORMANCE)
 
 
 @pytest.mark.parametrize("name", [DECIDE, LEARN])
@@ -533,14 +558,14 @@ def test_bit_budgets(federation: Federation) -> None:
 
 def test_bits_of_a_key(federation: Federation) -> None:
     assert federation.score_bound == 32
-    rows = _table(PROTOCOLS, "comparison key, at A = 10 and `score_bound` 32", "bits")
-    assert [int(bits) for _, bits in rows] == [
-        1,
-        federation.score_range_bits,
-        federation.key_fraction_bits,
-        federation.tag_bits,
-        federation.comparison_bits,
-    ]
+    key = "comparison key, at A = 10 and `score_bound` 32"
+    rows = _table(PROTOCOLS, key, "bits when rounded", "bits as it is")
+    ends, tag = (1, federation.score_range_bits), federation.tag_bits
+    rounded = [*ends, federation.key_fraction_bits, tag, federation.comparison_bits]
+    exact = [*ends, 2 * federation.fraction_bits, tag, federation.exact_comparison_bits]
+    assert [(int(when_rounded), int(as_it_is)) for _, when_rounded, as_it_is in rows] == list(
+        zip(rounded, exact, strict=True)
+    )
 
 
 def test_limits_of_fraction_bits(federation: Federation) -> None:

@@ -3,8 +3,8 @@
 All links between all roles are delayed (see `relay`), and the same is done through a relay without delay in the same
 run: what that takes is local processing, the relay's own included. By design a decision takes a delay for the request,
 one for each round and one for the answer; a step one more for the reward and for each round of learning. In the fast
-suite, with 5 rounds each, three rounds of learning fall into the two delays of answer and reward: that is 7 and 11. In
-the paper's there are more rounds, and all of learning follows the reward.
+suite with few arms these are 4 and 5 rounds, and three rounds of learning fall into the two delays of answer and
+reward: that is 6 and 10 delays. In the paper's there are more rounds, and all of learning follows the reward.
 
 The end of a step is the moment at which the next decision can begin at the parties. To see it from outside, the next
 request is sent while the lesson is being learned. It waits at the parties for the model, and its answer comes one
