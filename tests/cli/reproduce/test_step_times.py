@@ -47,7 +47,7 @@ def test_blocks_are_short_where_steps_are_slow() -> None:
     assert all(StepTiming(suite, 10, 2, 20, 4.0).alone for suite in ("fast", "paper"))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("suite", "of_decision", "of_step"), [("fast", 5, 10), ("paper", None, None)])
+@pytest.mark.parametrize(("suite", "of_decision", "of_step"), [("fast", 4, 9), ("paper", None, None)])
 def test_a_step_really_runs(suite: Suite, of_decision: int | None, of_step: int | None) -> None:
     result = step_timing(TINY, suite, 4, 2).perform(None, lambda share, say: None)
     decide, learn = rounds.decide(2, 4), rounds.learn(7)
