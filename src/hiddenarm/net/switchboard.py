@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import errno
 import os
-import selectors
 import socket
 import ssl
 import time
@@ -44,13 +43,12 @@ from hiddenarm.net.frames import Frame, Kind, notice, notice_text
 from hiddenarm.net.hello import Value, compare_hello, hello_payload, parse_hello
 from hiddenarm.net.identity import Identity, Role, identity_of
 from hiddenarm.net.meter import Meter
+from hiddenarm.net.poller import READ, WRITE, Poller
 from hiddenarm.net.pulse import Pulse
 from hiddenarm.net.throttle import Throttle
 from hiddenarm.net.timers import Timers
 from hiddenarm.net.tls import TlsFiles, client_context, server_context
 
-READ: Final = selectors.EVENT_READ
-WRITE: Final = selectors.EVENT_WRITE
 IDLE_SECONDS: Final = 0.002
 """A loop in which nothing happens for this long has time to spare."""
 HELD_BYTES: Final = 1024
@@ -61,6 +59,8 @@ _LINK_KINDS: Final = frozenset((Kind.HELLO, Kind.PROBE, Kind.BYE, Kind.ABORT, Ki
 NO_GOODBYE: Final = "the connection ended without a goodbye"
 WELCOME: Final = "welcome"
 """What a probe hears when nothing speaks against it."""
+_Served = Connection | Callable[[], None]
+"""What the loop serves: a link, or a callback for a socket that is none."""
 _ALWAYS_LISTENING: Final = frozenset((Role.PARTY, Role.DEALER))
 
 
@@ -139,7 +139,7 @@ class Switchboard:
         self._server_context = server_context(tls)
         self._client_context = client_context(tls)
         self._log = structlog.get_logger("hiddenarm.net")
-        self._selector = selectors.DefaultSelector()
+        self._poller: Poller[_Served] = Poller()
         self._timers = Timers()
         self._accepts = Throttle(self._limits.accepts_per_second, self._limits.strangers, clock())
         self._peers: dict[Identity, Connection] = {}  # in phase HELLO or READY
@@ -157,7 +157,7 @@ class Switchboard:
         self._waker, self._wakes = socket.socketpair()
         self._waker.setblocking(False)
         self._wakes.setblocking(False)
-        self._selector.register(self._wakes, READ, self._drain_wakes)
+        self._poller.register(self._wakes, READ, self._drain_wakes)
         self._beat_due = clock() + self._limits.beat_seconds
         self._timers.at(self._beat_due, self._beat)
 
@@ -180,12 +180,12 @@ class Switchboard:
 
     def attach(self, sock: socket.socket, callback: Callable[[], None]) -> None:
         """Have the loop call back when a socket that is no link, such as the monitor's, can be read."""
-        self._selector.register(sock, READ, callback)
+        self._poller.register(sock, READ, callback)
 
     def detach(self, sock: socket.socket) -> None:
         """Forget a socket that was attached; it must not be closed before."""
         with suppress(KeyError):
-            self._selector.unregister(sock)
+            self._poller.unregister(sock)
 
     def after(self, seconds: float, callback: Callable[[], None]) -> None:
         """Have the loop call back later."""
@@ -200,7 +200,7 @@ class Switchboard:
         """Accept peers on a listening socket that was handed to us; return its port."""
         listener.setblocking(False)
         self._listeners.append(listener)
-        self._selector.register(listener, READ, lambda: self._accept(listener))
+        self._poller.register(listener, READ, lambda: self._accept(listener))
         return int(listener.getsockname()[1])
 
     def dial(
@@ -283,8 +283,7 @@ class Switchboard:
         if self._answers.frames or self._answers.troubles:
             self._catch_up()
             timeout = 0.0
-        for key, events in self._poll(timeout):
-            served = key.data
+        for served, events in self._poll(timeout):
             if isinstance(served, Connection):
                 if events == READ and served.phase is Phase.READY:
                     self._read(served)
@@ -319,32 +318,32 @@ class Switchboard:
 
     # ---------------------------------------------------------------- waiting
 
-    def _poll(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
+    def _poll(self, timeout: float | None) -> list[tuple[_Served, int]]:
         """What is ready. First poll for a moment; when nothing has come for a while, tell the handler, once."""
         if self._spin:
             os.sched_yield()  # what was sent may have woken somebody who waits for this very core
-        select, longest = self._selector.select, self._timers.wait(self._clock(), timeout)
+        poll, longest = self._poller.poll, self._timers.wait(self._clock(), timeout)
         if self._holding:
-            ready = select(0)
+            ready = poll(0)
             self._turns_held += 1
             if not ready or self._turns_held > TURNS_HELD:
                 self._release()
             if ready:
                 return ready
         if longest == 0:
-            return select(0)
+            return poll(0)
         end = time.monotonic() + self._spin
         while time.monotonic() < end:
-            ready = select(0)
+            ready = poll(0)
             if ready:
                 return ready
             os.sched_yield()
-        ready = select(IDLE_SECONDS if longest is None else min(longest, IDLE_SECONDS))
+        ready = poll(IDLE_SECONDS if longest is None else min(longest, IDLE_SECONDS))
         if ready or (longest is not None and longest <= IDLE_SECONDS):
             return ready
         if not self._closed:
             self._handler.on_idle()
-        return select(self._timers.wait(self._clock(), timeout))
+        return poll(self._timers.wait(self._clock(), timeout))
 
     def _release(self) -> None:
         """Send what is held back."""
@@ -377,9 +376,9 @@ class Switchboard:
         if connection.interest == events:
             return
         if connection.interest:
-            self._selector.modify(connection.socket, events, connection)
+            self._poller.modify(connection.socket, events)
         else:
-            self._selector.register(connection.socket, events, connection)
+            self._poller.register(connection.socket, events, connection)
         connection.interest = events
 
     def _watch_backlog(self, connection: Connection) -> None:
@@ -408,12 +407,12 @@ class Switchboard:
         self._look_away(listener, 1.0)
 
     def _look_away(self, listener: socket.socket, seconds: float) -> None:
-        key = self._selector.unregister(listener)
-        self._timers.at(self._clock() + seconds, lambda: self._resume(listener, key.data))
+        accept = self._poller.unregister(listener)
+        self._timers.at(self._clock() + seconds, lambda: self._resume(listener, accept))
 
-    def _resume(self, listener: socket.socket, accept: Callable[[], None]) -> None:
+    def _resume(self, listener: socket.socket, accept: _Served) -> None:
         if listener in self._listeners:
-            self._selector.register(listener, READ, accept)
+            self._poller.register(listener, READ, accept)
 
     def _evict_strangers(self) -> None:
         """Make room by dropping who has been a stranger longest: an honest peer is one for milliseconds only."""
@@ -503,11 +502,11 @@ class Switchboard:
     def _serve(self, connection: Connection, events: int) -> None:
         phase = connection.phase
         if phase is Phase.READY or phase is Phase.HELLO:
-            if events & WRITE:
+            if events != READ:
                 self._flush(connection)
             self._read(connection)
         elif phase is Phase.HANDSHAKE:
-            if events & WRITE:
+            if events != READ:
                 self._flush(connection)
             self._handshake(connection)
         elif phase is Phase.CONNECTING:
@@ -716,7 +715,7 @@ class Switchboard:
 
     def _unwatch(self, connection: Connection) -> None:
         if connection.interest:
-            self._selector.unregister(connection.socket)
+            self._poller.unregister(connection.socket)
             connection.interest = 0
 
     def _forget(self, connection: Connection) -> None:
@@ -732,7 +731,7 @@ class Switchboard:
         self._dials.clear()
         for listener in self._listeners:
             with suppress(KeyError):
-                self._selector.unregister(listener)
+                self._poller.unregister(listener)
             listener.close()
         self._listeners.clear()
         for connection in list(self._connections):
@@ -743,7 +742,7 @@ class Switchboard:
             self.run_once(deadline - self._clock())
         for connection in list(self._connections):
             self._forget(connection)
-        self._selector.close()
+        self._poller.close()
         self._waker.close()
         self._wakes.close()
 
