@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from enum import Enum, auto
-from typing import Final, NoReturn, cast
+from typing import Any, Final, NoReturn
 
 from hiddenarm.net.frames import Frame, FrameReader, Kind, encode
 from hiddenarm.net.identity import Identity
@@ -68,7 +68,7 @@ class Connection:
         self._outgoing: deque[memoryview] = deque()
         self._tls: ssl.SSLObject | None = None
         self._encrypt: Callable[[bytes], int] = _too_early
-        self._read_tls: Callable[[int, memoryview], object] = _too_early
+        self._read_tls: Callable[[int, memoryview], Any] = _too_early
         self._ended = False
 
     def __str__(self) -> str:
@@ -226,33 +226,30 @@ class Connection:
     def _decrypt(self, buffer: memoryview) -> list[Frame]:
         """Read record by record into `buffer`, so that a frame of several records is still copied only once."""
         frames: list[Frame] = []
-        arrived, filled = self._arrived, 0
+        arrived, read, filled = self._arrived, self._read_tls, 0
         try:
             while arrived.pending:
-                count = self._read_record(buffer[filled:] if filled else buffer)
+                into = buffer[filled:] if filled else buffer
+                count = read(len(into), into)
                 if not count:
-                    break
+                    self._end_reading()
                 filled += count
                 if filled > len(buffer) - RECORD_BYTES:
                     frames += self._reader.feed(buffer[:filled])
                     filled = 0
         except ssl.SSLWantReadError:
             pass
+        except ssl.SSLZeroReturnError:
+            self._end_reading()
         if not filled:
             return frames
         last = self._reader.feed(buffer[:filled])
         return frames + last if frames else last
 
-    def _read_record(self, into: memoryview) -> int:
-        """Decrypt one record; 0 when TLS was ended by the peer, after which nothing it sends is read."""
-        try:
-            count = cast(int, self._read_tls(len(into), into))
-        except ssl.SSLZeroReturnError:
-            count = 0
-        if not count:
-            self._ended = True
-            self._arrived.read()
-        return count
+    def _end_reading(self) -> None:
+        """TLS was ended by the peer: nothing that it sends after that is read."""
+        self._ended = True
+        self._arrived.read()
 
     def close(self) -> None:
         """Let go of the socket."""

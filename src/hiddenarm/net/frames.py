@@ -119,26 +119,20 @@ class FrameReader:
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Frame]:
         """Take the next bytes of the stream; return the frames they complete, in order."""
-        if not self._partial and len(data) >= HEADER_BYTES:  # most often this is one whole frame: be quick
-            kind, program, round_, step, length = self._header(data, 0)
-            if HEADER_BYTES + length == len(data):
-                self._allowed = self._kinds
-                return [Frame(kind, program, round_, step, bytes(data[HEADER_BYTES:]))]
-        view = memoryview(data)
         frames: list[Frame] = []
-        at = self._continue_partial(view, frames) if self._partial else 0
-        end = len(view)
+        end, header = len(data), self._header
+        at = self._continue_partial(memoryview(data), frames) if self._partial else 0
         while end - at >= HEADER_BYTES:
-            kind, program, round_, step, length = self._header(view, at)
-            stop = at + HEADER_BYTES + length
+            kind, program, round_, step, length = header(data, at)
+            start, stop = at + HEADER_BYTES, at + HEADER_BYTES + length
             if stop > end:
-                self._frame_size = HEADER_BYTES + length
+                self._frame_size = stop - at
                 break
-            frames.append(Frame(kind, program, round_, step, bytes(view[at + HEADER_BYTES : stop])))
+            frames.append(Frame(kind, program, round_, step, bytes(data[start:stop]) if length else b""))
             self._allowed = self._kinds
             at = stop
         if at < end:
-            self._partial += view[at:]
+            self._partial += data[at:]
         return frames
 
     @property

@@ -5,28 +5,37 @@ Bytes are those of frames, header included; what TLS and TCP add to them is not 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import HEADER_BYTES, Frame, Kind
 from hiddenarm.net.identity import Identity
 
-Counts = dict[tuple[Kind, int], list[int]]  # (kind, program) -> [frames, bytes]
+Counts = defaultdict[tuple[Kind, int], list[int]]  # (kind, program) -> [frames, bytes]
+
+
+def _no_counts() -> Counts:
+    return defaultdict(lambda: [0, 0])
 
 
 @dataclass(slots=True)
 class LinkMeter:
     """What was sent to and received from one peer."""
 
-    sent: Counts = field(default_factory=dict)
-    received: Counts = field(default_factory=dict)
+    sent: Counts = field(default_factory=_no_counts)
+    received: Counts = field(default_factory=_no_counts)
 
     def count_sent(self, frame: Frame) -> None:
         """One more frame left."""
-        _count(self.sent, frame)
+        entry = self.sent[frame[:2]]
+        entry[0] += 1
+        entry[1] += HEADER_BYTES + len(frame[4])
 
     def count_received(self, frame: Frame) -> None:
         """One more frame arrived whole."""
-        _count(self.received, frame)
+        entry = self.received[frame[:2]]
+        entry[0] += 1
+        entry[1] += HEADER_BYTES + len(frame[4])
 
     @property
     def frames_received(self) -> int:
@@ -89,9 +98,3 @@ class Meter:
 
 def _counts(link: LinkMeter, direction: str) -> Counts:
     return link.sent if direction == "sent" else link.received
-
-
-def _count(counts: Counts, frame: Frame) -> None:
-    entry = counts.get(frame[:2]) or counts.setdefault(frame[:2], [0, 0])
-    entry[0] += 1
-    entry[1] += frame.size

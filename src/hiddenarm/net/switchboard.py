@@ -113,7 +113,8 @@ class Switchboard:
     """Connects one role with its peers; see the module's docstring. Not thread-safe, but for `stop`.
 
     `spin_seconds` is how long to poll before sleeping, after something came and in `exchange`: to be woken up costs
-    more than a short wait. Meanwhile the core is left to others who want it. 0 turns it off.
+    more than a short wait. Meanwhile the core is left to others who want it. 0 turns it off. Without
+    `uses_idle_time` the handler is never told that nothing happens, and the loop not woken up for it.
     """
 
     def __init__(
@@ -126,6 +127,7 @@ class Switchboard:
         clock: Callable[[], float] = time.monotonic,
         spin_seconds: float = 0.0,
         limits: Limits | None = None,
+        uses_idle_time: bool = True,
     ) -> None:
         self.me = me
         self.meter = Meter()
@@ -135,6 +137,7 @@ class Switchboard:
         self._handler = handler
         self._clock = clock
         self._spin = spin_seconds
+        self._uses_idle_time = uses_idle_time
         self._limits = limits or Limits()
         self._server_context = server_context(tls)
         self._client_context = client_context(tls)
@@ -332,18 +335,24 @@ class Switchboard:
                 return ready
         if longest == 0:
             return poll(0)
-        end = time.monotonic() + self._spin
-        while time.monotonic() < end:
-            ready = poll(0)
-            if ready:
-                return ready
-            os.sched_yield()
+        if self._spin and (ready := self._spin_for_events()):
+            return ready
+        if not self._uses_idle_time:
+            return poll(longest)
         ready = poll(IDLE_SECONDS if longest is None else min(longest, IDLE_SECONDS))
         if ready or (longest is not None and longest <= IDLE_SECONDS):
             return ready
         if not self._closed:
             self._handler.on_idle()
         return poll(self._timers.wait(self._clock(), timeout))
+
+    def _spin_for_events(self) -> list[tuple[_Served, int]]:
+        end = time.monotonic() + self._spin
+        while time.monotonic() < end:
+            if ready := self._poller.poll(0):
+                return ready
+            os.sched_yield()
+        return []
 
     def _release(self) -> None:
         """Send what is held back."""

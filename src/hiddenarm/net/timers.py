@@ -18,14 +18,11 @@ class Timers:
         """Call `callback` once `when` has come."""
         heapq.heappush(self._heap, (when, next(self._tickets), callback))
 
-    def due(self, now: float) -> bool:
-        """Whether something waits to be run at `now`."""
-        return bool(self._heap) and self._heap[0][0] <= now
-
     def run(self, now: float) -> None:
         """Run what is due, soonest first."""
-        while self.due(now):
-            heapq.heappop(self._heap)[2]()
+        heap = self._heap
+        while heap and heap[0][0] <= now:
+            heapq.heappop(heap)[2]()
 
     def wait(self, now: float, longest: float | None) -> float | None:
         """How long one may sleep at `now`: until the next timer, and no longer than `longest`."""

@@ -63,6 +63,7 @@ class Endpoint:
             self.machine,
             spin_seconds=_spin_seconds(kit),
             limits=_limits(caps),
+            uses_idle_time=kit.identity.role in (Role.PARTY, Role.DEALER),
         )
 
     @property
