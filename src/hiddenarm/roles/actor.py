@@ -105,14 +105,14 @@ class Actor(Client):
 
     def on_frame(self, identity: Identity, frame: Frame) -> None:
         match identity.role, frame.kind:
-            case Role.DEALER, Kind.SEED:
-                self._on_seed(frame)
             case Role.PARTY, self._reports.kind:
                 self._on_report(identity, frame)
             case Role.PARTY, Kind.LEARNED:
                 self._version = max(self._version, read_learned(frame) + 1)
             case Role.PARTY, Kind.REFUSED:
                 self._on_refused(identity, frame)
+            case Role.DEALER, Kind.SEED:
+                self._on_seed(frame)
             case _:
                 raise FrameError(f"{identity} may not send {frame.kind.name}")
 

@@ -96,8 +96,8 @@ class _SlotAnswer:
         self._told.append(read_slots(frame))
 
     def arms(self) -> list[int] | None:
-        slots, *others = self._told
-        if any(report != slots for report in others) or max(slots) >= len(self._arms_by_slot[0]):
+        slots = self._told[0]
+        if self._told.count(slots) < len(self._told) or max(slots) >= len(self._arms_by_slot[0]):
             return None
         return [arms[slot] for arms, slot in zip(self._arms_by_slot, slots, strict=True)]
 

@@ -23,20 +23,20 @@ class Client:
         self._send = send
         self._max_batch = max_batch
         self._parties = [Identity(Role.PARTY, number) for number in range(federation.parties)]
-        self._present: set[Identity] = set()
+        self._missing = set(self._parties)
         self._ids: DecisionIds | None = None
         self._seed: bytes | None = None
 
     @property
     def ready(self) -> bool:
         """Whether all parties are there and the seed has come."""
-        return self._seed is not None and self._present.issuperset(self._parties)
+        return self._seed is not None and not self._missing
 
     def expects(self, identity: Identity) -> bool:
         return identity == DEALER or identity in self._parties
 
     def on_ready(self, identity: Identity) -> None:
-        self._present.add(identity)
+        self._missing.discard(identity)
 
     def on_lost(self, identity: Identity, reason: str, graceful: bool) -> None:
         raise PeerLost(f"{identity} {'has left' if graceful else 'is gone'}: {reason}")

@@ -42,6 +42,7 @@ ACTOR = Identity(Role.ACTOR)
 REWARDER = Identity(Role.REWARDER)
 
 PROGRAM_NUMBERS = {DECIDE: 1, LEARN: 2, GATHER: 3, SOLVE: 4, REPAIR: 5, LEARN_AHEAD: 6}
+_DECIDE_NUMBER, _LEARN_NUMBER = PROGRAM_NUMBERS[DECIDE], PROGRAM_NUMBERS[LEARN]
 PROGRAM_NAMES = {number: name for name, number in PROGRAM_NUMBERS.items()}
 
 MAX_KEY_BYTES = 512
@@ -62,7 +63,11 @@ _WORD_BYTES = 8
 
 def run_frame(kind: Kind, program: ProgramId, step: int, *, round: int = 0, payload: bytes = b"") -> Frame:
     """A frame about one run. A count of 1 leaves the upper bits of the step at zero."""
-    return Frame(kind, PROGRAM_NUMBERS[program.name], round, (program.count ^ 1) << _STEP_BITS | step, payload)
+    return Frame(kind, PROGRAM_NUMBERS[program.name], round, _address(program.count, step), payload)
+
+
+def _address(count: int, step: int) -> int:
+    return (count ^ 1) << _STEP_BITS | step
 
 
 def program_and_step(frame: Frame) -> tuple[ProgramId, int]:
@@ -110,8 +115,8 @@ def read_want(frame: Frame) -> tuple[ProgramId, int, int]:
 
 def decide_frame(step: int, version: int, *keys: str) -> Frame:
     encoded = [key.encode() for key in keys]
-    payload = _VERSION.pack(version) + b"".join(_LENGTH.pack(len(key)) + key for key in encoded)
-    return run_frame(Kind.DECIDE, ProgramId(DECIDE, len(keys)), step, payload=payload)
+    payload = _VERSION.pack(version) + b"".join([_LENGTH.pack(len(key)) + key for key in encoded])
+    return Frame(Kind.DECIDE, _DECIDE_NUMBER, 0, _address(len(keys), step), payload)
 
 
 def read_decide(frame: Frame) -> tuple[int, list[str]]:
@@ -172,8 +177,8 @@ def one_hot_bytes(count: int, arms: int) -> int:
 
 def reward_frame(lesson: int, *rewards: tuple[int, int]) -> Frame:
     """Rewards of some decisions: (name of the decision, masked reward)."""
-    payload = b"".join(_REWARD.pack(*split_name(name), masked) for name, masked in rewards)
-    return Frame(Kind.REWARD, PROGRAM_NUMBERS[LEARN], 0, lesson, payload)
+    payload = b"".join([_REWARD.pack(*split_name(name), masked) for name, masked in rewards])
+    return Frame(Kind.REWARD, _LEARN_NUMBER, 0, lesson, payload)
 
 
 def read_rewards(frame: Frame) -> list[tuple[int, int]]:
@@ -183,7 +188,7 @@ def read_rewards(frame: Frame) -> list[tuple[int, int]]:
 
 
 def learned_frame(lesson: int) -> Frame:
-    return Frame(Kind.LEARNED, PROGRAM_NUMBERS[LEARN], 0, lesson, b"")
+    return Frame(Kind.LEARNED, _LEARN_NUMBER, 0, lesson, b"")
 
 
 def read_learned(frame: Frame) -> int:

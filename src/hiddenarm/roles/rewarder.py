@@ -63,12 +63,14 @@ class Rewarder(Client):
     def _checked_numbers(self, decisions: list[str]) -> list[int]:
         """The decisions' numbers, if each is ours and none was rewarded before."""
         assert self._ids is not None
-        numbers = [self._ids.number_of(decision) for decision in decisions]
-        for index, (decision, number) in enumerate(zip(decisions, numbers, strict=True)):
+        numbers: dict[int, None] = {}
+        for decision in decisions:
+            number = self._ids.number_of(decision)
             count, step, position = split_number(number)
-            if number in numbers[:index] or self._stream(count).spent(step, position):
+            if number in numbers or self._stream(count).spent(step, position):
                 raise DecisionIdError(f"decision {decision} was rewarded before")
-        return numbers
+            numbers[number] = None
+        return list(numbers)
 
     def _mask(self, number: int) -> int:
         count, step, position = split_number(number)
@@ -86,25 +88,26 @@ class Rewarder(Client):
 
     def on_frame(self, identity: Identity, frame: Frame) -> None:
         match identity.role, frame.kind:
-            case Role.DEALER, Kind.SEED:
-                self._on_seed(frame)
             case Role.PARTY, Kind.LEARNED:
                 self._settle(identity, frame, None)
             case Role.PARTY, Kind.REFUSED:
                 self._settle(identity, frame, DecisionIdError(f"refused by {identity}: {read_refused(frame)}"))
+            case Role.DEALER, Kind.SEED:
+                self._on_seed(frame)
             case _:
                 raise FrameError(f"{identity} may not send {frame.kind.name}")
 
     def _settle(self, identity: Identity, frame: Frame, refusal: DecisionIdError | None) -> None:
-        waiting = self._waiting.get(frame.step, set())
-        if identity not in waiting:
-            raise FrameError(f"{identity} reported lesson {frame.step}, which does not wait for it")
+        lesson = frame.step
+        waiting = self._waiting.get(lesson)
+        if waiting is None or identity not in waiting:
+            raise FrameError(f"{identity} reported lesson {lesson}, which does not wait for it")
         waiting.remove(identity)
-        refusals = self._refusals.setdefault(frame.step, [])
         if refusal is not None:
-            refusals.append(refusal)
+            self._refusals.setdefault(lesson, []).append(refusal)
         if not waiting:
-            del self._waiting[frame.step], self._refusals[frame.step]
-            if 0 < len(refusals) < len(self._parties):
-                raise PeerError(f"the parties do not agree on lesson {frame.step}: they are not in step")
-            self.outcomes[frame.step] = refusals[0] if refusals else None
+            del self._waiting[lesson]
+            refusals = self._refusals.pop(lesson, None)
+            if refusals and len(refusals) < len(self._parties):
+                raise PeerError(f"the parties do not agree on lesson {lesson}: they are not in step")
+            self.outcomes[lesson] = refusals[0] if refusals else None
