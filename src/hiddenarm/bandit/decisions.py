@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hiddenarm.errors import DecisionIdError
 
@@ -63,6 +63,10 @@ class DecisionIds:
 
     epoch: str
     key: bytes
+    _mac: hashlib.blake2b = field(init=False, compare=False)  # has read the key
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_mac", hashlib.blake2b(key=self.key, digest_size=_TAG_BYTES))
 
     def id_of(self, number: int) -> str:
         """The id of a decision."""
@@ -70,16 +74,18 @@ class DecisionIds:
 
     def number_of(self, identifier: str) -> int:
         """The number in an id, if it is one of ours."""
-        epoch, number, tag = _parts(identifier)
+        epoch, digits, tag = _parts(identifier)
+        number = int(digits)
         if epoch != self.epoch:
             raise DecisionIdError(f"decision {identifier} belongs to epoch {epoch}, this is epoch {self.epoch}")
-        if not hmac.compare_digest(tag, self._tag(int(number))):
+        if not hmac.compare_digest(tag, self._tag(number)):
             raise DecisionIdError(f"decision {identifier} was never made")
-        return int(number)
+        return number
 
     def _tag(self, number: int) -> str:
-        message = f"{self.epoch}-{number}".encode()
-        return hashlib.blake2b(message, key=self.key, digest_size=_TAG_BYTES).hexdigest()
+        mac = self._mac.copy()
+        mac.update(f"{self.epoch}-{number}".encode())
+        return mac.hexdigest()
 
 
 def _parts(identifier: str) -> tuple[str, str, str]:

@@ -60,18 +60,18 @@ class SpentSteps:
 
     def spend(self, first: int, count: int = 1) -> None:
         """Mark steps as used; raise `AddressError` and mark none if any of them was."""
-        for step in (first,) if self._in_order else range(first, first + count):
+        steps = (first,) if self._in_order or count == 1 else range(first, first + count)
+        for step in steps:
             if step < 0 or step in self:
                 raise AddressError(f"randomness of step {step} was handed out before; an address is used once, ever")
-        self._floor = first + count
-        if not self._in_order:
-            self._mark(first, count)
-
-    def _mark(self, first: int, count: int) -> None:
-        missing = (first + count + 7 >> 3) - len(self._bits)
-        self._bits.extend(bytes(max(0, missing)))
-        for step in range(first, first + count):
-            self._bits[step >> 3] |= 1 << (step & 7)
+        if self._in_order:
+            self._floor = first + count
+            return
+        bits = self._bits
+        if (missing := (first + count + 7 >> 3) - len(bits)) > 0:
+            bits.extend(bytes(missing))
+        for step in steps:
+            bits[step >> 3] |= 1 << (step & 7)
 
 
 class Stream:
@@ -88,6 +88,8 @@ class Stream:
         self._spent = SpentSteps(in_order=in_order)
         self._cached_first = 0
         self._cached = np.empty((0, words_per_step), np.uint64)
+        self._numbers_first = 0
+        self._numbers: list[list[int]] = []  # the same as Python's numbers, where single words are asked for
 
     def __repr__(self) -> str:
         return f"Stream({self._words} words a step, key hidden)"
@@ -105,10 +107,10 @@ class Stream:
     def word(self, step: int, position: int) -> int:
         """One word of a step; a second request for it raises. Not to be mixed with requests for whole steps."""
         self._spent.spend(step * self._words + position)
-        if not 0 <= step - self._cached_first < len(self._cached):
-            self._cached_first = step - step % self._ahead
-            self._cached = self._expand(self._cached_first, self._ahead)
-        return int(self._cached[step - self._cached_first, position])
+        if not 0 <= step - self._numbers_first < len(self._numbers):
+            self._numbers_first = step - step % self._ahead
+            self._numbers = self._expand(self._numbers_first, self._ahead).tolist()
+        return self._numbers[step - self._numbers_first][position]
 
     def spent(self, step: int, position: int) -> bool:
         """Whether `word` was asked for this one."""
