@@ -36,6 +36,9 @@ from hiddenarm.roles.vitals import Vitals
 MAX_ASKED = MAX_WAITING // 2
 """Requests that may be under way: a party can be so many runs behind a peer, and keep what is for them."""
 
+PREPARED_AT_ONCE = 64
+"""Decisions whose answers are prepared together, before they are asked for."""
+
 RunName = tuple[int, int]
 """How many decisions are made at once, and the step."""
 
@@ -58,6 +61,7 @@ class Actor(Client):
         self.outcomes: dict[RunName, list[Decision] | HiddenArmError] = {}
         self._reports = arm_reports(federation)
         self._streams: dict[int, Stream] = {}
+        self._prepared: dict[int, tuple[int, Sequence[Answer]]] = {}  # by count: the first step, what follows
         self._next_step: dict[int, int] = {}
         self._version = version
         self._asked: dict[RunName, _Asked] = {}
@@ -97,7 +101,7 @@ class Actor(Client):
         """Find out what can be known before the answers come."""
         assert self._ids is not None
         asked.ids = [self._ids.id_of(decision_number(count, step, position)) for position in range(count)]
-        asked.answer = self._reports.answer(count, self._stream(count).step(step))
+        asked.answer = self._answer(count, step)
 
     def vitals(self) -> Vitals:
         """How it is doing."""
@@ -138,11 +142,18 @@ class Actor(Client):
             raise PeerError(f"the parties do not agree on decision {step}: they are not in step")
         return [Decision(identifier, arm) for identifier, arm in zip(asked.ids, arms, strict=True)]
 
+    def _answer(self, count: int, step: int) -> Answer:
+        """Where the answers to a request are collected. Those of many requests are prepared together."""
+        first, answers = self._prepared.get(count, (0, ()))
+        if not first <= step < first + len(answers):
+            words = self._stream(count).steps(step, max(1, PREPARED_AT_ONCE // count))
+            first, answers = self._prepared[count] = step, self._reports.answers(count, words)
+        return answers[step - first]
+
     def _stream(self, count: int) -> Stream:
         """This role's words for decisions that are made `count` at once."""
         if count not in self._streams:
-            words, ahead = count * self._reports.actor_words, max(1, 64 // count)
-            self._streams[count] = self._decision_stream(count, words, ahead=ahead)
+            self._streams[count] = self._decision_stream(count, count * self._reports.actor_words)
         return self._streams[count]
 
     def _on_refused(self, identity: Identity, frame: Frame) -> None:

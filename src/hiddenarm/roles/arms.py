@@ -9,6 +9,7 @@ one of them are uniform, and the last is what is missing to the one-hot. So the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -44,8 +45,9 @@ class ArmReports(Protocol):
     def most_bytes(self, count: int) -> int:
         """The largest payload that tells of so many decisions."""
 
-    def answer(self, count: int, words: Words) -> Answer:
-        """Where the actor collects the answers to one request; `words` are those of its seed."""
+    def answers(self, count: int, words: Words) -> Sequence[Answer]:
+        """Where the actor collects the answers to some requests, of `count` decisions each; `words` are those of its
+        seed, a row for each request."""
 
 
 class SlotReports:
@@ -62,8 +64,9 @@ class SlotReports:
     def most_bytes(self, count: int) -> int:
         return slots_bytes(count)
 
-    def answer(self, count: int, words: Words) -> Answer:
-        return _SlotAnswer(words.reshape(count, self.actor_words))
+    def answers(self, count: int, words: Words) -> Sequence[Answer]:
+        orders = permutation_of(words.reshape(len(words), count, self.actor_words))
+        return [_SlotAnswer(arms_by_slot) for arms_by_slot in orders.tolist()]
 
 
 class OneHotReports:
@@ -81,15 +84,15 @@ class OneHotReports:
     def most_bytes(self, count: int) -> int:
         return one_hot_bytes(count, self._arms)
 
-    def answer(self, count: int, words: Words) -> Answer:
-        return _OneHotAnswer(count, self._arms)
+    def answers(self, count: int, words: Words) -> Sequence[Answer]:
+        return [_OneHotAnswer(count, self._arms) for _ in words]
 
 
 class _SlotAnswer:
-    """Finds out what each slot will mean before the first one is told."""
+    """Knows what each slot will mean before the first one is told."""
 
-    def __init__(self, words: Words) -> None:
-        self._arms_by_slot: list[list[int]] = permutation_of(words).tolist()
+    def __init__(self, arms_by_slot: list[list[int]]) -> None:
+        self._arms_by_slot = arms_by_slot
         self._told: list[list[int]] = []
 
     def take(self, frame: Frame) -> None:
