@@ -108,6 +108,12 @@ class ActorClient(_Client):
         [decision] = actor.answer(question)
     """
 
+    def __init__(self, kit: Kit) -> None:
+        super().__init__(kit)
+        machine = self._endpoint.machine
+        assert isinstance(machine, Actor | DurableActor)
+        self._machine = machine
+
     def decide(self, key: str, after: int = 0, request: str | None = None) -> Decision:
         """A decision for a key, by a model that holds at least the lessons before number `after`."""
         return self.decide_many([key], after, request)[0]
@@ -122,10 +128,9 @@ class ActorClient(_Client):
         `after` may be a version whose rewards are still to be given. Then the parties wait for them, and so does
         everything that is asked later; if they do not come within seconds, `answer` raises `UnavailableError`.
         """
-        machine = self._endpoint.machine
-        if isinstance(machine, DurableActor):
+        machine = self._machine
+        if not isinstance(machine, Actor):
             return machine.ask(*keys, after=after, request=request)
-        assert isinstance(machine, Actor)
         _refuse_name(request)
         if machine.idle:
             self._endpoint.switchboard.run_once()  # to know of the newest version
@@ -133,22 +138,25 @@ class ActorClient(_Client):
 
     def answer(self, question: Question) -> list[Decision]:
         """Wait for decisions that were asked for. To be called once for each question."""
-        machine = self._endpoint.machine
-        if isinstance(machine, DurableActor):
-            assert isinstance(question, int)
-            _check_expected(machine.expected(question))
-            outcome = self._answer_lasting(machine, question)
-        else:
-            assert isinstance(machine, Actor)
+        machine = self._machine
+        if isinstance(machine, Actor):
             assert isinstance(question, tuple)
-            _check_expected(machine.expected(question))
-            self._await(lambda: question in machine.outcomes, f"decision {question[1]}")
-            outcome = machine.outcomes.pop(question)
+            outcome = self._answer_now(machine, question)
+        else:
+            assert isinstance(question, int)
+            outcome = self._answer_lasting(machine, question)
         if isinstance(outcome, HiddenArmError):
             raise outcome
         return outcome
 
+    def _answer_now(self, machine: Actor, name: RunName) -> list[Decision] | HiddenArmError:
+        if name not in machine.outcomes:
+            _check_expected(machine.expected(name))
+            self._await(lambda: name in machine.outcomes, f"decision {name[1]}")
+        return machine.outcomes.pop(name)
+
     def _answer_lasting(self, machine: DurableActor, ticket: Ticket) -> list[Decision] | HiddenArmError:
+        _check_expected(machine.expected(ticket))
         try:
             self._await(lambda: ticket in machine.outcomes, f"question {ticket}")
             return machine.outcomes.pop(ticket)
@@ -172,6 +180,9 @@ class RewarderClient(_Client):
 
     def __init__(self, kit: Kit) -> None:
         super().__init__(kit)
+        machine = self._endpoint.machine
+        assert isinstance(machine, Rewarder | DurableRewarder)
+        self._machine = machine
         self._submitted: deque[int] = deque()
         self._unread = 0
 
@@ -228,22 +239,17 @@ class RewarderClient(_Client):
     def _settle_first(self) -> None:
         """Settle what was submitted first; it stays if no answer comes."""
         lesson, machine = self._submitted[0], self._machine
-        self._await(lambda: machine.has_ended(lesson), f"lesson {lesson}")
+        if not machine.has_ended(lesson):
+            self._await(lambda: machine.has_ended(lesson), f"lesson {lesson}")
         self._submitted.popleft()
         machine.check_learned(lesson)
 
     def _teach(self, rewards: Sequence[tuple[str, float]], request: str | None) -> int:
         machine = self._machine
-        if isinstance(machine, DurableRewarder):
+        if not isinstance(machine, Rewarder):
             return self._teach_lasting(machine, rewards, request)
         _refuse_name(request)
         return machine.teach(*rewards)
-
-    @property
-    def _machine(self) -> Rewarder | DurableRewarder:
-        machine = self._endpoint.machine
-        assert isinstance(machine, Rewarder | DurableRewarder)
-        return machine
 
     def _teach_lasting(
         self, machine: DurableRewarder, rewards: Sequence[tuple[str, float]], request: str | None
