@@ -226,15 +226,15 @@ class Connection:
     def _decrypt(self, buffer: memoryview) -> list[Frame]:
         """Read record by record into `buffer`, so that a frame of several records is still copied only once."""
         frames: list[Frame] = []
-        arrived, read, filled = self._arrived, self._read_tls, 0
+        arrived, read = self._arrived, self._read_tls
+        filled, most = 0, len(buffer) - RECORD_BYTES
         try:
             while arrived.pending:
-                into = buffer[filled:] if filled else buffer
-                count = read(len(into), into)
+                count = read(RECORD_BYTES, buffer[filled:] if filled else buffer)
                 if not count:
                     self._end_reading()
                 filled += count
-                if filled > len(buffer) - RECORD_BYTES:
+                if filled > most:
                     frames += self._reader.feed(buffer[:filled])
                     filled = 0
         except ssl.SSLWantReadError:

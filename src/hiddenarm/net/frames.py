@@ -22,6 +22,7 @@ MAGIC: Final = b"HA"
 VERSION: Final = 1
 HEADER: Final = Struct("<2sBBBBHQI")
 HEADER_BYTES: Final = HEADER.size
+_read_header: Final = Struct("<IBBHQI").unpack_from  # magic, version and kind in one number: see `_opening`
 NOTICE_CAP: Final = 1024
 NOTICE_CHARACTERS: Final = 400
 
@@ -103,6 +104,11 @@ def printable(text: str) -> str:
     return "".join(c if " " <= c <= "~" else "?" for c in text[:NOTICE_CHARACTERS])
 
 
+def _opening(kind: Kind) -> int:
+    """The first four bytes of a frame of this kind, as a number: they are right or wrong together."""
+    return int.from_bytes(MAGIC + bytes((VERSION, kind)), "little")
+
+
 class FrameReader:
     """Turns a stream of bytes, in pieces of any size, into frames.
 
@@ -112,18 +118,19 @@ class FrameReader:
     """
 
     def __init__(self, caps: Mapping[Kind, int], first: Collection[Kind] = ()) -> None:
-        self._kinds = {int(kind): (kind, cap) for kind, cap in {**DEFAULT_CAPS, **caps}.items()}
-        self._allowed = {int(kind): self._kinds[kind] for kind in first} if first else self._kinds
+        self._caps = {**DEFAULT_CAPS, **caps}
+        self._kinds = {_opening(kind): (kind, cap) for kind, cap in self._caps.items()}
+        self._allowed = {_opening(kind): (kind, self._caps[kind]) for kind in first} if first else self._kinds
         self._partial = bytearray()
         self._frame_size = 0  # of the frame that begins in _partial; 0 until its header is complete
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Frame]:
         """Take the next bytes of the stream; return the frames they complete, in order."""
         frames: list[Frame] = []
-        end, header = len(data), self._header
+        end = len(data)
         at = self._continue_partial(memoryview(data), frames) if self._partial else 0
         while end - at >= HEADER_BYTES:
-            kind, program, round_, step, length = header(data, at)
+            kind, program, round_, step, length = self._header(data, at)
             start, stop = at + HEADER_BYTES, at + HEADER_BYTES + length
             if stop > end:
                 self._frame_size = stop - at
@@ -166,13 +173,15 @@ class FrameReader:
 
     def _header(self, data: bytes | bytearray | memoryview, at: int) -> tuple[Kind, int, int, int, int]:
         """Check the header at `at`; return kind, program, round, step and payload length."""
-        magic, version, code, program, round_, reserved, step, length = HEADER.unpack_from(data, at)
-        allowed = self._allowed.get(code)
-        if magic != MAGIC or version != VERSION or reserved or allowed is None or length > allowed[1]:
-            raise FrameError(self._complaint(magic, version, code, reserved, length))
+        opening, program, round_, reserved, step, length = _read_header(data, at)
+        allowed = self._allowed.get(opening)
+        if allowed is None or reserved or length > allowed[1]:
+            raise FrameError(self._complaint(data, at))
         return allowed[0], program, round_, step, length
 
-    def _complaint(self, magic: bytes, version: int, code: int, reserved: int, length: int) -> str:
+    def _complaint(self, data: bytes | bytearray | memoryview, at: int) -> str:
+        """What is wrong with the header at `at`."""
+        magic, version, code, _, _, reserved, _, length = HEADER.unpack_from(data, at)
         if magic != MAGIC:
             return "not a frame: unknown magic"
         if version != VERSION:
@@ -181,9 +190,9 @@ class FrameReader:
             return "reserved header field in use"
         if code not in set(Kind):
             return f"unknown frame kind {code}"
-        name = Kind(code).name
-        if code not in self._kinds:
-            return f"{name} frames are not expected on this link"
-        if code not in self._allowed:
-            return f"{name} frame before the hello"
-        return f"{name} frame of {length} bytes, at most {self._kinds[code][1]} are allowed"
+        kind = Kind(code)
+        if kind not in self._caps:
+            return f"{kind.name} frames are not expected on this link"
+        if _opening(kind) not in self._allowed:
+            return f"{kind.name} frame before the hello"
+        return f"{kind.name} frame of {length} bytes, at most {self._caps[kind]} are allowed"

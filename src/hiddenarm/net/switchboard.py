@@ -227,7 +227,9 @@ class Switchboard:
 
     def send(self, identity: Identity, frame: Frame) -> None:
         """Send a frame to a peer that is ready. What goes wrong on the way is told by `on_lost`, from the loop."""
-        connection = self._ready_link(identity)
+        connection = self._peers.get(identity)
+        if connection is None or connection.backlog or connection.phase is not Phase.READY:
+            connection = self._ready_link(identity)
         connection.send(frame)
         if connection.backlog:
             self._watch_backlog(connection)
