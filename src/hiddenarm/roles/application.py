@@ -212,11 +212,12 @@ class RewarderClient(_Client):
         In a federation whose state lasts, the reward is written down when this returns. Should the parties refuse a
         reward that was submitted, `settle` raises, or a later `submit`, before it does anything else.
         """
-        self._read_answers()
+        self._settle_ended()
         lesson, machine = self._teach([(decision, reward)], request), self._machine
         self._submitted.append(lesson)
         if not machine.lasts(lesson):
             self._await(lambda: machine.lasts(lesson), f"lesson {lesson}")
+        self._read_answers()
         return lesson + 1
 
     def settle(self) -> None:
@@ -226,14 +227,16 @@ class RewarderClient(_Client):
             self._settle_first()
 
     def _read_answers(self) -> None:
-        """Now and then, see what became of earlier rewards."""
+        """Now and then, read what became of earlier rewards. The parties are at work on the last one meanwhile."""
         self._unread += 1
-        if self._unread < READ_EVERY:
-            return
-        self._unread = 0
-        self._endpoint.switchboard.run_once()
-        ended = self._machine.has_ended
-        while self._submitted and (ended(self._submitted[0]) or len(self._submitted) > MAX_SUBMITTED):
+        if self._unread >= READ_EVERY:
+            self._unread = 0
+            self._endpoint.switchboard.run_once()
+
+    def _settle_ended(self) -> None:
+        """Settle what has ended, and wait if too much has not."""
+        submitted, ended = self._submitted, self._machine.has_ended
+        while submitted and (ended(submitted[0]) or len(submitted) >= MAX_SUBMITTED):
             self._settle_first()
 
     def _settle_first(self) -> None:
