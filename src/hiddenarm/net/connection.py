@@ -57,7 +57,7 @@ class Connection:
         self.peer: Identity | None = None
         self.meter = LinkMeter()
         self.phase = Phase.HANDSHAKE if target is None else Phase.CONNECTING
-        self.interest = 0  # the events the selector watches for us; kept by the switchboard
+        self.interest = 0  # the events the poller watches for us; kept by the switchboard
         self.fault = ""  # why writing failed, told when reading finds the end
         self.backlog = 0  # encrypted bytes that wait to be sent
         self.pulse = Pulse(0.0, 0.0)  # of a peer that is ready; kept by the switchboard
@@ -165,7 +165,7 @@ class Connection:
     def receive(self, buffer: memoryview) -> list[Frame] | None:
         """The frames that have arrived; None at the end of the stream. `buffer` is scratch space.
 
-        Takes what one read of the socket gives and decrypts all of it: nothing is left of which the selector does not
+        Takes what one read of the socket gives and decrypts all of it: nothing is left of which the poller does not
         know, and a fast sender cannot keep the loop from its other peers. Raises FrameError or OSError.
         """
         if not self._pull(buffer) and not self._arrived.pending:

@@ -383,7 +383,7 @@ class Switchboard:
             self._calls.popleft()()
 
     def _watch(self, connection: Connection, events: int) -> None:
-        """Have the selector watch for `events`, if it does not yet."""
+        """Have the poller watch for `events`, if it does not yet."""
         if connection.interest == events:
             return
         if connection.interest:
