@@ -77,10 +77,10 @@ class SchoolState:
 
 @dataclass(slots=True, repr=False)
 class _Taken:
-    """Interactions with their rewards, as shares, ready to be learned."""
+    """Interactions with their masked rewards."""
 
     kept: list[Interaction]
-    rewards: Words
+    masked: list[int]
 
 
 @dataclass(slots=True, repr=False)
@@ -155,7 +155,7 @@ class School:
         self._versions = {self.version: self._suite.brought(self._model)}
         self._gathered, self._sums_full, self._unrepaired = state.gathered, state.sums_full, state.unrepaired
         for lesson in unrepaired:
-            self._singly.append(self._take([kept[name] for name, _ in lesson.rewards], [w for _, w in lesson.rewards]))
+            self._singly.append(_taken(lesson, kept))
         self._lessons.extend(again)
         self._logged = state.version + len(again)
 
@@ -260,15 +260,14 @@ class School:
             self._set_current(lesson, interactions)
 
     def _set_current(self, lesson: Lesson, interactions: Decisions) -> None:
-        kept = [interactions[name] for name, _ in lesson.rewards]
-        taken = self._take(kept, [word for _, word in lesson.rewards])
+        taken = _taken(lesson, interactions)
         self._current = _Current(lesson, taken)
         self._current.stages.extend(self._stages(lesson, taken))
 
-    def _take(self, kept: list[Interaction], masked: list[int]) -> _Taken:
-        masks = np.array([interaction.reward_mask for interaction in kept]).T
-        rewards = reward_share(np.array([masked], np.uint64), masks, adds_constants=self._number == 0)
-        return _Taken(kept, rewards)
+    def _rewards(self, taken: _Taken) -> Words:
+        """This party's shares of the rewards."""
+        masks = np.array([interaction.reward_mask for interaction in taken.kept]).T
+        return reward_share(np.array([taken.masked], np.uint64), masks, adds_constants=self._number == 0)
 
     def _give_up(self, lesson: Lesson) -> None:
         """Spend the randomness of a lesson that nobody learns, and forget what came for it."""
@@ -296,9 +295,8 @@ class School:
     def _stages(self, lesson: Lesson, taken: _Taken) -> list[_Stage]:
         key = self._first_key(lesson)
         if key[0] == LEARN_ONE_AHEAD:
-            ((_, masked),) = lesson.rewards
             given = partial(self._for_learn_ahead, *taken.kept)
-            return [_Stage(key, given, self._learned_one, awaited=np.array([masked], np.uint64))]
+            return [_Stage(key, given, self._learned_one, awaited=np.array(taken.masked, np.uint64))]
         if key[0] == LEARN_ONE:
             return [_Stage(key, partial(self._for_learn, taken), self._learned_one)]
         return [_Stage(key, partial(self._for_gather, taken), self._gathered_many)]
@@ -330,14 +328,14 @@ class School:
 
     def _for_learn(self, taken: _Taken) -> list[Words]:
         (interaction,) = taken.kept
-        return [*self._model_words(), interaction.features, interaction.arm, taken.rewards]
+        return [*self._model_words(), interaction.features, interaction.arm, self._rewards(taken)]
 
     def _for_learn_ahead(self, interaction: Interaction) -> list[Words]:
         return [*self._model_words(), interaction.features, interaction.arm, interaction.reward_mask]
 
     def _for_gather(self, taken: _Taken) -> list[Words]:
         features, arms, _ = stacked(taken.kept)
-        return [*self._sum_words(), features, arms, taken.rewards]
+        return [*self._sum_words(), features, arms, self._rewards(taken)]
 
     def _model_words(self) -> list[Words]:
         return own_words(self._model.inverses, self._model.weights)
@@ -438,6 +436,10 @@ def _key_ahead(decision: int) -> RunKey:
     return LEARN_ONE_AHEAD, step
 
 
+def _taken(lesson: Lesson, decisions: Decisions) -> _Taken:
+    return _Taken([decisions[name] for name, _ in lesson.rewards], [masked for _, masked in lesson.rewards])
+
+
 def _joined(taken: list[_Taken]) -> _Taken:
     kept = [interaction for one in taken for interaction in one.kept]
-    return _Taken(kept, np.concatenate([one.rewards for one in taken], axis=1))
+    return _Taken(kept, [masked for one in taken for masked in one.masked])

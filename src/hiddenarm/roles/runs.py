@@ -42,10 +42,13 @@ class Outcome:
 
 @dataclass(slots=True, repr=False)
 class _ActiveRun:
+    key: RunKey
     evaluation: Evaluation
     outcome: Outcome
     began: float
     inbox: Inbox = field(default_factory=dict)
+    received: tuple[bytes | None, ...] | None = None
+    """What all parties sent in the current round, once it is complete; None for our own."""
     announced: bool = False
 
 
@@ -64,6 +67,7 @@ class RunTable:
         self._clock = clock
         self._parties = range(parties)
         self._peers = peers
+        (self._own_number,) = set(self._parties) - {peer.number for peer in peers}
         self._send = send
         self._exchange = exchange
         self._runs: dict[RunKey, _ActiveRun] = {}
@@ -77,16 +81,16 @@ class RunTable:
 
     def launch(self, key: RunKey, evaluation: Evaluation, outcome: Outcome) -> None:
         """Begin a run: send its first round, and go on as far as the peers' words allow."""
-        active = _ActiveRun(evaluation, outcome, self._clock(), self._early.pop(key, {}))
+        active = _ActiveRun(key, evaluation, outcome, self._clock(), self._early.pop(key, {}))
         self._runs[key] = active
-        self._send_round(key, active)
-        self._advance(key, active)
+        self._send_round(active)
+        self._advance(active)
 
     def resume(self, key: RunKey) -> None:
         """Go on with a run that was told what it awaits. Its time counts from here."""
         active = self._runs[key]
         active.began = self._clock()
-        self._advance(key, active)
+        self._advance(active)
 
     def drop(self, key: RunKey) -> bool:
         """Forget a run that will not be finished, and all that came for it; whether it was under way."""
@@ -97,10 +101,10 @@ class RunTable:
         """A peer's words for one round of a run that is under way; whether the run has ended."""
         active = self._runs[key]
         current = active.evaluation.round
-        if frame.round < current:
+        if frame.round < current + (active.received is not None):
             raise FrameError(f"{identity} sent round {frame.round} of {key[0].name} {key[1]} twice")
         self._keep(active.inbox, identity, key, frame, active.evaluation.rounds)
-        return frame.round == current and self._advance(key, active)
+        return frame.round == current and self._advance(active)
 
     def on_early_round(self, identity: Identity, key: RunKey, frame: Frame, rounds: int) -> None:
         """A peer's words for a run that has not begun here."""
@@ -116,45 +120,58 @@ class RunTable:
             raise FrameError(f"{identity} sent round {frame.round} of {key[0].name} {key[1]} twice")
         messages[identity.number] = frame.payload
 
-    def _send_round(self, key: RunKey, active: _ActiveRun) -> None:
+    def _send_round(self, active: _ActiveRun) -> None:
         """Send this party's words for the current round; the peers' may come back at once."""
         evaluation = active.evaluation
         assert evaluation.payload is not None
-        frame = run_frame(Kind.ROUND, *key, round=evaluation.round, payload=evaluation.payload)
+        frame = run_frame(Kind.ROUND, *active.key, round=evaluation.round, payload=evaluation.payload)
         if evaluation.round in active.inbox:  # then the answers are not all still to come
             send_to_all(self._send, self._peers, frame)
             return
         answers = self._exchange(self._peers, frame)
         if answers is not None:
-            numbers = [peer.number for peer in self._peers]
-            active.inbox[evaluation.round] = dict(zip(numbers, answers, strict=True))
+            own = self._own_number
+            active.received = (*answers[:own], None, *answers[own:])
 
-    def _advance(self, key: RunKey, active: _ActiveRun) -> bool:
+    def _advance(self, active: _ActiveRun) -> bool:
         """Finish every round for which all peers' words are here, until one waits for words from outside; whether the
         run has ended."""
-        evaluation, outcome = active.evaluation, active.outcome
+        evaluation = active.evaluation
         while not evaluation.ended:
-            messages = active.inbox.get(evaluation.round)
-            if messages is None or len(messages) < len(self._peers) or evaluation.waits:
+            received = active.received or self._collected(active)
+            if received is None or evaluation.waits:
                 return False
-            del active.inbox[evaluation.round]
+            active.received = None
             try:
-                evaluation.advance(tuple([messages.get(party) for party in self._parties]))
+                evaluation.advance(received)
             except ScoreRangeError as error:
-                if outcome.out_of_range is None:
+                if active.outcome.out_of_range is None:
                     raise
-                del self._runs[key]
-                outcome.out_of_range(str(error))
+                del self._runs[active.key]
+                active.outcome.out_of_range(str(error))
                 return True
-            if evaluation.announced is not None and not active.announced and outcome.announce is not None:
-                active.announced = True
-                outcome.announce(evaluation.announced)
+            if evaluation.announced is not None and not active.announced:
+                self._announce(active)
             if not evaluation.ended:
-                self._send_round(key, active)
-        if self._runs.pop(key, None) is not None:
-            self._note_time(key[0], active)
-            outcome.finish()
+                self._send_round(active)
+        if self._runs.pop(active.key, None) is not None:
+            self._note_time(active.key[0], active)
+            active.outcome.finish()
         return True
+
+    def _collected(self, active: _ActiveRun) -> tuple[bytes | None, ...] | None:
+        """What all parties sent in the current round, if it has come in frames."""
+        messages = active.inbox.get(active.evaluation.round)
+        if messages is None or len(messages) < len(self._peers):
+            return None
+        del active.inbox[active.evaluation.round]
+        active.received = tuple([messages.get(party) for party in self._parties])
+        return active.received
+
+    def _announce(self, active: _ActiveRun) -> None:
+        active.announced = True
+        if active.outcome.announce is not None:
+            active.outcome.announce(active.evaluation.announced)
 
     def _note_time(self, program: ProgramId, active: _ActiveRun) -> None:
         if program.name not in self.times:
