@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import sqrt
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -13,6 +15,16 @@ from hiddenarm.ring.words import Floats, Words, encode
 def checked_features(values: ArrayLike, federation: Federation, party: int) -> Words:
     """One party's features as words, clipped to its declared norm. Leading axes are replicates."""
     return encode(clipped_features(values, federation, party), federation.fraction_bits)
+
+
+def checked_row(values: ArrayLike, federation: Federation, party: int) -> Words:
+    """The same for the features of one context, without leading axes: a party does this while others wait for it."""
+    row = as_floats(values, party)
+    if row.ndim != 1:
+        raise FeatureError(f"features of party {party} must be a list of numbers, got an array of shape {row.shape}")
+    if len(row) == federation.features[party] and sqrt(row.dot(row)) <= federation.norms[party]:
+        return encode(row, federation.fraction_bits)
+    return checked_features(row, federation, party)
 
 
 def clipped_features(values: ArrayLike, federation: Federation, party: int) -> Floats:

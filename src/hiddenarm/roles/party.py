@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from hiddenarm.bandit.batches import GATHERED_AT_ONCE
 from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE, ProgramId, single_lessons
 from hiddenarm.bandit.decisions import decision_name, split_name, split_number
-from hiddenarm.bandit.features import as_floats, checked_features
+from hiddenarm.bandit.features import checked_row
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.programs import DECIDE, LEARN
 from hiddenarm.errors import FeatureError, FrameError, InputError, PeerLost
@@ -341,11 +341,8 @@ class Party:
     def _own_features(self, keys: list[str]) -> Words | FeatureError:
         """This party's features under some keys, [1, keys, features], or why it has none."""
         try:
-            rows = [as_floats(self._features.lookup(key), self.number) for key in keys]
-            for row in rows:
-                if row.shape != rows[0].shape or row.ndim != 1:
-                    return FeatureError(f"features of party {self.number} must be a list of numbers, got {row.shape}")
-            return checked_features(np.array([rows]), self.federation, self.number)
+            rows = [checked_row(self._features.lookup(key), self.federation, self.number) for key in keys]
+            return np.array(rows)[None]
         except FeatureError as error:
             return error
 
