@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import sqrt
+from math import hypot
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,7 +22,7 @@ def checked_row(values: ArrayLike, federation: Federation, party: int) -> Words:
     row = as_floats(values, party)
     if row.ndim != 1:
         raise FeatureError(f"features of party {party} must be a list of numbers, got an array of shape {row.shape}")
-    if len(row) == federation.features[party] and sqrt(row.dot(row)) <= federation.norms[party]:
+    if len(row) == federation.features[party] and hypot(*row.tolist()) <= federation.norms[party]:
         return encode(row, federation.fraction_bits)
     return checked_features(row, federation, party)
 
