@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 
 setup: $(READY)
 
-$(READY): pyproject.toml setup.py $(wildcard src/hiddenarm/ring/*.c src/hiddenarm/ring/*.h)
+$(READY): pyproject.toml setup.py $(wildcard src/hiddenarm/*/*.c src/hiddenarm/*/*.h)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@

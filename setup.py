@@ -1,8 +1,8 @@
-"""The compiled kernels; everything else is in pyproject.toml."""
+"""The compiled parts; everything else is in pyproject.toml."""
 
 from setuptools import Extension, setup
 
-_RING = "src/hiddenarm/ring/"
+_RING, _NET = "src/hiddenarm/ring/", "src/hiddenarm/net/"
 
 setup(
     ext_modules=[
@@ -11,6 +11,7 @@ setup(
             [_RING + name for name in ("_kernels.c", "contraction.c", "instructions.c")],
             depends=[_RING + name for name in ("contraction.h", "instructions.h")],
             extra_compile_args=["-O3", "-Wall"],
-        )
+        ),
+        Extension("hiddenarm.net._waiting", [_NET + "_waiting.c"], extra_compile_args=["-O2", "-Wall", "-Wextra"]),
     ]
 )

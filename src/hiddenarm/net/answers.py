@@ -6,7 +6,6 @@ moment. What comes instead of an answer, too late or in part is kept, in order, 
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -58,8 +57,9 @@ class Answers:
         """The next frame of a peer, if it comes before `end` and is of the same kind, program, round and step."""
         wanted = frame[:4]
         while connection.phase is Phase.READY and not connection.backlog:
+            left = end - time.monotonic()
             try:
-                frames = connection.receive(self._buffer)
+                frames = connection.receive(self._buffer, left)
             except (FrameError, OSError) as error:
                 self.troubles.append((connection, error))
                 return None
@@ -70,9 +70,8 @@ class Answers:
                 first = frames[0] if frames[0][:4] == wanted else None
                 self.frames.extend((connection, other) for other in frames[first is not None :])
                 return first
-            if time.monotonic() >= end:
+            if left <= 0:
                 return None
-            os.sched_yield()
         return None
 
 

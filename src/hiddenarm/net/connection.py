@@ -21,6 +21,7 @@ from contextlib import suppress
 from enum import Enum, auto
 from typing import Any, Final, NoReturn
 
+from hiddenarm.net._waiting import receive
 from hiddenarm.net.frames import Frame, FrameReader, Kind, encode
 from hiddenarm.net.identity import Identity
 from hiddenarm.net.meter import LinkMeter
@@ -52,6 +53,7 @@ class Connection:
         self, sock: socket.socket, address: str, caps: Mapping[Kind, int], target: Identity | None = None
     ) -> None:
         self.socket = sock
+        self._number = sock.fileno()
         self.address = address
         self.target = target
         self.peer: Identity | None = None
@@ -162,14 +164,15 @@ class Connection:
         self.backlog = 0
         self.half_close()
 
-    def receive(self, buffer: memoryview) -> list[Frame] | None:
+    def receive(self, buffer: memoryview, seconds: float = 0.0) -> list[Frame] | None:
         """The frames that have arrived; None at the end of the stream. `buffer` is scratch space.
 
-        Takes what one read of the socket gives and decrypts all of it: nothing is left of which the poller does not
-        know, and a fast sender cannot keep the loop from its other peers. Raises FrameError or OSError.
+        Looks once, or for so many seconds until something is there. Takes what one read of the socket gives and
+        decrypts all of it: nothing is left of which the poller does not know, and a fast sender cannot keep the loop
+        from its other peers. Raises FrameError or OSError.
         """
-        if not self._pull(buffer) and not self._arrived.pending:
-            return None if self._ended else []  # most often: whoever waits for an answer looks many times
+        if not self._pull(buffer, 0.0 if self._ended else seconds) and not self._arrived.pending:
+            return None if self._ended else []
         frames = self._decrypt(buffer)
         if self._leaving.pending:  # TLS itself may have to answer
             self._push()
@@ -189,17 +192,14 @@ class Connection:
     def discard(self, buffer: memoryview) -> bool:
         """Throw away what has arrived, undecrypted; True once the stream is at its end."""
         try:
-            return self.socket.recv_into(buffer) == 0
-        except BlockingIOError:
-            return False
+            return receive(self._number, buffer, 0.0) == 0
         except OSError:
             return True
 
-    def _pull(self, buffer: memoryview) -> bool:
-        """Hand TLS what the socket has; whether there was anything, be it the end of the stream."""
-        try:
-            count = self.socket.recv_into(buffer)
-        except BlockingIOError:
+    def _pull(self, buffer: memoryview, seconds: float = 0.0) -> bool:
+        """Hand TLS what the socket has, now or in time; whether there was anything, be it the end of the stream."""
+        count = receive(self._number, buffer, seconds)
+        if count < 0:
             return False
         self._ended |= not count
         self._arrived.write(buffer[:count])
@@ -256,6 +256,7 @@ class Connection:
         self.phase = Phase.CLOSED
         self._outgoing.clear()
         self.backlog = 0
+        self._number = -1  # the old one may soon be somebody else's
         with suppress(OSError):
             self.socket.close()
 
