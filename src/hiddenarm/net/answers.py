@@ -35,27 +35,27 @@ class Answers:
 
     def await_all(self, connections: Sequence[Connection], frame: Frame) -> list[bytes] | None:
         """The payloads of the same frame from all of these peers, or None if they do not come at once."""
-        if not self._spin or self.frames or self.troubles or not self._patience.is_worth_it():
+        patience = self._patience
+        if not self._spin or self.frames or self.troubles or (patience.failures and not patience.is_worth_it()):
             return None
-        end = time.monotonic() + self._spin
+        wanted, end = frame[:4], time.monotonic() + self._spin
         answers: list[tuple[Connection, Frame]] = []
         for connection in connections:
-            answer = self._await(connection, frame, end)
+            answer = self._await(connection, wanted, end)
             if answer is None:
-                break
+                patience.failures += 1
+                self.frames.extendleft(reversed(answers))
+                return None
             answers.append((connection, answer))
-        complete = len(answers) == len(connections)
-        self._patience.remember(complete)
-        if not complete:
-            self.frames.extendleft(reversed(answers))
-            return None
+        patience.failures = 0
+        payloads = []
         for connection, answer in answers:
             connection.meter.count_received(answer)
-        return [answer.payload for _, answer in answers]
+            payloads.append(answer[4])
+        return payloads
 
-    def _await(self, connection: Connection, frame: Frame, end: float) -> Frame | None:
-        """The next frame of a peer, if it comes before `end` and is of the same kind, program, round and step."""
-        wanted = frame[:4]
+    def _await(self, connection: Connection, wanted: tuple[object, ...], end: float) -> Frame | None:
+        """The next frame of a peer, if it comes before `end` and has the wanted kind, program, round and step."""
         while connection.phase is Phase.READY and not connection.backlog:
             left = end - time.monotonic()
             try:
@@ -67,8 +67,9 @@ class Answers:
                 self.troubles.append((connection, None))
                 return None
             if frames:
-                first = frames[0] if frames[0][:4] == wanted else None
-                self.frames.extend((connection, other) for other in frames[first is not None :])
+                first = frames.pop(0) if frames[0][:4] == wanted else None
+                if frames:
+                    self.frames.extend([(connection, other) for other in frames])
                 return first
             if left <= 0:
                 return None
@@ -79,16 +80,13 @@ class _Patience:
     """Whether to wait for answers at all: not for a while, once they kept failing to come in time."""
 
     def __init__(self) -> None:
-        self._failures = 0
+        self.failures = 0  # in a row
         self._skipped = 0
 
     def is_worth_it(self) -> bool:
-        if self._failures < _FAILURES:
+        if self.failures < _FAILURES:
             return True
         self._skipped += 1
         if self._skipped >= _SKIPS:
-            self._failures = self._skipped = 0
+            self.failures = self._skipped = 0
         return False
-
-    def remember(self, success: bool) -> None:
-        self._failures = 0 if success else self._failures + 1
