@@ -6,7 +6,7 @@ import time
 
 from stations import PARTY0, PARTY1, Office, Station
 
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import Frame, Kind, encode
 
 LONG = 5.0
 """Seconds to poll where the answer is sure to come."""
@@ -42,6 +42,48 @@ def test_the_answer_comes_back_at_once_and_is_not_told_again(office: Office) -> 
     client.switchboard.run_once(0.05)
     assert client.recorder.frames == []
     assert client.switchboard.meter.frames_received(PARTY0, Kind.ROUND) == 1
+
+
+def test_a_large_answer_comes_in_many_pieces(office: Office) -> None:
+    server, client = talking(office)
+    theirs = bytes(range(256)) * 12345
+    answer_with(server, round_frame(2, theirs))
+    assert client.switchboard.exchange([PARTY0], round_frame(2, b"ours")) == [theirs]
+    client.switchboard.run_once(0.05)
+    assert client.recorder.frames == []
+
+
+def test_part_of_an_answer_in_time_is_kept_for_the_loop(office: Office) -> None:
+    server, client = talking(office, spin_seconds=0.1)
+    encoded = encode(round_frame(2, b"theirs"))
+
+    def send_slowly(_: object, __: Frame) -> None:
+        for piece, pause in ((encoded[:7], 0.3), (encoded[7:23], 0.01), (encoded[23:], 0.0)):
+            server.switchboard._peers[PARTY1]._write(piece)
+            time.sleep(pause)
+
+    server.recorder.answer = send_slowly
+    assert client.switchboard.exchange([PARTY0], round_frame(2)) is None
+    assert client.recorder.frames == []
+    client.until(lambda: client.recorder.frames == [round_frame(2, b"theirs")])
+
+
+def test_after_the_end_of_a_stream_nobody_is_waited_for(office: Office) -> None:
+    server, client = talking(office)
+
+    def answer_and_leave(_: object, __: Frame) -> None:
+        link = server.switchboard._peers[PARTY1]
+        link.hold(round_frame(2, b"last"))
+        link.release()
+        link.half_close()
+
+    server.recorder.answer = answer_and_leave
+    assert client.switchboard.exchange([PARTY0], round_frame(2)) == [b"last"]
+    start = time.monotonic()
+    assert client.switchboard.exchange([PARTY0], round_frame(3)) is None
+    assert time.monotonic() - start < LONG
+    client.until(lambda: bool(client.recorder.lost))
+    assert client.recorder.lost == [(PARTY0, "the connection ended without a goodbye", False)]
 
 
 def test_another_frame_instead_is_told_by_the_loop(office: Office) -> None:
