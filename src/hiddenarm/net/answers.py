@@ -15,7 +15,7 @@ from hiddenarm.errors import FrameError
 from hiddenarm.net.connection import Connection, Phase
 from hiddenarm.net.frames import Frame
 
-_FAILURES: Final = 5
+_FAILURES: Final = 20
 _SKIPS: Final = 200
 
 
