@@ -126,7 +126,7 @@ def assert_close(lockstep: Lockstep, twin: PlainBandit, bound: ErrorBound, repli
     return largest
 
 
-def run_both(world: World, key: str) -> tuple[float, Lockstep, PlainBandit, ErrorBound]:
+def run_both(world: World, key: str, *, ahead: bool = False) -> tuple[float, Lockstep, PlainBandit, ErrorBound]:
     """Run the private learner and a twin, each on its own choices, and a second twin on the private choices."""
     federation = world.federation
     lockstep = Lockstep(federation, fixed_key("learner", key))
@@ -140,17 +140,18 @@ def run_both(world: World, key: str) -> tuple[float, Lockstep, PlainBandit, Erro
         number, arms = lockstep.decide([values[None] for values in world.split(step)])
         arm, own = int(arms[0]), independent.decide(x, *coins_at(coins, step))
         same += arm == own
-        lockstep.learn(number, [world.pays[step, arm]])
+        lockstep.learn(number, [world.pays[step, arm]], ahead=ahead)
         independent.learn(x, own, world.pays[step, own])
         bound.learn(follower, x, arm, world.pays[step, arm])
         follower.learn(x, arm, world.pays[step, arm])
     return same / world.steps, lockstep, follower, bound
 
 
+@pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("parties", PARTIES)
-def test_the_private_learner_is_the_plain_one(parties: int) -> None:
+def test_the_private_learner_is_the_plain_one(parties: int, ahead: bool) -> None:
     world = World(federation_of(parties), 300)
-    agreement, lockstep, twin, bound = run_both(world, f"{parties} parties")
+    agreement, lockstep, twin, bound = run_both(world, f"{parties} parties", ahead=ahead)
     assert agreement >= 0.995
     assert assert_close(lockstep, twin, bound) < 0.02  # of numbers up to 1: the bound says something
 
@@ -341,3 +342,17 @@ def test_the_inverse_loses_no_more_than_it_should_to_rounding() -> None:
     # 1/4 within 4.5 standard deviations of a frequency: 7e-6 for each of three entries.
     # g = 1 / (1 + e^2 / 2) is 1 - e with a probability of e: nothing at this size.
     assert np.all(np.abs((lost[chosen]).mean(axis=0) - 0.25) < 4.5 * np.sqrt(0.25 * 0.75 / replicates))
+
+
+def test_a_run_that_learned_ahead_goes_on_from_its_snapshot() -> None:
+    federation, key = federation_of(2), fixed_key("learner", "snapshot")
+    world = World(federation, 6)
+    whole, resumed = Lockstep(federation, key, deal_ahead=4), Lockstep(federation, key, deal_ahead=4)
+    for step in range(6):
+        if step == 3:
+            resumed.restore(whole.snapshot())
+        for lockstep in (whole, resumed) if step >= 3 else (whole,):
+            number, arms = lockstep.decide([values[None] for values in world.split(step)])
+            lockstep.learn(number, [world.pays[step, int(arms[0])]], ahead=step % 2 == 0)
+    for found, expected in zip(resumed.reveal_model(), whole.reveal_model(), strict=True):
+        assert np.array_equal(found, expected)

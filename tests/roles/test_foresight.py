@@ -7,11 +7,11 @@ import random
 import pytest
 from memory_network import KEYS, MemoryNetwork, party, small_federation, small_paper_federation
 
-from hiddenarm.bandit.catalogue import LEARN_ONE_AHEAD
+from hiddenarm.bandit.catalogue import LEARN_ONE, LEARN_ONE_AHEAD
 from hiddenarm.errors import UnavailableError
 from hiddenarm.net.frames import Kind
 from hiddenarm.roles.foresight import Foresight
-from hiddenarm.roles.messages import PROGRAM_NUMBERS
+from hiddenarm.roles.messages import ACTOR, PROGRAM_NUMBERS, refused_frame
 from hiddenarm.roles.party import LESSON_SECONDS
 
 PARTIES = (2, 3, 5)
@@ -32,11 +32,13 @@ class TestTheRule:
         foresight.note_request(1, 11)
         foresight.note_decision(0, 10)
         assert foresight.promising_decision(0) is None  # nothing is known of the rewarder's habits
-        foresight.forget(0, hopeful=True)
+        foresight.forget(0)
+        foresight.hopeful = True
         assert foresight.promising_decision(1) is None  # not made yet
         foresight.note_decision(1, 11)
         assert foresight.promising_decision(1) == 11
-        foresight.forget(1, hopeful=False)
+        foresight.forget(1)
+        foresight.hopeful = False
         foresight.note_request(2, 12)
         foresight.note_decision(2, 12)
         assert foresight.promising_decision(2) is None
@@ -46,7 +48,7 @@ class TestTheRule:
         for version in range(100):
             foresight.note_request(version, version)
             foresight.note_decision(version, version)
-            foresight.forget(version, hopeful=True)
+            foresight.forget(version)
         assert not foresight._fresh
         assert not foresight._made
 
@@ -107,7 +109,7 @@ def test_what_was_begun_in_vain_is_dropped(parties: int) -> None:
 def test_a_party_that_has_not_begun_keeps_what_its_peers_send(parties: int) -> None:
     network = MemoryNetwork(small_federation(parties)).start()
     online(network, 2)
-    network.party(0)._school._foresight._hopeful = False
+    network.party(0)._school._foresight.hopeful = False
     decision = network.decide(KEYS[5], after=2)
     number = int(decision.id.split("-")[1])
     assert [rounds_ahead(network, p, number) for p in range(parties)] == [None] + [1] * (parties - 1)
@@ -194,3 +196,30 @@ def test_rounds_of_a_lesson_that_is_over_are_of_no_use() -> None:
     late = next(frame for frame in sent if frame.kind is Kind.ROUND and frame.step == fresh)
     network.inject(party(0), party(1), late)
     assert not network.party(1)._runs._early
+
+
+def test_nothing_is_kept_for_requests_that_come_after_their_lesson() -> None:
+    """An actor that hears late of lessons names versions that are new to its parties' eyes, and over."""
+    network = MemoryNetwork(small_federation(2)).start()
+    decisions = [network.decide(KEYS[step]).id for step in range(8)]
+    for version, decision in enumerate(decisions):
+        lesson = network.teach(decision, 1.0)
+        for number in range(2):
+            while network.version_at(number) <= lesson:
+                network.deliver(*(link for link in network.links if ACTOR not in link))
+        network.actor._version = version
+        network.ask(KEYS[version], after=version)
+        network.settle()
+    for machine in network.parties:
+        assert not machine._school._foresight._fresh.keys() - {8}
+        assert len(machine._school._foresight._made) <= 1
+        assert not machine._runs._early
+    network.check_against_twin()
+
+
+def test_a_lesson_that_a_peer_has_refused_is_not_begun() -> None:
+    network = MemoryNetwork(small_federation(2)).start()
+    online(network, 2)
+    network.inject(party(1), party(0), refused_frame(LEARN_ONE, 2, "no"))
+    network.decide(KEYS[5], after=2)
+    assert [machine._school.begun_ahead for machine in network.parties] == [False, True]

@@ -200,7 +200,7 @@ class Federation:
         error = 1 + self.score_bound
         return [
             ("M x", 3, self.joint_norm / self.ridge),
-            ("reward - score", 2, error),
+            ("score", 2, self.score_bound),
             ("1 / (1 + x'Mx)", 3, 1.0),
             ("g u", 2, step),
             ("u (reward - score)", 2, self.joint_norm / self.ridge * error),

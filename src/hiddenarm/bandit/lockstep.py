@@ -137,7 +137,8 @@ class Lockstep:
     def layouts(self) -> dict[str, Layout]:
         """The layouts of the programs for one interaction."""
         programs = DECIDE_ONE, *single_lessons(self.federation)
-        return {program.name: self._supply(program).layout for program in programs}
+        texts = {program.name: program_text(self.federation, self._thresholds, program) for program in programs}
+        return {name: trace(text, self.federation.parties, self.replicates) for name, text in texts.items()}
 
     @property
     def decisions(self) -> int:
@@ -246,7 +247,7 @@ class Lockstep:
         self.interactions_learned, self._gathered = int(arrays["learned"][0]), int(arrays["learned"][1])
         self._sums_full = bool(arrays["learned"][2])
         for label in (name.removeprefix(_NEXT_STEP) for name in arrays if name.startswith(_NEXT_STEP)):
-            program, count = label.split(" ")
+            program, count = label.rsplit(" ", 1)
             self._supply(ProgramId(program, int(count))).skip_to(int(arrays[_NEXT_STEP + label][0]))
         for party, (model, sums) in enumerate(zip(self.models, self._sums, strict=True)):
             for name, shared in _shares(model, sums).items():

@@ -210,7 +210,8 @@ class RewarderClient(_Client):
         """Have the reward of a decision learned, but do not wait for it: return the version that will hold it.
 
         In a federation whose state lasts, the reward is written down when this returns. Should the parties refuse a
-        reward that was submitted, `settle` raises, or a later `submit`, before it does anything else.
+        reward that was submitted, `settle` raises, or a later `submit`, before it does anything else. A peer that is
+        lost may be noticed after the reward has left.
         """
         self._settle_ended()
         lesson, machine = self._teach([(decision, reward)], request), self._machine

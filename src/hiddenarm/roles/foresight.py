@@ -22,8 +22,9 @@ class Foresight:
     """The fresh decisions, by the version that they name, until the lesson that follows it has ended."""
 
     def __init__(self, *, enabled: bool) -> None:
+        self.hopeful = False
+        """Whether the last lesson was run ahead."""
         self._enabled = enabled
-        self._hopeful = False
         self._newest_named = -1
         self._fresh: dict[int, int] = {}
         self._made: set[int] = set()
@@ -47,11 +48,10 @@ class Foresight:
     def promising_decision(self, version: int) -> int | None:
         """The fresh decision of a version, if it was made and its lesson should be begun before the reward is there."""
         decision = self._fresh.get(version)
-        return decision if self._hopeful and decision in self._made else None
+        return decision if self.hopeful and decision in self._made else None
 
-    def forget(self, version: int, *, hopeful: bool) -> None:
-        """The lesson that follows a version has ended; `hopeful` if it was run ahead."""
-        self._hopeful = hopeful
+    def forget(self, version: int) -> None:
+        """The lesson that follows a version has ended."""
         decision = self._fresh.pop(version, None)
         if decision is not None:
             self._made.discard(decision)

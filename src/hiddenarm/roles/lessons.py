@@ -189,6 +189,8 @@ class School:
     def note_request(self, version: int, decision: int | None) -> None:
         """The actor has asked for decisions, or for a single one of this name, by a version of the model."""
         self._foresight.note_request(version, decision)
+        if version < self.version:  # the lesson that follows it has ended, and was not about this decision
+            self._settle_ahead(version)
 
     def note_decision(self, version: int, decision: int) -> None:
         """A single decision was made, and waits for its reward."""
@@ -224,7 +226,7 @@ class School:
     def look_ahead(self, interactions: Decisions) -> None:
         """Nothing else can be done: begin the lesson that is likely to be next, as far as it goes without its
         reward."""
-        if self._current is not None or self._lessons or self._begun_ahead is not None:
+        if self._current is not None or self._lessons or self._begun_ahead is not None or self.version in self._refused:
             return
         decision = self._foresight.promising_decision(self.version)
         if decision is None or decision not in interactions:
@@ -412,22 +414,23 @@ class School:
     def _end(self, lesson: Lesson, refused: str | None = None, tell_peers: bool = False) -> None:
         if refused is not None:
             self._give_up(lesson)
-        self._settle_ahead(hopeful=refused is None and self._is_ahead(lesson))
+        self._foresight.hopeful = refused is None and self._is_ahead(lesson)
+        self._settle_ahead(self.version)
+        self._begun_ahead = None
         self._current = None
         self.version += 1
         self._versions[self.version] = self._suite.brought(self._model)
         self._versions.pop(self.version - KEPT_VERSIONS, None)
         self._ended(lesson, refused, tell_peers)
 
-    def _settle_ahead(self, *, hopeful: bool) -> None:
-        """The lesson after this version has ended: what was begun ahead for it, here or by peers, is over."""
-        decision = self._foresight.fresh_decision(self.version)
+    def _settle_ahead(self, version: int) -> None:
+        """The lesson that follows a version has ended: what was begun ahead for it, here or by peers, is over."""
+        decision = self._foresight.fresh_decision(version)
         if decision is not None:
             key = _key_ahead(decision)
             self._runs.drop(key)
             self._ahead_until = key[1] + 1
-        self._foresight.forget(self.version, hopeful=hopeful)
-        self._begun_ahead = None
+            self._foresight.forget(version)
 
 
 def _key_ahead(decision: int) -> RunKey:

@@ -120,10 +120,16 @@ class Supply:
             return True
         line.next_step = max(line.next_step, step)
         if line.wanted_until == line.material.stocked_until <= step:
-            line.material.skip_to(step)
-            line.wanted_until = step
+            self._skip(program, line, step)
         self._order(program, line, room=1)
         return False
+
+    def _skip(self, program: ProgramId, line: _Line, step: int) -> None:
+        """Leave out the steps before this one; but orders begin at whole batches, so that the dealer does not see from
+        them which step it is."""
+        batch, _ = self._sizes(program, line)
+        line.wanted_until = max(line.wanted_until, step - step % batch)
+        line.material.skip_to(line.wanted_until)
 
     def stock_up(self) -> None:
         """There is time: order whatever there is room for."""
@@ -170,12 +176,16 @@ class Supply:
         """Order a batch, unless one is under way or there is room for less than `room` batches."""
         if not self.corrected or line.wanted_until != line.material.stocked_until:
             return
-        batch, stock = 1, 1
-        if _is_usual(program, line):
-            batch, stock = batch_steps(line.layout, self._stock), stock_steps(line.layout, self._stock)
+        batch, stock = self._sizes(program, line)
         if line.wanted_until + room * batch <= line.next_step + stock:
             self._send(DEALER, want_frame(program, line.wanted_until, batch))
             line.wanted_until += batch
+
+    def _sizes(self, program: ProgramId, line: _Line) -> tuple[int, int]:
+        """Steps that are ordered at a time, and that are kept in stock."""
+        if not _is_usual(program, line):
+            return 1, 1
+        return batch_steps(line.layout, self._stock), stock_steps(line.layout, self._stock)
 
 
 def _is_usual(program: ProgramId, line: _Line) -> bool:
