@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
+
 import numpy as np
+import pytest
 from sklearn.datasets import load_digits
 
+from hiddenarm.data import digits as module
 from hiddenarm.data.digits import read_digits
 
 
@@ -46,3 +51,25 @@ def test_the_parts_are_shuffled() -> None:
 
 def test_the_split_is_fixed() -> None:
     assert np.array_equal(read_digits("test")[0], read_digits("test")[0])
+
+
+class TestTheCache:
+    def test_the_second_time_scikit_learn_is_not_needed(self, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        first = read_digits()
+        assert hashlib.sha256((cache / "digits.u1").read_bytes()).hexdigest() == module._SHA256
+        monkeypatch.setattr(module, "_installed_digits", None)
+        for found, expected in zip(read_digits(), first, strict=True):
+            assert np.array_equal(found, expected)
+            assert found.dtype == expected.dtype
+
+    @pytest.mark.parametrize("damage", [b"", b"\0" * 1797 * 65])
+    def test_a_damaged_file_is_made_again(self, cache: Path, damage: bytes) -> None:
+        first = read_digits()
+        (cache / "digits.u1").write_bytes(damage)
+        assert np.array_equal(read_digits()[0], first[0])
+        assert hashlib.sha256((cache / "digits.u1").read_bytes()).hexdigest() == module._SHA256
+
+    def test_without_a_cache_the_digits_are_read_all_the_same(self, cache: Path) -> None:
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        cache.write_text("no folder")
+        assert len(read_digits()[0]) == 1797
