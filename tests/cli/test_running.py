@@ -49,7 +49,7 @@ def test_metrics_count_what_happened(deployment: Deployment) -> None:
         values = [{str(found): value for found, value in page[name]} for page in (before, after)]
         return values[1][str(labels)] - values[0].get(str(labels), 0)
 
-    for program, rounds in (("decide", 4), ("learn", 5)):
+    for program, rounds in (("decide", 4), ("learn ahead", 5)):
         assert grown("hiddenarm_run_seconds_count", program=program) == 3
         assert grown("hiddenarm_interactions_total", program=program) == 3
         assert grown("hiddenarm_rounds_total", program=program) == 3 * rounds
