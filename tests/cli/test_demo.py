@@ -31,7 +31,7 @@ def declared_bytes(parties: int) -> int:
     return (payload + rounds * HEADER.size) * (parties - 1) + (HEADER.size + 4) + 2 * HEADER.size
 
 
-@pytest.mark.parametrize(("parties", "steps"), [(2, 60), (3, 25)])
+@pytest.mark.parametrize(("parties", "steps"), [(2, 300), (3, 25)])
 def test_a_demo_reports_what_it_measured(tmp_path: Path, parties: int, steps: int) -> None:
     ended = hiddenarm(
         "demo", "--parties", parties, "--steps", steps, "--json", "result.json", "--plot", "curves.svg", folder=tmp_path
@@ -43,7 +43,9 @@ def test_a_demo_reports_what_it_measured(tmp_path: Path, parties: int, steps: in
     assert (result["arms"], result["features"], result["data"], result["suite"]) == (10, 20, "digits", "fast")
     assert result["agreement"] >= 0.995
     assert result["reward"] == pytest.approx(result["plain_reward"], abs=0.005)
-    assert 0 < result["reward"] <= 1
+    assert 0 <= result["reward"] <= 1
+    if steps >= 300:  # long enough to have learned; in a few steps all may earn nothing, by bad luck
+        assert result["reward"] > 0.2
     assert result["rounds_per_decision"] <= 5
     assert result["rounds_per_step"] <= 12
     assert result["us_per_step"] > result["plain_us_per_step"] > 0
