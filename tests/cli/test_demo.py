@@ -45,7 +45,7 @@ def test_a_demo_reports_what_it_measured(tmp_path: Path, parties: int, steps: in
     assert result["reward"] == pytest.approx(result["plain_reward"], abs=0.005)
     assert 0 <= result["reward"] <= 1
     if steps >= 300:  # long enough to have learned; in a few steps all may earn nothing, by bad luck
-        assert result["reward"] > 0.1  # the mean is 0.36; none of 400 plain learners earned less than 0.2
+        assert result["reward"] > 0.1  # more than chance: one of ten arms earns
     assert result["rounds_per_decision"] <= 5
     assert result["rounds_per_step"] <= 12
     assert result["us_per_step"] > result["plain_us_per_step"] > 0

@@ -127,7 +127,7 @@ def test_who_keeps_being_late_is_not_waited_for(office: Office) -> None:
         assert client.switchboard.exchange([PARTY0], round_frame(number)) is None
         seconds.append(time.monotonic() - start)
     assert all(taken >= 0.02 for taken in seconds[:_FAILURES])
-    assert sum(seconds[_FAILURES:]) < 0.02 * _FAILURES / 2
+    assert sum(seconds[_FAILURES:]) < 0.05
 
 
 def test_with_two_peers_one_answer_alone_is_told_by_the_loop(office: Office) -> None:

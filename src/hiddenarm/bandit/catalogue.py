@@ -75,23 +75,15 @@ def program_text(federation: Federation, thresholds: Words, program: ProgramId) 
             return lambda run: decide(
                 run, federation, thresholds, _weights(run, federation), own_features(run, federation, count), count
             )
-        case "learn":
-            return lambda run: learn(
+        case "learn" | "learn ahead":
+            text = learn if program.name == LEARN else learn_ahead
+            return lambda run: text(
                 run,
                 federation,
                 _model(run, federation),
                 own_features(run, federation),
                 given_share(run, federation.arms),
                 given_share(run),
-            )
-        case "learn ahead":
-            return lambda run: learn_ahead(
-                run,
-                federation,
-                _model(run, federation),
-                own_features(run, federation),
-                given_share(run, federation.arms),
-                run.given(()),
             )
         case "gather" | "repair":
             return lambda run: gather(

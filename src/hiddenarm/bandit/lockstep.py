@@ -168,8 +168,7 @@ class Lockstep:
 
         given = []
         for party, (model, own) in enumerate(zip(self.models, kept, strict=True)):
-            share = reward_share(masked, own.reward_mask, adds_constants=party == 0)
-            reward = own.reward_mask if ahead else share
+            reward = own.reward_mask if ahead else reward_share(masked, own.reward_mask, adds_constants=party == 0)
             given.append([*own_words(model.inverses, model.weights), own.features, own.arm, reward])
         if ahead:
             _, self.models = self._run(LEARN_ONE_AHEAD, given, step, masked)

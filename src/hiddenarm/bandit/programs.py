@@ -168,14 +168,14 @@ def learn_ahead(
     model: Model,
     own_features: Words | None,
     arm: Shared,
-    reward_mask: Words | None,
+    reward_mask: Shared,
 ) -> Program:
     """The same from a decision whose reward is still to come: it is needed after round 3.
 
     What the rewarder sends to all parties, r + mu, is the reward masked, and mu was dealt with the decision; so it
     takes no round. The dealer knows mu; a party brings its share of it.
     """
-    mu = MaskPart(run.rewarder_words(()) if reward_mask is None else reward_mask)
+    mu = MaskPart(run.rewarder_words(()) if reward_mask.share is None else reward_mask.share)
     factors = yield _mask_factors(run, federation, model, own_features, arm)
     return (yield from _update(run, federation, model, factors, lambda: Masked((), run.awaited(()), (mu,))))
 

@@ -230,9 +230,7 @@ class Switchboard:
         self._send(identity, frame)
 
     def _send(self, identity: Identity, frame: Frame) -> Connection:
-        connection = self._peers.get(identity)
-        if connection is None or connection.backlog or connection.phase is not Phase.READY:
-            connection = self._ready_link(identity)
+        connection = self._ready_link(identity)
         connection.send(frame)
         if connection.backlog:
             self._watch_backlog(connection)
