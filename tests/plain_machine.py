@@ -106,6 +106,16 @@ def _take(store: Store, out: Any, x: Any, indices: Any, rows: int, length: int, 
     store.write(out, [row[k] for row in _rows(store.read(x, rows * length), rows, length) for k in index])
 
 
+def _unpack(store: Store, out: Any, x: Any, rows: int, count: int, bits: int) -> None:
+    packed = -(-count // (64 // bits))
+    words = []
+    for row in _rows(store.read(x, rows * packed), rows, packed):
+        for k in range(count):
+            field, word = divmod(k, packed)
+            words.append(row[word] // 2 ** (field * bits) % 2**bits * 2 ** (64 - bits))
+    store.write(out, words)
+
+
 def _pick(store: Store, out: Any, x: Any, indices: Any, rows: int, items: int, width: int, picked: int) -> None:
     index = _rows(store.read(indices, rows * picked), rows, picked)
     words = []
@@ -273,6 +283,7 @@ OTHERS: dict[str, Callable[..., None]] = {
     "fill": _fill,
     "copy_block": _copy_block,
     "take": _take,
+    "unpack": _unpack,
     "pick": _pick,
     "unit": _unit,
     "sort_order": _sort_order,

@@ -116,6 +116,12 @@ def take(at: Given) -> list[int]:
     return [at.room(rows * taken), at.any_words(rows * length), index, rows, length, taken]
 
 
+def unpack(at: Given) -> list[int]:
+    rows, count, bits = at.number(0, 3), at.number(0, 7), at.number(1, 64)
+    packed = -(-count // (64 // bits))
+    return [at.room(rows * count), at.any_words(rows * packed), rows, count, bits]
+
+
 def pick(at: Given) -> list[int]:
     rows, items, width, picked = at.number(0, 3), at.number(1, 4), at.number(0, 3), at.number(0, 4)
     index = at.any_words(rows * picked, st.integers(0, items - 1))
@@ -209,6 +215,7 @@ WAYS: dict[str, Callable[[Given], list[int]]] = {
             fill,
             copy_block,
             take,
+            unpack,
             pick,
             unit,
             sort_order,

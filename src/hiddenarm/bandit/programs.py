@@ -16,7 +16,7 @@ import numpy as np
 
 from hiddenarm.bandit.coins import Coins
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.mpc.forms import form
+from hiddenarm.mpc.forms import form, sum_of_forms
 from hiddenarm.mpc.lookup import LineTable, lookup, reciprocal_table
 from hiddenarm.mpc.masking import (
     dealt_share,
@@ -208,12 +208,12 @@ def _update(
     u = form(run, "a,aij,j->i", o, inverses, x)
     score = form(run, "a,ai,i->", o, weights, x)
 
-    # Round 2: bring both to L bits; they come back masked.  u is rounded twice, independently: in the product v u' a
-    # rounding error times itself would not average out, and would drive M to be indefinite.
-    u, other_u, score = yield truncate(run, u, 2 * bits), truncate(run, u, 2 * bits), truncate(run, score, bits)
+    # Round 2: bring both to L bits; they come back masked.  u is rounded twice, independently, the second time as u / 2:
+    # in the product v u' a rounding error times itself would not average out, and would drive M to be indefinite.
+    u, half_u, score = yield truncate(run, u, 2 * bits), truncate(run, u, 2 * bits + 1), truncate(run, score, bits)
 
-    # Round 3: mask q = x'u and o u'; look up g = 1 / (1 + q) at 3L bits.
-    q, chosen_u = yield mask(run, form(run, "i,i->", u, x)), mask(run, form(run, "a,i->ai", o, other_u))
+    # Round 3: mask q = x'u and o u' / 2; look up g = 1 / (1 + q) at 3L bits.
+    q, chosen_half_u = yield mask(run, form(run, "i,i->", u, x)), mask(run, form(run, "a,i->ai", o, half_u))
     g = lookup(run, _reciprocals(federation), q)
 
     # Round 4: g and u (r - score) to L bits.
@@ -225,7 +225,16 @@ def _update(
         truncate(run, form(run, ",i->i", g, u), bits),
         truncate(run, form(run, ",i->i", g, correction), bits),
     )
-    update = form(run, "at,t->at", chosen_u.take(columns), v.take(rows))
+
+    # M -= (v u' + u v') / 2.  Both halves are the same but for rounding.  Their sum is symmetric, rounding included: its
+    # error in a direction d is at most 2 |v'd| times a rounding error, and v is small in a direction that is known well.
+    # One of them mirrored would keep an error that does not depend on v'd, and M would become indefinite.
+    update = sum_of_forms(
+        run,
+        "at,t->at",
+        (chosen_half_u.take(columns), v.take(rows)),
+        (chosen_half_u.take(rows), v.take(columns)),
+    )
     return Model(
         model.inverses - update,
         model.weights + form(run, "a,i->ai", o, correction),

@@ -18,7 +18,7 @@ import numpy as np
 
 from hiddenarm.mpc.values import Index
 from hiddenarm.ring.contraction import ContractionPlan
-from hiddenarm.ring.words import Words
+from hiddenarm.ring.words import Words, packed_words
 
 MEMORY, CONSTANTS, OWN, CORRECTIONS, GIVEN = range(5)
 """The banks. What a party brings into a run has a bank each, from GIVEN on."""
@@ -176,6 +176,13 @@ class Cells:
         places = self.recording.constant(index.astype(np.uint64))
         rows = prod(self.shape[:-1])
         self.recording.write("take", out.block, self.block, places.block, rows, length, places.size)
+        return out
+
+    def unpack(self, count: int, bits: int) -> Cells:
+        """The `count` fields of packed words [*rows, words], each in the top `bits` bits of a word of its own."""
+        _check(self.shape[-1] == packed_words(count, bits), f"{count} fields do not fill rows of {self.shape}")
+        out = self.recording.memory((*self.shape[:-1], count))
+        self.recording.write("unpack", out.block, self.block, prod(self.shape[:-1]), count, bits)
         return out
 
     def pick(self, index: Cells) -> Cells:

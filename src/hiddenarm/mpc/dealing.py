@@ -19,7 +19,7 @@ from hiddenarm.mpc.codec import payload_bytes
 from hiddenarm.mpc.material import CountingTape, Layout, Seeds, Tape, program_stream
 from hiddenarm.mpc.run import Openings, Program, ProgramText, Run, Sharing
 from hiddenarm.ring.streams import Stream
-from hiddenarm.ring.words import Words
+from hiddenarm.ring.words import Words, pack_top_bits, packed_words, subtract_fields
 
 
 class DealerRun(Run):
@@ -54,6 +54,15 @@ class DealerRun(Run):
         value = np.ascontiguousarray(make())
         flat = value.reshape(self.batch[0], self._size(shape))
         self._correct(flat - others if sharing is Sharing.ADD else flat ^ others)
+        return value
+
+    def deal_top_bits(self, count: int, bits: int, make: Callable[[], Words]) -> Words:
+        shape = (packed_words(count, bits),)
+        value = np.ascontiguousarray(make())
+        packed = pack_top_bits(value.reshape(-1, count), bits).reshape(self.batch[0], self._size(shape))
+        for tape in self._parties[:-1]:
+            packed = subtract_fields(packed, self._read(tape, shape), bits)
+        self._correct(packed)
         return value
 
     def _correct(self, rows: Words) -> None:

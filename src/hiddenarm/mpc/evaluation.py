@@ -19,7 +19,7 @@ from hiddenarm.mpc.codec import opening_bytes, payload_bytes
 from hiddenarm.mpc.material import Layout, program_stream
 from hiddenarm.mpc.run import Opening, Openings, ProgramText, Run, Sharing
 from hiddenarm.mpc.script import Expected, Script, compile_script
-from hiddenarm.ring.words import Words
+from hiddenarm.ring.words import Words, packed_words
 
 _NONE = np.empty(0, np.uint64)
 
@@ -64,6 +64,10 @@ class PartyRun(Run):
 
     def deal(self, shape: tuple[int, ...], make: Callable[[], Words], sharing: Sharing = Sharing.ADD) -> Words:
         return self._read(self._deals_from, shape)
+
+    def deal_top_bits(self, count: int, bits: int, make: Callable[[], Words]) -> Words:
+        packed = self._read(self._deals_from, (packed_words(count, bits),))
+        return as_words(as_cells(packed).unpack(count, bits))
 
     def owned(self, lead: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[Words, Words]:
         own = self._read(OWN, (*lead, sizes[self.party]))

@@ -10,13 +10,16 @@ is summed over every index that neither the output nor an opened factor of that 
 as it can be: one word per output for a bilinear form.
 
 A factor that comes from `truncate` has a mask of two parts, one with a public sign per entry that the dealer does not
-know. Its terms are dealt per entry of that factor, and the parties apply the signs.
+know. Products with this part are dealt per entry of that factor, and the parties apply the signs. They are multiples of
+a power of two, so only their top bits are dealt, several in a word.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import combinations
 from itertools import product as choices
 from math import prod
 
@@ -25,22 +28,31 @@ import numpy as np
 from hiddenarm.mpc.cells import contract
 from hiddenarm.mpc.masking import triangle_indices, triangle_to_square
 from hiddenarm.mpc.run import Run
-from hiddenarm.mpc.values import Masked, MaskedKind, MaskPart, Shared
+from hiddenarm.mpc.values import Masked, MaskedKind, Shared
 from hiddenarm.ring.contraction import ContractionPlan, Factor, Term
-from hiddenarm.ring.words import Words
+from hiddenarm.ring.words import WORD_BITS, Words
 
-_DELTA = -1
+_Parts = tuple[tuple[int, int], ...]
+"""A part of the mask of some factors: (factor, part) each."""
 
 
 def form(run: Run, spec: str, *factors: Masked) -> Shared:
     """The multilinear form `spec` of masked factors, as an additive sharing."""
-    plan = _plan(spec, tuple([factor.kind for factor in factors]))
-    products = _deal_products(run, plan, factors)
+    return sum_of_forms(run, spec, factors)
+
+
+def sum_of_forms(run: Run, spec: str, *terms: tuple[Masked, ...]) -> Shared:
+    """The sum of one form of several lists of factors, all of the same kinds. What is dealt for masks without signs is
+    dealt for the sum, as if there were one form only."""
+    kinds = {tuple([factor.kind for factor in factors]) for factors in terms}
+    if len(kinds) != 1:
+        raise ValueError("the forms of a sum must have factors of the same kinds")
+    plan = _plan(spec, kinds.pop(), len(terms))
+    products = _deal_products(run, plan, terms)
     if run.dealing:
         return Shared(plan.shape, None)
-    if run.adds_constants and plan.has_constant:
-        factors = (*factors[:-1], _with_delta_in_mask(factors[-1]))
-    known = [words for factor in factors for words in _known_words(factor)]
+    constant = run.adds_constants and plan.has_constant
+    known = [words for factors in terms for words in _known_words(factors, constant)]
     total = contract(plan.evaluation, prod(run.batch), [*known, *products])
     return Shared(plan.shape, total.reshape(*run.batch, *plan.shape))
 
@@ -50,43 +62,54 @@ class _FactorKind:
 
     def __init__(self, indices: str, kind: MaskedKind) -> None:
         self.indices = indices
-        self.shape, self.signed, self.opened, self.symmetric = kind
+        self.shape, self.signed, self.low_zeros, self.opened, self.symmetric = kind
 
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """A product of masks to be dealt: which part of which factor, and the indices it keeps."""
+    """A product of masks to be dealt: which part of which factor, of which terms of the sum, and the indices it
+    keeps."""
 
-    parts: tuple[tuple[int, int], ...]
+    parts: _Parts
+    terms: tuple[int, ...]
     indices: str
     shape: tuple[int, ...]
     symmetric: bool
+    top_bits: int
+    """How many bits of its words are not zero."""
 
     @property
     def length(self) -> int:
         return prod(self.shape)
+
+    @property
+    def packed(self) -> bool:
+        """Whether several fit in a word."""
+        return 2 * self.top_bits <= WORD_BITS
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """How to deal a form's products of masks, and how a party evaluates it.
 
-    Products are dealt side by side in one block; those that are symmetric matrices follow, a triangle each.
+    Products are dealt side by side in one block; those that are symmetric matrices follow, a triangle each; then those
+    that are packed.
     """
 
     shape: tuple[int, ...]
     block: ContractionPlan
     symmetric: tuple[tuple[tuple[int, ...], ContractionPlan], ...]
+    packed: tuple[tuple[int, ContractionPlan], ...]
     evaluation: ContractionPlan
     has_constant: bool
 
 
-def _deal_products(run: Run, plan: _Plan, factors: tuple[Masked, ...]) -> list[Words]:
-    """Shares of all products of masks: the block, then each symmetric matrix."""
+def _deal_products(run: Run, plan: _Plan, terms: Sequence[tuple[Masked, ...]]) -> list[Words]:
+    """Shares of all products of masks: the block, then each symmetric matrix, then each packed one."""
 
     def products(plan: ContractionPlan) -> Words:
-        masks = tuple([np.ascontiguousarray(part.mask) for factor in factors for part in factor.parts])
-        return plan.run(prod(run.batch), masks)
+        masks = [np.ascontiguousarray(part.mask) for factors in terms for factor in factors for part in factor.parts]
+        return plan.run(prod(run.batch), tuple(masks))
 
     def triangles(shape: tuple[int, ...], plan: ContractionPlan) -> Words:
         rows, columns = triangle_indices(shape[-1])
@@ -97,126 +120,156 @@ def _deal_products(run: Run, plan: _Plan, factors: tuple[Masked, ...]) -> list[W
         size = shape[-1]
         packed = run.deal((*shape[:-2], size * (size + 1) // 2), partial(triangles, shape, matrices))
         dealt.append(packed.take(triangle_to_square(size), axis=-1))
+    for bits, values in plan.packed:
+        dealt.append(run.deal_top_bits(values.out_length, bits, partial(products, values)))
     return dealt
 
 
-def _with_delta_in_mask(factor: Masked) -> Masked:
-    """The product of all deltas belongs to one party. In its hands the last factor's mask share [l] becomes [l] - delta
-    where it enters alone: the term - d d [l] becomes d d delta - d d [l], at no cost."""
-    first, *others = factor.parts
-    assert factor.delta is not None
-    merged = MaskPart(first.mask - factor.delta)
-    return Masked(factor.shape, factor.delta, (merged, *others), opened=factor.opened, symmetric=factor.symmetric)
+def _known_words(factors: tuple[Masked, ...], constant: bool) -> list[Words]:
+    """What a party knows of each factor: its delta, its share of the whole mask, and the signs of parts that have any.
 
-
-def _known_words(factor: Masked) -> list[Words]:
-    """What a party knows of a factor: its delta, then for each part of the mask its share, and the signs if it has
-    any."""
-    words = [factor.delta] if factor.delta is not None else []
-    for part in factor.parts:
-        words += [part.mask] if part.sign is None else [part.mask, part.sign]
+    The product of all deltas belongs to one party, that of the `constant`. In its hands the last factor's mask [l]
+    becomes [l] - delta: the term - d d [l] becomes d d delta - d d [l], at no cost."""
+    words = []
+    for place, factor in enumerate(factors):
+        words += [factor.delta] if factor.delta is not None else []
+        whole = factor.parts[0].mask
+        if constant and place == len(factors) - 1:
+            assert factor.delta is not None
+            whole = whole - factor.delta
+        for part in factor.parts[1:]:
+            whole = whole + (part.mask if part.sign is None else part.sign * part.mask)
+        words += [whole, *(part.sign for part in factor.parts if part.sign is not None)]
     return words
 
 
 @lru_cache(maxsize=256)
-def _plan(spec: str, factor_kinds: tuple[MaskedKind, ...]) -> _Plan:
-    """Expand the form into all choices of delta or mask part for each factor."""
+def _plan(spec: str, factor_kinds: tuple[MaskedKind, ...], count: int) -> _Plan:
+    """Expand the form: every factor is taken by its delta or by its mask."""
     inputs, output = spec.split("->")
     kinds = tuple(_FactorKind(*pair) for pair in zip(inputs.split(","), factor_kinds, strict=True))
     sizes = _index_sizes(kinds)
-    choice_list = _choices(kinds)
-    products = {masks: _product(kinds, output, masks, deltas, sizes) for deltas, masks in choice_list if len(masks) > 1}
-    plain = [product for product in products.values() if not product.symmetric]
-    symmetric = [product for product in products.values() if product.symmetric]
-    known_places, lengths = _known_places(kinds)
-    homes = _homes(plain, symmetric, first_operand=len(lengths))
-    lengths += [sum(product.length for product in plain), *(product.length for product in symmetric)]
-
-    def term(deltas: tuple[int, ...], masks: tuple[tuple[int, int], ...]) -> Term:
-        known = [Factor(known_places[f, _DELTA, False], kinds[f].indices) for f in deltas]
-        known += [Factor(known_places[f, part, True], kinds[f].indices) for f, part in masks if kinds[f].signed[part]]
-        if len(masks) == 1:
-            ((f, part),) = masks
-            known.append(Factor(known_places[f, part, False], kinds[f].indices))
-        elif masks:
-            operand, offset = homes[masks]
-            known.append(Factor(operand, products[masks].indices, offset))
-        return Term(tuple(known), output, negative=len(masks) % 2 == 1)
-
-    terms = [term(deltas, masks) for deltas, masks in choice_list if masks]
+    products = _products(kinds, output, sizes, count)
+    plain = [product for product in products if not product.symmetric and not product.packed]
+    symmetric = [product for product in products if product.symmetric]
+    packed = [product for product in products if product.packed and not product.symmetric]
+    operands = _Operands(kinds, count)
+    homes = _homes(plain, symmetric + packed, first_operand=len(operands.lengths))
+    lengths = [*operands.lengths, sum(product.length for product in plain)]
+    lengths += [product.length for product in symmetric + packed]
+    evaluated = [operands.known_term(output, factor, term) for term in range(count) for factor in range(len(kinds))]
+    evaluated += [operands.dealt_term(output, product, *homes[product]) for product in products]
     shape = tuple(sizes[index] for index in output)
     return _Plan(
         shape,
-        _dealing_plan(kinds, plain, sizes),
-        tuple((product.shape, _dealing_plan(kinds, [product], sizes)) for product in symmetric),
-        ContractionPlan(sizes, prod(shape), lengths, terms),
+        _dealing_plan(kinds, plain, sizes, count),
+        tuple((product.shape, _dealing_plan(kinds, [product], sizes, count)) for product in symmetric),
+        tuple((product.top_bits, _dealing_plan(kinds, [product], sizes, count)) for product in packed),
+        ContractionPlan(sizes, prod(shape), lengths, [term for term in evaluated if term is not None]),
         all(kind.opened for kind in kinds),
     )
 
 
-def _choices(kinds: tuple[_FactorKind, ...]) -> list[tuple[tuple[int, ...], tuple[tuple[int, int], ...]]]:
-    """All terms of the expansion: the factors taken by delta, and the part of the mask of each other factor."""
-    options = [([_DELTA] if kind.opened else []) + list(range(len(kind.signed))) for kind in kinds]
-    return [
-        (
-            tuple(f for f, part in enumerate(pick) if part == _DELTA),
-            tuple((f, part) for f, part in enumerate(pick) if part != _DELTA),
-        )
-        for pick in choices(*options)
-    ]
+class _Operands:
+    """Where the delta, the whole mask and the signs of each factor of each term stand among the operands."""
+
+    def __init__(self, kinds: tuple[_FactorKind, ...], count: int) -> None:
+        self._kinds = kinds
+        self.lengths: list[int] = []
+        self._deltas: dict[tuple[int, int], int] = {}
+        self._masks: dict[tuple[int, int], int] = {}
+        self._signs: dict[tuple[int, int, int], int] = {}
+        for term in range(count):
+            for f, kind in enumerate(kinds):
+                if kind.opened:
+                    self._deltas[term, f] = self._place(kind)
+                self._masks[term, f] = self._place(kind)
+                for part, signed in enumerate(kind.signed):
+                    if signed:
+                        self._signs[term, f, part] = self._place(kind)
+
+    def _place(self, kind: _FactorKind) -> int:
+        self.lengths.append(prod(kind.shape))
+        return len(self.lengths) - 1
+
+    def known_term(self, output: str, masked: int, term: int) -> Term | None:
+        """One factor by its mask, all others by their delta; None if one of them has none."""
+        others = [f for f in range(len(self._kinds)) if f != masked]
+        if not all(self._kinds[f].opened for f in others):
+            return None
+        factors = [Factor(self._deltas[term, f], self._kinds[f].indices) for f in others]
+        factors.append(Factor(self._masks[term, masked], self._kinds[masked].indices))
+        return Term(tuple(factors), output, negative=True)
+
+    def dealt_term(self, output: str, product: _Product, operand: int, offset: int) -> Term:
+        """A dealt product of masks with the deltas of the other factors, and the signs. One that was dealt for several
+        terms of the sum has no signs and no other factors that differ between them."""
+        term, masked = product.terms[0], {f for f, _ in product.parts}
+        factors = [
+            Factor(self._deltas[term, f], kind.indices) for f, kind in enumerate(self._kinds) if f not in masked
+        ]
+        factors += [
+            Factor(self._signs[term, f, part], self._kinds[f].indices)
+            for f, part in product.parts
+            if self._kinds[f].signed[part]
+        ]
+        factors.append(Factor(operand, product.indices, offset))
+        return Term(tuple(factors), output, negative=len(product.parts) % 2 == 1)
 
 
-def _known_places(kinds: tuple[_FactorKind, ...]) -> tuple[dict[tuple[int, int, bool], int], list[int]]:
-    """Where the delta, the mask shares and the signs of each factor stand among the operands, and their lengths."""
-    places: dict[tuple[int, int, bool], int] = {}
-    lengths: list[int] = []
-    for f, kind in enumerate(kinds):
-        keys = [(f, _DELTA, False)] if kind.opened else []
-        for part, signed in enumerate(kind.signed):
-            keys += [(f, part, False), (f, part, True)] if signed else [(f, part, False)]
-        for key in keys:
-            places[key] = len(lengths)
-            lengths.append(prod(kind.shape))
-    return places, lengths
+def _products(kinds: tuple[_FactorKind, ...], output: str, sizes: dict[str, int], count: int) -> list[_Product]:
+    """All products of two and more masks that must be dealt: those that are not zero by their low bits."""
+    products = []
+    for size in range(2, len(kinds) + 1):
+        for masked in combinations(range(len(kinds)), size):
+            if not all(kind.opened for f, kind in enumerate(kinds) if f not in masked):
+                continue
+            for chosen in choices(*(range(len(kinds[f].signed)) for f in masked)):
+                products += _products_of(kinds, output, sizes, count, tuple(zip(masked, chosen, strict=True)))
+    return products
 
 
-def _homes(
-    plain: list[_Product], symmetric: list[_Product], first_operand: int
-) -> dict[tuple[tuple[int, int], ...], tuple[int, int]]:
-    """Operand and offset of each product: side by side in the block, or a matrix of its own."""
+def _products_of(
+    kinds: tuple[_FactorKind, ...], output: str, sizes: dict[str, int], count: int, parts: _Parts
+) -> list[_Product]:
+    """The products of these parts: one for each term of the sum, or one for all if nothing else enters it."""
+    top_bits = WORD_BITS - sum(kinds[f].low_zeros[part] for f, part in parts)
+    if top_bits <= 0:
+        return []
+    others = [f for f in range(len(kinds)) if f not in {f for f, _ in parts}]
+    public = [*others, *(f for f, part in parts if kinds[f].signed[part])]
+    needed = set(output).union(*(kinds[f].indices for f in public))
+    indices = "".join(dict.fromkeys(i for f, _ in parts for i in kinds[f].indices if i in needed))
+    shape = tuple(sizes[index] for index in indices)
+    symmetric = _stays_symmetric(kinds, parts, indices)
+    by_term = [(term,) for term in range(count)] if public else [tuple(range(count))]
+    return [_Product(parts, terms, indices, shape, symmetric, top_bits) for terms in by_term]
+
+
+def _homes(plain: list[_Product], others: list[_Product], first_operand: int) -> dict[_Product, tuple[int, int]]:
+    """Operand and offset of each product: side by side in the block, or an operand of its own."""
     homes, offset = {}, 0
     for product in plain:
-        homes[product.parts] = (first_operand, offset)
+        homes[product] = (first_operand, offset)
         offset += product.length
-    for place, product in enumerate(symmetric):
-        homes[product.parts] = (first_operand + 1 + place, 0)
+    for place, product in enumerate(others):
+        homes[product] = (first_operand + 1 + place, 0)
     return homes
 
 
-def _product(
-    kinds: tuple[_FactorKind, ...],
-    output: str,
-    masks: tuple[tuple[int, int], ...],
-    deltas: tuple[int, ...],
-    sizes: dict[str, int],
-) -> _Product:
-    """A product of masks, summed over the indices that neither the output nor an opened factor mentions."""
-    public = [*deltas, *(f for f, part in masks if kinds[f].signed[part])]
-    needed = set(output).union(*(kinds[f].indices for f in public))
-    indices = "".join(dict.fromkeys(i for f, _ in masks for i in kinds[f].indices if i in needed))
-    shape = tuple(sizes[index] for index in indices)
-    return _Product(masks, indices, shape, _stays_symmetric(kinds, masks, indices))
-
-
-def _dealing_plan(kinds: tuple[_FactorKind, ...], products: list[_Product], sizes: dict[str, int]) -> ContractionPlan:
-    """Compute products side by side; the operands are all parts of all masks."""
+def _dealing_plan(
+    kinds: tuple[_FactorKind, ...], products: list[_Product], sizes: dict[str, int], count: int
+) -> ContractionPlan:
+    """Compute products side by side; the operands are all parts of all masks of all terms."""
     all_parts = [(f, part) for f, kind in enumerate(kinds) for part in range(len(kind.signed))]
     terms, offset = [], 0
     for product in products:
-        factors = tuple(Factor(all_parts.index(pick), kinds[pick[0]].indices) for pick in product.parts)
-        terms.append(Term(factors, product.indices, offset))
+        for term in product.terms:
+            first = term * len(all_parts)
+            factors = [Factor(first + all_parts.index(pick), kinds[pick[0]].indices) for pick in product.parts]
+            terms.append(Term(tuple(factors), product.indices, offset))
         offset += product.length
-    return ContractionPlan(sizes, offset, [prod(kinds[f].shape) for f, _ in all_parts], terms)
+    return ContractionPlan(sizes, offset, [prod(kinds[f].shape) for f, _ in all_parts] * count, terms)
 
 
 def _stays_symmetric(kinds: tuple[_FactorKind, ...], masks: tuple[tuple[int, int], ...], indices: str) -> bool:

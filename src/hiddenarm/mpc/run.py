@@ -91,6 +91,11 @@ class Run(ABC):
         """A secret of the dealer's making. Party: its share. Dealer: the value, from `make`."""
 
     @abstractmethod
+    def deal_top_bits(self, count: int, bits: int, make: Callable[[], Words]) -> Words:
+        """Secrets [count] of the dealer's making of which only the top `bits` bits are not zero: shares of several of
+        them travel in one word. Party: its shares, of the same kind. Dealer: the values, from `make`."""
+
+    @abstractmethod
     def owned(self, lead: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[Words, Words | None]:
         """Uniform words [*lead, sum of sizes] of which party p knows segment p of the last axis and nobody else does.
         Party: its share, zero outside its segment, and its segment. Dealer: all of them."""

@@ -46,8 +46,9 @@ def truncate(run: Run, value: Shared, bits: int) -> Opening:
 
     def finish(opened: Words | None) -> Masked:
         if opened is None:
-            return Masked(value.shape, None, (low, MaskPart(overflow_mask, signed=True)))
+            return Masked(value.shape, None, (low, MaskPart(overflow_mask, signed=True, low_zeros=63 - bits)))
         delta, sign = split_truncated(opened, bits)
-        return Masked(value.shape, delta, (low, MaskPart(overflow_mask, signed=True, sign=sign)))
+        overflow = MaskPart(overflow_mask, signed=True, sign=sign, low_zeros=63 - bits)
+        return Masked(value.shape, delta, (low, overflow))
 
     return Opening(value.shape, outgoing, finish)

@@ -75,18 +75,20 @@ class MaskPart:
     """One summand of a mask: `sign` * `mask`, with `mask` a share at a party and the value itself at the dealer.
 
     `sign` is +1 or -1 per entry, public, and unknown to the dealer: it stems from an opened bit. An unsigned part
-    (`signed` False) has sign +1 everywhere.
+    (`signed` False) has sign +1 everywhere. The words of `mask` are multiples of 2^`low_zeros`.
     """
 
     mask: Words
     signed: bool = False
     sign: Words | None = None
+    low_zeros: int = 0
 
     def take(self, index: Index) -> MaskPart:
         return MaskPart(
             self.mask.take(index, axis=-1),
             self.signed,
             None if self.sign is None else self.sign.take(index, axis=-1),
+            self.low_zeros,
         )
 
 
@@ -95,6 +97,7 @@ class MaskedKind(NamedTuple):
 
     shape: tuple[int, ...]
     signed: tuple[bool, ...]
+    low_zeros: tuple[int, ...]
     opened: bool
     symmetric: bool
 
@@ -115,7 +118,9 @@ class Masked(Secret):
 
     @property
     def kind(self) -> MaskedKind:
-        return MaskedKind(self.shape, tuple([part.signed for part in self.parts]), self.opened, self.symmetric)
+        signed = tuple([part.signed for part in self.parts])
+        low_zeros = tuple([part.low_zeros for part in self.parts])
+        return MaskedKind(self.shape, signed, low_zeros, self.opened, self.symmetric)
 
     def take(self, index: Index) -> Masked:
         """Gather along the last axis by a public index."""

@@ -124,6 +124,24 @@ static outcome_t take(const int64_t *a, memory_t *m)
     return DONE;
 }
 
+/* out, x, rows, columns of out, bits: the fields of packed words, each in the top bits of a word of its own. A row of x
+ * has as few words as hold all fields; the first field of each comes first, then the second of each. */
+static outcome_t unpack(const int64_t *a, memory_t *m)
+{
+    const int64_t rows = a[2], count = a[3], bits = a[4];
+    if (bits < 1 || bits > 64 || count < 0) return MALFORMED;
+    const int64_t fields = 64 / bits, packed = count / fields + (count % fields != 0);
+    uint64_t *out = target(m, a[0], times(rows, count));
+    const uint64_t *x = source(m, a[1], times(rows, packed));
+    if (!out || !x) return MALFORMED;
+    for (int64_t r = 0; r < rows && count; r++, out += count, x += packed)
+        for (int64_t first = 0, shift = 0; first < count; first += packed, shift += bits) {
+            const int64_t here = count - first < packed ? count - first : packed;
+            for (int64_t k = 0; k < here; k++) out[first + k] = x[k] >> shift << (64 - bits);
+        }
+    return DONE;
+}
+
 /* out, x, indices, rows, items a row of x, words an item, indices a row: each row has indices of its own. */
 static outcome_t pick(const int64_t *a, memory_t *m)
 {
@@ -428,7 +446,7 @@ typedef outcome_t (*operation_t)(const int64_t *, memory_t *);
     X(add, 4, 0) X(subtract, 4, 0) X(multiply, 4, 0) X(exclusive_or, 4, 0) X(both, 4, 0)      \
     X(less_than, 4, 0) X(add_number, 4, 0) X(multiply_number, 4, 0) X(xor_number, 4, 0)       \
     X(and_number, 4, 0) X(shift_left, 4, 0) X(shift_right, 4, 0) X(shift_right_signed, 4, 0)  \
-    X(fill, 3, 0) X(copy_block, 8, 0) X(take, 6, 0) X(pick, 7, 0) X(unit, 4, 0)               \
+    X(fill, 3, 0) X(copy_block, 8, 0) X(take, 6, 0) X(unpack, 5, 0) X(pick, 7, 0) X(unit, 4, 0)               \
     X(sort_order, 4, 0) X(contract, 6, -1) X(split_truncated, 5, 0) X(look_up_chunks, 6, 0)   \
     X(combine_chunks, 5, 0) X(winners, 6, 0) X(send_words, 3, 0) X(open_sum, 6, 1)            \
     X(open_columns, 4, 2)

@@ -33,3 +33,27 @@ def low_bits(words: Words, count: int) -> Words:
     if count >= WORD_BITS:
         return words
     return words & np.uint64((1 << count) - 1)
+
+
+def packed_words(count: int, bits: int) -> int:
+    """The words that hold `count` fields of `bits` bits, as many in each as fit."""
+    return -(-count // (WORD_BITS // bits))
+
+
+def pack_top_bits(words: Words, bits: int) -> Words:
+    """Put the top `bits` bits of the words [..., count] side by side: field f of packed word k is that of word f n + k,
+    with n packed words in all."""
+    count = words.shape[-1]
+    size = packed_words(count, bits)
+    packed = np.zeros((*words.shape[:-1], size), np.uint64)
+    for field, start in enumerate(range(0, count, size)):
+        top = words[..., start : start + size] >> np.uint64(WORD_BITS - bits)
+        packed[..., : top.shape[-1]] |= top << np.uint64(field * bits)
+    return packed
+
+
+def subtract_fields(minuend: Words, subtrahend: Words, bits: int) -> Words:
+    """Subtract packed words field by field: each modulo 2^bits, and what is left above the last field too."""
+    highest = np.uint64(sum(1 << top for top in range(bits - 1, WORD_BITS, bits)) | 1 << (WORD_BITS - 1))
+    without_borrow = (minuend | highest) - (subtrahend & ~highest)
+    return without_borrow ^ ((minuend ^ ~subtrahend) & highest)
