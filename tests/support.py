@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from hiddenarm.bandit.federation import Federation
 from hiddenarm.mpc.comparison import SharedBit
 from hiddenarm.mpc.dealing import ProgramDealer, trace
 from hiddenarm.mpc.evaluation import DealtWords, Evaluation, ProgramMaterial, record
@@ -33,6 +34,15 @@ SIGNIFICANCE = 1e-4
 def fixed_key(*labels: str | int) -> bytes:
     """A fixed key."""
     return derive(bytes(32), "test", *labels)
+
+
+@dataclass(frozen=True)
+class RoundingFederation(Federation):
+    """A federation whose single decisions round their scores, as those of many arms do."""
+
+    @property
+    def compares_exactly(self) -> bool:
+        return False
 
 
 def words_from(shape: int | tuple[int, ...], *labels: str | int) -> Words:

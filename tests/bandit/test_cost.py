@@ -64,7 +64,7 @@ def test_a_step_of_ten_arms_and_twenty_features_by_hand() -> None:
     weights, pairs, triangle = 200 * 8, 45, 20 * 21 // 2
     assert [sizes[0] for sizes in layouts[DECIDE].round_bytes] == [
         12 * 8 + weights,
-        pairs * 8,  # 52 bits
+        pairs * 8,  # 55 bits
         pairs * 4,  # nine chunks: seventeen bits
         6,  # 45 bits
     ]

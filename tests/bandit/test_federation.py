@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from math import inf, nan
 from typing import Any
 
@@ -26,12 +27,13 @@ def test_defaults_fit() -> None:
     assert (federation.parties, federation.dimension) == (2, 20)
     assert federation.comparison_bits == NARROW_BITS
     assert federation.compares_exactly
-    assert federation.exact_comparison_bits == 52
+    assert federation.exact_comparison_bits == MAX_BITS == 55
+    assert federation.max_interactions == 520_000
 
 
 def test_21_bits_are_refused_and_the_limit_named() -> None:
     Federation(**GOOD, fraction_bits=20)
-    with pytest.raises(ConfigError, match=r"the limit is 62\. At most 20 fraction_bits fit"):
+    with pytest.raises(ConfigError, match=r"the limit is 62\. What would fit: fraction_bits = 20"):
         Federation(**GOOD, fraction_bits=21)
 
 
@@ -42,7 +44,9 @@ def test_21_bits_are_refused_and_the_limit_named() -> None:
         *(("features", value) for value in ((), (5,), (5, 0), (5, -1), (5, 2.0), (5, "a"), (True, 5), 7, "ab", None)),
         *(("epsilon", value) for value in (-0.1, 1.1, nan, inf, "0.1", None, True)),
         *(("ridge", value) for value in (0, -1.0, nan, inf, -inf, "1", None, 1e-320, 1e300)),
-        *(("score_bound", value) for value in (0, -1.0, 0.5, nan, inf, "4", None, 1e30, 1e-30, 1e12)),
+        *(("epsilon", value) for value in (5e-324, 1e-20, 2.0**-63 * 0.999)),
+        *(("max_interactions", value) for value in (-1, 0.5, nan, inf, "4", None, True, 10**10)),
+        *(("max_batch", value) for value in (0, -1, 4096, 2.0, "4", None, True)),
         *(("fraction_bits", value) for value in (7, 11, 31, 0, -20, 21, 20.0, 20.5, "20", None, nan)),
         *(("reciprocal_bits", value) for value in (3, 13, 8.5, "8", None, nan)),
         *(("norms", value) for value in ((1.0,), (1.0, 1.0, 1.0), (1.0, 0.0), (1.0, -1.0), (nan, 1.0), (inf, 1.0))),
@@ -68,22 +72,23 @@ def test_norms_and_ridge_count_in_the_budget() -> None:
     with pytest.raises(ConfigError, match="M x"):
         Federation(**GOOD, ridge=0.3)
     Federation(**GOOD, norms=(3.0, 3.0), ridge=2.0)
-    # u (reward - score) has 2 x 20 fractional bits: 22 are left for sqrt(2) (1 + score_bound).
-    Federation(**{**GOOD, "arms": 2}, score_bound=2.0**20)
-    with pytest.raises(ConfigError, match="score"):
-        Federation(**{**GOOD, "arms": 2}, score_bound=2.0**22)
+    # 2 x 20 fractional bits leave 22 to the sums: two million interactions of norm sqrt(2).
+    Federation(**{**GOOD, "arms": 2}, max_interactions=1_300_000)
+    with pytest.raises(ConfigError, match="the sums of 2,200,000 interactions"):
+        Federation(**{**GOOD, "arms": 2}, max_interactions=2_200_000)
 
 
 def test_tables_finer_than_the_rounding_are_refused() -> None:
     # Rounding u moves x'u by up to R sqrt(D) 2^-L = 6.3 units of 2^-L; nodes are 2^-reciprocal_bits apart.
-    Federation(**GOOD, fraction_bits=15, reciprocal_bits=12)
+    few = {**GOOD, "max_interactions": 100, "repair_every": 100}
+    Federation(**few, fraction_bits=15, reciprocal_bits=12)
     with pytest.raises(ConfigError, match="rounding may move"):
-        Federation(**GOOD, fraction_bits=14, reciprocal_bits=12)
+        Federation(**few, fraction_bits=14, reciprocal_bits=12)
 
 
 def test_endless_tables_are_refused() -> None:
     with pytest.raises(ConfigError, match=f"more than {MAX_RECIPROCAL_NODES} nodes"):
-        Federation(**GOOD, fraction_bits=14, ridge=1e-4)
+        Federation(**GOOD, fraction_bits=14, ridge=1e-4, max_interactions=100)
 
 
 def test_too_many_arms_leave_no_bits_to_compare() -> None:
@@ -92,14 +97,16 @@ def test_too_many_arms_leave_no_bits_to_compare() -> None:
 
 
 @pytest.mark.parametrize("arms", [2, 3, 4, 5, 10, 100, 1000])
-@pytest.mark.parametrize("bits", [12, 16, 20])
+@pytest.mark.parametrize("bits", [14, 16, 20])
 def test_keys_fit_the_comparison(arms: int, bits: int) -> None:
-    federation = Federation(arms=arms, features=(2, 2), epsilon=0.1, fraction_bits=bits)
+    federation = Federation(
+        arms=arms, features=(2, 2), epsilon=0.1, fraction_bits=bits, max_interactions=500, repair_every=500
+    )
     assert 2**federation.tag_bits >= arms
     assert federation.comparison_bits <= NARROW_BITS
     assert federation.key_fraction_bits <= 2 * bits
     # Keys differ by up to 2 bounds of scores, and their tags and rounding need room beside them.
-    assert 2**federation.score_range_bits >= 4 * federation.score_bound
+    assert 2**federation.score_range_bits > 2 * federation.score_bound + 2 * 0.01
     # What `mask_dropping` leaves must reach up to the comparison's width.
     kept = 64 - (2 * bits - federation.key_fraction_bits)
     assert kept + federation.tag_bits >= federation.comparison_bits
@@ -112,8 +119,8 @@ def test_keys_fit_the_comparison(arms: int, bits: int) -> None:
         ({"arms": 16}, False),  # 256 x 20 words for products and 120 x 33 for comparisons
         ({"arms": 10, "features": (32, 32)}, True),
         ({"arms": 10, "features": (64, 4)}, False),
-        ({"score_bound": 2.0**8}, True),  # 1 + 10 + 40 + 4 bits: all that there are
-        ({"score_bound": 2.0**8 + 1}, False),
+        ({"max_interactions": 520_000}, True),  # 1 + 10 + 40 + 4 bits: all that there are
+        ({"max_interactions": 530_000}, False),
     ],
 )
 def test_decisions_compare_exactly_where_it_fits_and_is_cheap(numbers: dict[str, Any], exactly: bool) -> None:
@@ -127,12 +134,12 @@ def test_decisions_compare_exactly_where_it_fits_and_is_cheap(numbers: dict[str,
 
 
 def test_exact_keys_do_not_wrap() -> None:
-    """Scores at the opposite bounds, with a factor of two to spare, and their tags."""
-    for arms in (2, 3, 10, 15):
-        federation = Federation(**{**GOOD, "arms": arms}, score_bound=100.0)
-        far = int(2 * federation.score_bound * 2 ** (2 * federation.fraction_bits))
-        largest = (far << federation.tag_bits) + arms - 1
-        assert 2 * largest < 2 ** (federation.exact_comparison_bits - 1)
+    """Scores at the opposite bounds, and a little beyond, and their tags."""
+    for arms, interactions in itertools.product((2, 3, 10, 15), (1, 7, 100, 5_000, 500_000)):
+        federation = Federation(**{**GOOD, "arms": arms}, max_interactions=interactions)
+        far = int((federation.score_bound + 0.01) * 2 ** (2 * federation.fraction_bits))
+        largest = (2 * far << federation.tag_bits) + arms - 1
+        assert largest < 2 ** (federation.exact_comparison_bits - 1)
 
 
 def test_worst_cases_of_the_docstring() -> None:

@@ -280,7 +280,8 @@ def test_the_plain_twin_is_ridge_regression() -> None:
 
 
 def test_a_decision_whose_scores_are_out_of_range_does_not_stop_the_next() -> None:
-    federation = Federation(arms=3, features=(1, 1), epsilon=0.0, score_bound=4.0)
+    federation = Federation(arms=3, features=(1, 1), epsilon=0.0, max_interactions=120)
+    assert federation.score_range_bits == 4
     lockstep = Lockstep(federation, fixed_key("learner", "range"))
     share = lockstep.models[0].weights.share
     assert share is not None
@@ -327,8 +328,9 @@ def test_single_decisions_are_exactly_the_best_of_the_encoded_scores(arms: int) 
 def test_the_inverse_loses_no_more_than_it_should_to_rounding() -> None:
     """u is rounded twice, independently, or v u' would lose the variance of a rounding in every step.
 
-    With M = I / 2 and a context of one unit e in each entry, u = e / 2 is rounded to 0 or e with equal probability. The
-    entries of v u' are then e^2 with probability 1/4, and on the diagonal 1/2 if u were rounded once.
+    With M = I / 2 and a context of one unit e in each entry, u = e / 2 is rounded to 0 or e with equal probability, and
+    u / 2 to e with probability 1/4. The entries of v u' / 2 are then e^2 with probability 1/8, and on the diagonal 1/4
+    if u were rounded once; M loses twice that, off the diagonal as the sum of two that are independent.
     """
     replicates = 20_000
     federation = Federation(arms=2, features=(1, 1), epsilon=0.0, ridge=2.0)
@@ -339,9 +341,10 @@ def test_the_inverse_loses_no_more_than_it_should_to_rounding() -> None:
     lost = (before - lockstep.reveal_model()[0]) * 2.0**40
     chosen = np.arange(replicates), arms
     assert not lost[chosen[0], 1 - arms].any()
-    # 1/4 within 4.5 standard deviations of a frequency: 7e-6 for each of three entries.
+    # 1/4 within 4.5 standard deviations of a mean: 7e-6 for each of three entries.
     # g = 1 / (1 + e^2 / 2) is 1 - e with a probability of e: nothing at this size.
-    assert np.all(np.abs((lost[chosen]).mean(axis=0) - 0.25) < 4.5 * np.sqrt(0.25 * 0.75 / replicates))
+    variances = np.array([4, 2, 4]) * (1 / 8) * (7 / 8)
+    assert np.all(np.abs((lost[chosen]).mean(axis=0) - 0.25) < 4.5 * np.sqrt(variances / replicates))
 
 
 def test_a_run_that_learned_ahead_goes_on_from_its_snapshot() -> None:

@@ -17,27 +17,35 @@ from hiddenarm.mpc.material import Seeds, program_stream
 from hiddenarm.mpc.run import Openings, Sharing
 from hiddenarm.mpc.tournament import pairs
 from hiddenarm.ring.words import Words, encode, low_bits
-from support import SIGNIFICANCE, evenness, fixed_key, independence, same_distribution, uniformity, winners_of
+from support import (
+    SIGNIFICANCE,
+    RoundingFederation,
+    evenness,
+    fixed_key,
+    independence,
+    same_distribution,
+    uniformity,
+    winners_of,
+)
 
 ARMS = 4
 LEARN_ROUNDS = 5
-EXACT, ROUNDED = FORMS = (32.0, 2048.0)
-"""Bounds of scores: with one all bits of a score are compared, in four rounds; with the other they are too many."""
-KINDS = pytest.mark.parametrize(
-    ("lesson", "score_bound"), [(LEARN, EXACT), (LEARN_AHEAD, EXACT), (LEARN, ROUNDED)], ids=str
-)
+EXACT, ROUNDED = "exact", "rounded"
+FORMS = {EXACT: Federation, ROUNDED: RoundingFederation}
+"""With one all bits of a score are compared, in four rounds; with the other scores are rounded first."""
+KINDS = pytest.mark.parametrize(("lesson", "form"), [(LEARN, EXACT), (LEARN_AHEAD, EXACT), (LEARN, ROUNDED)], ids=str)
 """Both programs that learn one interaction, and both forms of a decision."""
 
 Place = tuple[str, int, int, int | str]
 
 
-def decide_rounds(score_bound: float) -> int:
-    return {EXACT: 4, ROUNDED: 5}[score_bound]
+def decide_rounds(form: str) -> int:
+    return {EXACT: 4, ROUNDED: 5}[form]
 
 
-def order_place(score_bound: float = EXACT) -> Place:
+def order_place(form: str = EXACT) -> Place:
     """The last opening of a decision is the order of the shuffled keys: uniform among orders, not among bits."""
-    return DECIDE, decide_rounds(score_bound) - 1, 0, "opened"
+    return DECIDE, decide_rounds(form) - 1, 0, "opened"
 
 
 class Views:
@@ -82,10 +90,10 @@ def watched(
     parties: int = 2,
     replicates: int = 1000,
     steps: int = 4,
-    score_bound: float = EXACT,
+    form: str = EXACT,
 ) -> tuple[Views, Lockstep]:
     """Decide and learn some steps on the same inputs; all replicates get the same ones, with masks of their own."""
-    federation = Federation(arms=ARMS, features=(2, 2, 1)[:parties], epsilon=0.2, score_bound=score_bound)
+    federation = FORMS[form](arms=ARMS, features=(2, 2, 1)[:parties], epsilon=0.2)
     views = Views()
     lockstep = Lockstep(federation, fixed_key("views", key), replicates=replicates, deal_ahead=1, observer=views)
     contexts = [unit(values, replicates) for values in CONTEXTS[inputs][:parties]]
@@ -105,16 +113,12 @@ def corrected(p_values: list[float]) -> float:
 @KINDS
 @pytest.mark.parametrize("parties", [2, 3])
 @pytest.mark.parametrize(("inputs", "reward"), [("zeros", 0.0), ("extremes", 1.0)])
-def test_every_word_a_party_sees_is_uniform(
-    parties: int, inputs: str, reward: float, lesson: str, score_bound: float
-) -> None:
-    views, lockstep = watched(
-        inputs, reward, f"{inputs} {parties}", parties=parties, lesson=lesson, score_bound=score_bound
-    )
+def test_every_word_a_party_sees_is_uniform(parties: int, inputs: str, reward: float, lesson: str, form: str) -> None:
+    views, lockstep = watched(inputs, reward, f"{inputs} {parties}", parties=parties, lesson=lesson, form=form)
     seen = {(program, number) for program, number, _, _ in views.words}
-    rounds = {DECIDE: decide_rounds(score_bound), lesson: LEARN_ROUNDS}
+    rounds = {DECIDE: decide_rounds(form), lesson: LEARN_ROUNDS}
     assert seen == {(program, number) for program in rounds for number in range(rounds[program])}
-    order = order_place(score_bound)
+    order = order_place(form)
     p_values = [
         uniformity(np.concatenate(words), views.bits[place]) for place, words in views.words.items() if place != order
     ]
@@ -125,12 +129,12 @@ def test_every_word_a_party_sees_is_uniform(
 
 @KINDS
 @pytest.mark.parametrize("inputs", ["zeros", "extremes"])
-def test_words_of_different_steps_and_openings_share_no_mask(inputs: str, lesson: str, score_bound: float) -> None:
+def test_words_of_different_steps_and_openings_share_no_mask(inputs: str, lesson: str, form: str) -> None:
     """A mask used twice leaves each word uniform but not their difference (see tests/mpc/test_masking)."""
-    views, _ = watched(inputs, 1.0, f"pairs {inputs}", lesson=lesson, score_bound=score_bound)
+    views, _ = watched(inputs, 1.0, f"pairs {inputs}", lesson=lesson, form=form)
     p_values = []
     for place, words in views.words.items():
-        if place == order_place(score_bound) or views.bits[place] == 1:
+        if place == order_place(form) or views.bits[place] == 1:
             continue
         p_values += [
             uniformity(low_bits(later - earlier, views.bits[place]), views.bits[place])
@@ -145,10 +149,10 @@ def test_words_of_different_steps_and_openings_share_no_mask(inputs: str, lesson
 
 
 @KINDS
-def test_views_of_very_different_inputs_have_one_distribution(lesson: str, score_bound: float) -> None:
-    zeros, _ = watched("zeros", 0.0, "sample one", lesson=lesson, score_bound=score_bound)
-    extremes, _ = watched("extremes", 1.0, "sample two", lesson=lesson, score_bound=score_bound)
-    order = order_place(score_bound)
+def test_views_of_very_different_inputs_have_one_distribution(lesson: str, form: str) -> None:
+    zeros, _ = watched("zeros", 0.0, "sample one", lesson=lesson, form=form)
+    extremes, _ = watched("extremes", 1.0, "sample two", lesson=lesson, form=form)
+    order = order_place(form)
     assert zeros.words.keys() == extremes.words.keys()
     p_values = [
         same_distribution(np.concatenate(words), np.concatenate(extremes.words[place]), zeros.bits[place])
@@ -204,10 +208,10 @@ def order_number(order: np.ndarray) -> np.ndarray:
 
 
 def many_decisions(
-    weights: list[float], epsilon: float, key: str, draws: int, score_bound: float = EXACT
+    weights: list[float], epsilon: float, key: str, draws: int, form: str = EXACT
 ) -> tuple[np.ndarray, ...]:
     """Decide `draws` times with given weights of the arms for a context of one; orders, slots and arms."""
-    federation = Federation(arms=ARMS, features=(1, 1), epsilon=epsilon, score_bound=score_bound)
+    federation = FORMS[form](arms=ARMS, features=(1, 1), epsilon=epsilon)
     replicates = 20_000
     orders: list[np.ndarray] = []
 
@@ -226,7 +230,7 @@ def many_decisions(
     return order, winners_of(order, (ARMS,)).ravel(), np.concatenate(arms)
 
 
-@pytest.mark.parametrize("score_bound", FORMS)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     ("weights", "best"),
     [
@@ -237,10 +241,8 @@ def many_decisions(
         ([-32.0, -32.0, 32.0, 32.0], [2, 3]),
     ],
 )
-def test_order_and_slot_are_uniform_and_ties_break_evenly(
-    weights: list[float], best: list[int], score_bound: float
-) -> None:
-    order, slot, arm = many_decisions(weights, 0.0, str(weights), 40_000, score_bound)
+def test_order_and_slot_are_uniform_and_ties_break_evenly(weights: list[float], best: list[int], form: str) -> None:
+    order, slot, arm = many_decisions(weights, 0.0, str(weights), 40_000, form)
     numbers, seen = np.unique(order_number(order), return_inverse=True)
     assert len(numbers) == 24
     assert evenness(seen, 24) > SIGNIFICANCE
@@ -260,11 +262,11 @@ def test_exploring_does_not_look_at_scores_far_out_of_range() -> None:
     assert evenness(arm, ARMS) > SIGNIFICANCE
 
 
-@pytest.mark.parametrize("score_bound", FORMS)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0])
-def test_the_released_arm_has_the_papers_distribution(epsilon: float, score_bound: float) -> None:
+def test_the_released_arm_has_the_papers_distribution(epsilon: float, form: str) -> None:
     draws = 100_000
-    order, slot, arm = many_decisions([-3.9, 0.1, 3.9, 0.3], epsilon, f"epsilon {epsilon}", draws, score_bound)
+    order, slot, arm = many_decisions([-3.9, 0.1, 3.9, 0.3], epsilon, f"epsilon {epsilon}", draws, form)
     expected = np.full(ARMS, epsilon / ARMS)
     expected[2] += 1 - epsilon
     assert stats.chisquare(np.bincount(arm, minlength=ARMS), draws * expected).pvalue > SIGNIFICANCE

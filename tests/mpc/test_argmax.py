@@ -223,7 +223,7 @@ def test_turns_hide_the_order_from_each_party() -> None:
 
 def test_bits_that_are_no_order_are_refused() -> None:
     # A rock-paper-scissors of three keys: 0 < 1, 1 < 2, 2 < 0.
-    with pytest.raises(ScoreRangeError, match="score_bound"):
+    with pytest.raises(ScoreRangeError, match="no order"):
         computed(lambda less: winning_slots(less, (3,)), np.array([[1, 0, 1]], np.uint64))
 
 

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from hiddenarm.mpc.run import Program, Run
+from hiddenarm.mpc.together import together
 from hiddenarm.mpc.values import Shared
 from hiddenarm.paper import rounds
 from hiddenarm.paper.beaver import product, product_with_itself
@@ -14,7 +15,6 @@ from hiddenarm.paper.division import divide, rounded_quotient
 from hiddenarm.paper.fixed_point import FixedPoint
 from hiddenarm.paper.reciprocal import exponential, reciprocal
 from hiddenarm.paper.sharing import plus, share_segments
-from hiddenarm.paper.together import together
 from hiddenarm.ring.words import decode, encode
 from support import PARTIES, SIGNIFICANCE, computed, run_program, signed, uniformity, unsigned, words_from
 

@@ -17,10 +17,10 @@ from hiddenarm.data.load import load_world
 from hiddenarm.errors import ConfigError, InputError
 from hiddenarm.mpc.masking import share_of
 from hiddenarm.mpc.run import Openings, Run, Sharing
+from hiddenarm.mpc.together import SharedLater
 from hiddenarm.mpc.truncation import truncate
 from hiddenarm.mpc.values import Shared
 from hiddenarm.paper import fixed_point, rounds
-from hiddenarm.paper.together import SharedLater
 from hiddenarm.ring.words import Words
 from support import PARTIES, SIGNIFICANCE, evenness, fixed_key, uniformity, words_from
 

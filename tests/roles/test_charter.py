@@ -20,7 +20,7 @@ def test_what_a_charter_becomes(tmp_path: Path) -> None:
     assert charter.members == [DEALER, HOTEL, AIRLINE, ACTOR, REWARDER]
     assert [charter.folder(member) for member in charter.members] == ["dealer", "hotel", "airline", "actor", "rewarder"]
     files = {member: charter.kit_file(member) for member in charter.members}
-    federation = files[HOTEL].federation.federation()
+    federation = files[HOTEL].build_federation()
     assert (federation.arms, federation.features, federation.norms) == (4, (3, 2), (1.0, 0.5))
     assert files[AIRLINE].feature_names == ("miles", "delay")
     assert files[ACTOR].arm_names == ("beach", "city", "mountains", "cruise")

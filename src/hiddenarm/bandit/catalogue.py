@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hiddenarm.bandit.batches import NewtonSchulz, Sums, gather, solve
+from hiddenarm.bandit.batches import Sums, gather, solve
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.paper_suite import PaperFederation, paper_text
+from hiddenarm.bandit.planning import RepairPlan, SolvePlan, batch_plan, boosted_repair, last_repair, plain_repair
 from hiddenarm.bandit.programs import (
     DECIDE,
     LEARN,
@@ -31,6 +32,13 @@ GATHER = "gather"
 SOLVE = "solve"
 REPAIR = "repair"
 """`gather`, under a name and with randomness of its own, for interactions that were learned one by one."""
+LEARN_AGAIN = "learn again"
+"""`learn`, with randomness of its own, for a model that was repaired while its interaction was learned."""
+INVERT_BOOSTED = "invert boosted"
+INVERT = "invert"
+INVERT_LAST = "invert last"
+"""The runs of a repair: each is a `solve` of two steps (see `bandit.planning`). The last solves the weights, too."""
+REPAIR_RUNS = (INVERT_BOOSTED, INVERT, INVERT_LAST)
 
 
 class ProgramId(NamedTuple):
@@ -61,8 +69,9 @@ def program_text(federation: Federation, thresholds: Words, program: ProgramId) 
     decide          weights, own features
     learn           inverses, weights, own features, arm, reward
     learn ahead     inverses, weights, own features, arm, reward's mask; it awaits the masked reward
+    learn again     as learn
     gather, repair  sums (grams, moments), own features, arms, rewards
-    solve           inverses, weights, sums
+    solve, invert   inverses, weights, sums; and so the other runs of a repair
 
     `thresholds` are those of the replicates. The type of the federation says which suite's text it is; for what a party
     brings in the paper's see `paper_text`.
@@ -75,8 +84,8 @@ def program_text(federation: Federation, thresholds: Words, program: ProgramId) 
             return lambda run: decide(
                 run, federation, thresholds, _weights(run, federation), own_features(run, federation, count), count
             )
-        case "learn" | "learn ahead":
-            text = learn if program.name == LEARN else learn_ahead
+        case "learn" | "learn again" | "learn ahead":
+            text = learn_ahead if program.name == LEARN_AHEAD else learn
             return lambda run: text(
                 run,
                 federation,
@@ -94,8 +103,8 @@ def program_text(federation: Federation, thresholds: Words, program: ProgramId) 
                 given_share(run, count, federation.arms),
                 given_share(run, count),
             )
-        case "solve":
-            plan = NewtonSchulz.for_new(federation, count)
+        case "solve" | "invert boosted" | "invert" | "invert last":
+            plan = _solve_plan(federation, program)
             return lambda run: solve(run, federation, _model(run, federation), _sums(run, federation), plan)
     raise ProtocolError(f"there is no program {program.name!r}")
 
@@ -104,6 +113,19 @@ def single_lessons(federation: Federation) -> tuple[ProgramId, ...]:
     """The programs that learn one interaction; first the one of strictly online use. The paper's suite cannot begin a
     lesson before its reward is there."""
     return (LEARN_ONE,) if isinstance(federation, PaperFederation) else (LEARN_ONE_AHEAD, LEARN_ONE)
+
+
+def repair_programs(plan: RepairPlan) -> list[ProgramId]:
+    """The runs of a repair, in order."""
+    names = [INVERT_BOOSTED] * plan.boosted_runs + [INVERT] * plan.plain_runs + [INVERT_LAST]
+    return [ProgramId(name) for name in names]
+
+
+def _solve_plan(federation: Federation, program: ProgramId) -> SolvePlan:
+    if program.name == SOLVE:
+        return batch_plan(federation.numbers, program.count)
+    plans = {INVERT_BOOSTED: boosted_repair, INVERT: plain_repair, INVERT_LAST: last_repair}
+    return plans[program.name](federation.numbers)
 
 
 def program_texts(federation: Federation, thresholds: Words) -> dict[str, ProgramText]:

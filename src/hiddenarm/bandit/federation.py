@@ -5,27 +5,49 @@ worst case R^2 = sum of the squared bounds. With W >= ridge I the inverse M is a
 
     |u| = |M x| <= R / ridge         q = x'Mx in [0, R^2 / ridge]        |g u| <= 1 / (2 sqrt(ridge))
 
-Whatever is truncated must stay below 2^62: fractional plus integer bits within 62.
+and after n interactions with rewards in [0, 1]
+
+    |w| <= sqrt(n / ridge) / 2       |score| <= (R / 2) sqrt(n / ridge)
+
+since w = (ridge I + X'X)^-1 X'r, |r| <= sqrt(n), and sigma / (ridge + sigma^2) <= 1 / (2 sqrt(ridge)) for every
+singular value sigma of X. So a federation declares the most interactions that it is to hold; beyond them it does not
+learn. Whatever is truncated must stay below 2^62: fractional plus integer bits within 62. What does not fit its worst
+legal data is refused when it is made, with what would fit.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
 from functools import cached_property
-from math import ceil, isfinite, log2, sqrt
+from math import ceil, floor, isfinite, log2, log10, sqrt
+from typing import Any
 
+from hiddenarm.bandit.planning import TOLERANCE, Numbers, batch_plan, boosted_repair, last_repair
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.comparison import MAX_BITS, NARROW_BITS, dealt_words
 from hiddenarm.mpc.truncation import MAGNITUDE_BITS
 
 _HEADROOM = 1 + 2.0**-8
 """Rounding may carry a value a little past its bound."""
+_SCORE_ERROR = 0.02
+"""What is added to the bound of a score for the errors of fixed point."""
 _LEAST_REAL = 1e-9
 """Ridge and norm bounds lie between this and its inverse, so that no formula below overflows."""
+LEAST_EPSILON = 2.0**-63
+"""The dealer's coin has 63 bits: a smaller epsilon would never explore."""
 MAX_RECIPROCAL_NODES = 1 << 16
 """Two words for each are dealt for every interaction learnt: a megabyte at this limit."""
 MAX_EXACT_WORDS = 8192
 """Most words dealt, 64 KiB, to save a decision the round that rounds its scores."""
+MAX_INTERACTIONS = 10**9
+DEFAULT_INTERACTIONS = range(10_000, 1_000_001)
+"""Unless it is declared, a federation is given the most interactions in this range that its numbers hold."""
+_LEAST_KEY_BITS = 9
+"""Fewest fractional bits of a score that is compared: an error of two units is below 0.004."""
+_LARGEST_DRIFT = 0.004
+"""Of a score between two repairs, as a standard deviation."""
+_MOST_BATCH = 4095
 
 
 def _is_whole(value: object) -> bool:
@@ -36,9 +58,10 @@ def _is_whole(value: object) -> bool:
 class Federation:
     """What all roles know and must agree on.
 
-    `features` and `norms` have an entry for each party. `score_bound` limits |score|: rewards lie in [0, 1] and so do
-    scores that predict them, up to the error of the fit. After `repair_every` interactions learned one by one the
-    model is solved anew, so that rounding errors do not add up.
+    `features` and `norms` have an entry for each party. The model holds at most `max_interactions`; further rewards are
+    refused, and decisions go on with the model as it is. Unless given, it is as large as the numbers allow, up to a
+    million. At most `max_batch` interactions are learned at once. After `repair_every` interactions learned one by one
+    the model is solved anew, so that rounding errors do not add up.
     """
 
     arms: int
@@ -47,7 +70,8 @@ class Federation:
     ridge: float = 1.0
     norms: tuple[float, ...] = ()
     fraction_bits: int = 20
-    score_bound: float = 32.0
+    max_interactions: int = 0
+    max_batch: int = 256
     reciprocal_bits: int = 8
     repair_every: int = 10_000
 
@@ -60,7 +84,12 @@ class Federation:
             object.__setattr__(self, "norms", (1.0,) * len(self.features))
         self._check_counts()
         self._check_reals()
-        self._check_budget()
+        given = self.max_interactions
+        if not given:
+            object.__setattr__(self, "max_interactions", self._default_interactions())
+        problem = self._problem()
+        if problem is not None:
+            raise ConfigError(f"{problem}. {self._what_would_fit(chosen=bool(given))}")
 
     @property
     def parties(self) -> int:
@@ -83,11 +112,21 @@ class Federation:
         return self.joint_norm**2 / self.ridge
 
     @property
-    def most_gathered(self) -> int:
-        """Interactions that the sums for batches and repairs hold, even if all are of one arm: W = ridge I + sum x x'
-        must stay below 2^62 at 2L bits."""
-        room = 2.0 ** (MAGNITUDE_BITS - 2 * self.fraction_bits) / _HEADROOM - self.ridge
-        return max(0, int(room / max(self.joint_norm, self.joint_norm**2)))
+    def numbers(self) -> Numbers:
+        """What the plans of `solve` depend on."""
+        return Numbers(
+            self.fraction_bits, self.dimension, self.joint_norm, self.ridge, self.max_interactions, self.repair_every
+        )
+
+    @property
+    def score_bound(self) -> float:
+        """The largest |score| that legal data can bring about."""
+        return self.numbers.largest_score
+
+    @property
+    def gain_bits(self) -> int:
+        """Fractional bits of g = 1 / (1 + x'Mx): more than L where it can be small, so that g u is as exact as u."""
+        return self.fraction_bits + max(0, ceil(log2(self.largest_quadratic_form)))
 
     @property
     def tag_bits(self) -> int:
@@ -96,8 +135,8 @@ class Federation:
 
     @property
     def score_range_bits(self) -> int:
-        """Integer bits of a difference of keys: that of two scores within the bound, and a factor of two to spare."""
-        return ceil(log2(4 * self.score_bound))
+        """Integer bits of a difference of keys: that of two scores within the bound."""
+        return max(1, ceil(log2(2 * (self.score_bound * _HEADROOM + _SCORE_ERROR))))
 
     @property
     def key_fraction_bits(self) -> int:
@@ -127,11 +166,13 @@ class Federation:
     def _check_types(self) -> None:
         for name in ("features", "norms"):
             if not isinstance(getattr(self, name), tuple):
-                raise ConfigError(f"{name} must have an entry for each party, got {getattr(self, name)!r}")
-        for name in ("arms", "fraction_bits", "reciprocal_bits", "repair_every"):
+                raise ConfigError(
+                    f"{name} must be a list with an entry for each party, such as [3, 2]; got {getattr(self, name)!r}"
+                )
+        for name in ("arms", "fraction_bits", "max_interactions", "max_batch", "reciprocal_bits", "repair_every"):
             if not _is_whole(getattr(self, name)):
                 raise ConfigError(f"{name} must be a whole number, got {getattr(self, name)!r}")
-        reals = [(name, getattr(self, name)) for name in ("epsilon", "ridge", "score_bound")]
+        reals = [(name, getattr(self, name)) for name in ("epsilon", "ridge")]
         for name, value in (*reals, *self._named_norms()):
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise ConfigError(f"{name} must be a number, got {value!r}")
@@ -146,64 +187,226 @@ class Federation:
             raise ConfigError(f"a bandit needs at least two arms, got {self.arms!r}")
         if len(self.norms) != len(self.features):
             raise ConfigError(f"{len(self.features)} parties but {len(self.norms)} norm bounds")
-        if not 12 <= self.fraction_bits <= 30:
-            raise ConfigError(f"fraction_bits must lie in 12..30, got {self.fraction_bits}")
-        if not 1 <= self.repair_every <= 1_000_000:
-            raise ConfigError(f"repair_every must lie in 1..1000000, got {self.repair_every}")
-        if not 4 <= self.reciprocal_bits <= 12:
-            raise ConfigError(f"reciprocal_bits must lie in 4..12, got {self.reciprocal_bits}")
+        for name, least, most in (
+            ("fraction_bits", 12, 30),
+            ("max_interactions", 0, MAX_INTERACTIONS),
+            ("max_batch", 1, _MOST_BATCH),
+            ("repair_every", 1, 1_000_000),
+            ("reciprocal_bits", 4, 12),
+        ):
+            if not least <= getattr(self, name) <= most:
+                raise ConfigError(f"{name} must lie in {least}..{most}, got {getattr(self, name)}")
 
     def _check_reals(self) -> None:
         if not (isfinite(self.epsilon) and 0 <= self.epsilon <= 1):
             raise ConfigError(f"epsilon must lie in [0, 1], got {self.epsilon}")
+        if 0 < self.epsilon < LEAST_EPSILON:
+            raise ConfigError(
+                f"epsilon {self.epsilon:g} is below {LEAST_EPSILON:.3g}, the least chance that the dealer's coin can "
+                "have; give 0 to never explore, or a larger one"
+            )
         for name, value in (("ridge", self.ridge), *self._named_norms()):
             if not _LEAST_REAL <= value <= 1 / _LEAST_REAL:
                 raise ConfigError(f"{name} must lie in {_LEAST_REAL:g}..{1 / _LEAST_REAL:g}, got {value}")
-        if not 1 <= self.score_bound <= 1 / _LEAST_REAL:
-            raise ConfigError(f"score_bound must be at least 1, as rewards reach 1, and finite, got {self.score_bound}")
 
     def _named_norms(self) -> list[tuple[str, float]]:
         return [(f"the norm bound of party {number}", norm) for number, norm in enumerate(self.norms)]
 
-    def _check_budget(self) -> None:
-        for name, fraction_factor, bound in self._truncated_values():
-            bits = fraction_factor * self.fraction_bits + log2(bound * _HEADROOM)
+    # Whether the numbers fit
+
+    def _problem(self) -> str | None:
+        """What of this federation does not fit its worst legal data; None if all does."""
+        for find in (
+            self._truncation_problem,
+            self._table_problem,
+            self._comparison_problem,
+            self._sums_problem,
+            self._drift_problem,
+            self._solve_problem,
+        ):
+            problem = find()
+            if problem is not None:
+                return problem
+        return None
+
+    def _truncation_problem(self) -> str | None:
+        for name, fraction_bits, bound in self._truncated_values():
+            bits = fraction_bits + log2(bound * _HEADROOM)
             if bits > MAGNITUDE_BITS:
-                fitting = int((MAGNITUDE_BITS - log2(bound * _HEADROOM)) // fraction_factor)
-                raise ConfigError(
-                    f"{name} (up to {bound:.4g}) with {fraction_factor} x {self.fraction_bits} fractional bits needs "
-                    f"{bits:.2f} bits; the limit is {MAGNITUDE_BITS}. At most {fitting} fraction_bits fit; "
-                    "or lower the norm bounds or raise the ridge"
+                return (
+                    f"{name} (up to {bound:.4g}) with {fraction_bits} fractional bits needs {bits:.2f} bits; the limit "
+                    f"is {MAGNITUDE_BITS}"
                 )
-        rounding = self.joint_norm * sqrt(self.dimension) * 2.0**-self.fraction_bits
-        if rounding > 2.0**-self.reciprocal_bits:
-            raise ConfigError(
-                f"rounding may move x'Mx by {rounding:.2g}, more than the distance of two nodes of the table of its "
-                "reciprocal; raise fraction_bits or lower reciprocal_bits"
-            )
-        nodes = self.largest_quadratic_form * 2**self.reciprocal_bits
-        if nodes > MAX_RECIPROCAL_NODES:
-            raise ConfigError(
-                f"a table of 1 / (1 + x'Mx) up to {self.largest_quadratic_form:.4g} with {self.reciprocal_bits} "
-                f"reciprocal_bits has more than {MAX_RECIPROCAL_NODES} nodes, all dealt anew at every step; lower the "
-                "reciprocal_bits or the norm bounds, or raise the ridge"
-            )
-        if self.key_fraction_bits < 8:
-            raise ConfigError(
-                f"{self.arms} arms with score_bound {self.score_bound:g} leave {self.key_fraction_bits} fractional "
-                f"bits to compare scores in the limit of {NARROW_BITS}; lower the score_bound or the number of arms"
-            )
+        return None
 
     def _truncated_values(self) -> list[tuple[str, int, float]]:
-        """Everything that is truncated, and M: name, how many times L its fractional bits are, largest magnitude."""
+        """Everything that `decide` and `learn` truncate, and M: name, fractional bits, largest magnitude."""
+        bits, gain_bits = self.fraction_bits, self.gain_bits
         step = 1 / (2 * sqrt(self.ridge))
         error = 1 + self.score_bound
         return [
-            ("M x", 3, self.joint_norm / self.ridge),
-            ("score", 2, self.score_bound),
-            ("1 / (1 + x'Mx)", 3, 1.0),
-            ("g u", 2, step),
-            ("u (reward - score)", 2, self.joint_norm / self.ridge * error),
-            ("g u (reward - score)", 2, step * error),
-            ("M", 2, 1 / self.ridge),
+            ("M x", 3 * bits, self.joint_norm / self.ridge),
+            ("score", 2 * bits, self.score_bound),
+            ("1 / (1 + x'Mx)", 3 * bits, 1.0),
+            ("g u", bits + gain_bits, step),
+            ("u (reward - score)", 2 * bits, self.joint_norm / self.ridge * error),
+            ("g u (reward - score)", bits + gain_bits, step * error),
+            ("M", 2 * bits, 1 / self.ridge),
         ]
+
+    def _table_problem(self) -> str | None:
+        rounding = self.joint_norm * sqrt(self.dimension) * 2.0**-self.fraction_bits
+        if rounding > 2.0**-self.reciprocal_bits:
+            return (
+                f"rounding may move x'Mx by {rounding:.2g}, more than the distance of two nodes of the table of its "
+                "reciprocal: it takes more fraction_bits or fewer reciprocal_bits"
+            )
+        nodes = self.largest_quadratic_form * 2**self.reciprocal_bits
+        if nodes > MAX_RECIPROCAL_NODES:
+            return (
+                f"a table of 1 / (1 + x'Mx) up to {self.largest_quadratic_form:.4g} with {self.reciprocal_bits} "
+                f"reciprocal_bits has more than {MAX_RECIPROCAL_NODES} nodes, all dealt anew at every step"
+            )
+        if self.largest_quadratic_form * 2.0**-self.fraction_bits > TOLERANCE:
+            return (
+                f"x'Mx up to {self.largest_quadratic_form:.4g} leaves too few of {self.fraction_bits} fraction_bits to "
+                "what is learned first"
+            )
+        return None
+
+    def _comparison_problem(self) -> str | None:
+        if 1 + self.score_range_bits + 2 * self.fraction_bits > 64:
+            return (
+                f"scores up to {self.score_bound:.4g} with 2 x {self.fraction_bits} fractional bits do not fit a word "
+                "when they are compared"
+            )
+        if self.key_fraction_bits < _LEAST_KEY_BITS:
+            return (
+                f"scores of {self.arms} arms up to {self.score_bound:.4g} leave {self.key_fraction_bits} fractional "
+                f"bits to compare them in the limit of {NARROW_BITS}; {_LEAST_KEY_BITS} are needed"
+            )
+        return None
+
+    def _sums_problem(self) -> str | None:
+        """W and b must stay below 2^62 at 2L bits, even if all interactions are of one arm, and M must be resolved."""
+        bits = 2 * self.fraction_bits
+        largest = self.ridge + self.max_interactions * max(self.joint_norm, self.joint_norm**2)
+        if bits + log2(largest * _HEADROOM) > MAGNITUDE_BITS:
+            return (
+                f"the sums of {self.max_interactions:,} interactions (up to {largest:.4g}) with {bits} fractional bits "
+                f"need {bits + log2(largest * _HEADROOM):.2f} bits; the limit is {MAGNITUDE_BITS}"
+            )
+        noise = self.numbers.largest_gram * sqrt(self.dimension * self.repair_every) * 2.0**-bits
+        if noise > 1 / 32:
+            return (
+                f"after {self.max_interactions:,} interactions M is too small for its {bits} fractional bits: rounding "
+                f"errors of {self.repair_every:,} lessons are {noise:.2g} of it; 1/32 is the limit"
+            )
+        return None
+
+    def _drift_problem(self) -> str | None:
+        drift = self.joint_norm * self.numbers.weight_drift
+        if drift > _LARGEST_DRIFT:
+            return (
+                f"rounding errors of {self.repair_every:,} lessons between two repairs move a score by {drift:.2g}; "
+                f"{_LARGEST_DRIFT} is the limit"
+            )
+        return None
+
+    def _solve_problem(self) -> str | None:
+        plans = {
+            f"solving the model after a batch of {self.max_batch}": batch_plan(self.numbers, self.max_batch),
+            "a repair": boosted_repair(self.numbers),
+            "the end of a repair": last_repair(self.numbers),
+        }
+        for name, plan in plans.items():
+            if not plan.holds:
+                return (
+                    f"{name} leaves {max(0, plan.least_bits)} fractional bits to its values and an error of "
+                    f"{plan.error:.2g} to scores; the limit is {TOLERANCE}"
+                )
+        return None
+
+    # What would fit
+
+    def _default_interactions(self) -> int:
+        """The most interactions that fit, of two significant digits; rather fewer than a decision of more rounds."""
+        least, most = DEFAULT_INTERACTIONS[0], DEFAULT_INTERACTIONS[-1]
+        exactly = self._with(max_interactions=least).compares_exactly
+
+        def fits(count: int) -> bool:
+            federation = self._with(max_interactions=count)
+            return federation._problem() is None and federation.compares_exactly == exactly
+
+        found = _largest(fits, (_two_digits(least * 10 ** (step / 50)) for step in range(101)))
+        return min(most, found or least)
+
+    def _what_would_fit(self, chosen: bool) -> str:
+        """Which one number could be changed, and to what. Interactions are found anew unless they were chosen."""
+        found = []
+        others = sorted(range(12, 31), key=lambda bits: abs(bits - self.fraction_bits))
+        for bits in others:
+            if self._would_fit(chosen, fraction_bits=bits):
+                found.append(f"fraction_bits = {bits}")
+                break
+        for factor in (2 ** (step / 16) for step in range(1, 320)):
+            ridge = _rounded(self.ridge * factor, up=True)
+            if self._would_fit(chosen, ridge=ridge):
+                found.append(f"ridge = {ridge:g}")
+                break
+        for factor in (2 ** (-step / 16) for step in range(1, 320)):
+            norms = tuple(_rounded(norm * factor, up=False) for norm in self.norms)
+            if self._would_fit(chosen, norms=norms):
+                found.append(f"norms = {list(norms)}")
+                break
+        for name in ("max_interactions", "max_batch", "repair_every", "reciprocal_bits"):
+            smaller = _largest(
+                lambda value, name=name: self._would_fit(chosen, **{name: value}),  # type: ignore[misc]
+                sorted({_two_digits(getattr(self, name) * 2 ** (-step / 4)) for step in range(1, 80)}),
+            )
+            if smaller:
+                found.append(f"{name} = {smaller}")
+        return f"What would fit: {', or '.join(found)}" if found else "No change of one number alone would fit"
+
+    def _would_fit(self, chosen: bool, **changes: Any) -> bool:
+        changed = self._with(**changes)
+        if not chosen and "max_interactions" not in changes:
+            changed = changed._with(max_interactions=DEFAULT_INTERACTIONS[0])
+        try:
+            changed._check_counts()
+            changed._check_reals()
+        except ConfigError:
+            return False
+        return changed._problem() is None
+
+    def _with(self, **changes: Any) -> Federation:
+        """A copy with other numbers, unchecked."""
+        copy = object.__new__(type(self))
+        for field in fields(self):
+            object.__setattr__(copy, field.name, changes.get(field.name, getattr(self, field.name)))
+        return copy
+
+
+def _largest(fits: Callable[[int], bool], ascending: Iterable[int]) -> int | None:
+    """The last of ascending candidates that fits, where all before it do."""
+    candidates, found = [value for value in ascending if value >= 1], None
+    low, high = 0, len(candidates)
+    while low < high:
+        middle = (low + high) // 2
+        if fits(candidates[middle]):
+            found, low = candidates[middle], middle + 1
+        else:
+            high = middle
+    return found
+
+
+def _two_digits(value: float) -> int:
+    """A whole number of two significant digits, rounded down."""
+    unit: int = 10 ** max(0, floor(log10(max(value, 1)) + 1e-9) - 1)
+    return int(value / unit + 1e-9) * unit
+
+
+def _rounded(value: float, up: bool) -> float:
+    """A number of three significant digits."""
+    unit = 10.0 ** (floor(log10(value)) - 2)
+    return float(f"{(ceil(value / unit) if up else floor(value / unit)) * unit:.6g}")

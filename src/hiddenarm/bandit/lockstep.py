@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hiddenarm.bandit.audit import audit_coins
-from hiddenarm.bandit.batches import GATHERED_AT_ONCE, SUMS_FULL, Sums, initial_sums
+from hiddenarm.bandit.batches import FULL, GATHERED_AT_ONCE, Sums, initial_sums, public_diagonal, zero_weights
 from hiddenarm.bandit.catalogue import (
     DECIDE_ONE,
     GATHER,
@@ -22,11 +22,13 @@ from hiddenarm.bandit.catalogue import (
     SOLVE,
     ProgramId,
     program_text,
+    repair_programs,
     single_lessons,
 )
 from hiddenarm.bandit.coins import Coins, exploration_thresholds
 from hiddenarm.bandit.features import checked_features
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.planning import repair_plan
 from hiddenarm.bandit.programs import (
     DECIDE,
     Interaction,
@@ -98,9 +100,9 @@ def _rows(arrays: list[Words], *shape: int) -> Words:
 class Lockstep:
     """All roles of a federation, advancing together.
 
-    `decide` and `learn` treat one interaction; `decide_batch` and `learn_batch` many at once. After every
-    `repair_every` interactions that were learned one by one, and before a batch, `repair` solves the model anew. The
-    suite is that of the federation (`suites`); the paper's has no batches of lessons, and no repair.
+    `decide` and `learn` treat one interaction; `decide_batch` and `learn_batch` many at once. Whenever the sums hold
+    another `repair_every` interactions that were learned one by one, `repair` solves the model anew. The suite is that
+    of the federation (`suites`); the paper's has no batches of lessons, and no repair.
     """
 
     def __init__(
@@ -122,7 +124,6 @@ class Lockstep:
         self._sums = [initial_sums(federation, party, replicates) for party in range(federation.parties)]
         self._learned_singly: list[tuple[list[Interaction], Words]] = []
         self._gathered = 0
-        self._sums_full = not self._suite.solves
         self._observer = observer
         self._deal_ahead = deal_ahead
         self._thresholds = exploration_thresholds(federation.epsilon if epsilons is None else epsilons)
@@ -160,12 +161,10 @@ class Lockstep:
     def learn(self, step: int, rewards: ArrayLike, *, ahead: bool = False) -> None:
         """Learn from the reward of a pending decision; one reward a replicate. With `ahead` as in strictly online use,
         by the program that can be begun before the reward is there."""
+        self._check_room(1)
         kept = self._pending.pop(step)
         mask = self._supply(DECIDE_ONE).rewarder.step(step).reshape(self.replicates)
         masked = encode(rewards, self.federation.fraction_bits) + mask
-        if not self._sums_full:
-            self._learned_singly.append((kept, masked))
-
         given = []
         for party, (model, own) in enumerate(zip(self.models, kept, strict=True)):
             reward = own.reward_mask if ahead else reward_share(masked, own.reward_mask, adds_constants=party == 0)
@@ -176,8 +175,10 @@ class Lockstep:
         else:
             _, self.models = self._run(LEARN_ONE, given)
         self.interactions_learned += 1
-        if len(self._learned_singly) == self.federation.repair_every:
-            self.repair()
+        if self._suite.solves:
+            self._learned_singly.append((kept, masked))
+            if len(self._learned_singly) == GATHERED_AT_ONCE:
+                self._gather_single_ones()
 
     def decide_batch(self, contexts: Sequence[ArrayLike]) -> tuple[tuple[int, int], NDArray[np.int64]]:
         """Decide for many contexts at once, [replicates, count, features] from each party; return the batch's name and
@@ -192,38 +193,59 @@ class Lockstep:
         """Learn from all rewards [replicates, count] of a batch of decisions at once."""
         if not self._suite.solves:
             raise InputError("the paper's suite learns from one reward at a time")
-        self.repair()
         count, step = batch
-        if self._sums_full or self._gathered + count > self.federation.most_gathered:
-            raise InputError(SUMS_FULL)
+        if count > self.federation.max_batch:
+            raise InputError(f"{count} interactions at once; this federation has max_batch {self.federation.max_batch}")
+        self._check_room(count)
         kept = self._batches.pop(batch)
         mask = self._supply(ProgramId(DECIDE, count)).rewarder.step(step).reshape(self.replicates, count)
         masked = encode(rewards, self.federation.fraction_bits) + mask
         self._gather(kept, masked)
+        self._add_single_ones()
         self._solve(count)
         self.interactions_learned += count
 
     def repair(self) -> None:
-        """Solve the model anew, with all that was learned singly since the last time added to the sums; do nothing once
-        the sums hold as much as fits."""
-        if not self._learned_singly:
-            return
-        if self._gathered + len(self._learned_singly) > self.federation.most_gathered:
-            self._sums_full, self._learned_singly = True, []
-            return
+        """Solve the model anew from the sums alone, with all that was learned singly added to them."""
+        self._add_single_ones()
+        federation, parties = self.federation, range(self.federation.parties)
+        plan = repair_plan(federation.numbers, self._gathered)
+        self.models = [
+            Model(
+                public_diagonal(federation, party, plan.start, self.replicates),
+                zero_weights(federation, party, self.replicates),
+            )
+            for party in parties
+        ]
+        for program in repair_programs(plan):
+            self._run_on_sums(program)
+
+    def _check_room(self, count: int) -> None:
+        if self._suite.solves and self.interactions_learned + count > self.federation.max_interactions:
+            raise InputError(FULL)
+
+    def _gather_single_ones(self) -> None:
+        """Add to the sums what was learned singly, and repair when that is due."""
+        every = self.federation.repair_every
+        before = self._gathered // every
+        self._add_single_ones()
+        if self._gathered // every > before:
+            self.repair()
+
+    def _add_single_ones(self) -> None:
+        """Add to the sums what was learned singly."""
         for start in range(0, len(self._learned_singly), GATHERED_AT_ONCE):
             chunk = self._learned_singly[start : start + GATHERED_AT_ONCE]
             kept = [[parties[party] for parties, _ in chunk] for party in range(self.federation.parties)]
             self._gather(kept, np.stack([masked for _, masked in chunk], axis=-1))
         self._learned_singly = []
-        self._solve(0)
 
     def snapshot(self) -> dict[str, Words]:
         """The whole run as arrays, without doing anything to it: every party's shares of model and sums, what was
         learned singly and waits for a repair, and the next step of every program. Decisions that wait for a reward are
         not part of it."""
         arrays = {
-            "learned": np.array([self.interactions_learned, self._gathered, self._sums_full], np.uint64),
+            "learned": np.array([self.interactions_learned, self._gathered], np.uint64),
             "waiting rewards": _rows([masked for _, masked in self._learned_singly], self.replicates),
         }
         for program, supply in self._supplies.items():
@@ -244,7 +266,6 @@ class Lockstep:
         inputs only, so that a mask that both use hides the same value. Under another key it is an epoch of its own.
         """
         self.interactions_learned, self._gathered = int(arrays["learned"][0]), int(arrays["learned"][1])
-        self._sums_full = bool(arrays["learned"][2])
         for label in (name.removeprefix(_NEXT_STEP) for name in arrays if name.startswith(_NEXT_STEP)):
             program, count = label.rsplit(" ", 1)
             self._supply(ProgramId(program, int(count))).skip_to(int(arrays[_NEXT_STEP + label][0]))
@@ -296,8 +317,11 @@ class Lockstep:
         self._gathered += len(kept[0])
 
     def _solve(self, new: int) -> None:
+        self._run_on_sums(ProgramId(SOLVE, new))
+
+    def _run_on_sums(self, program: ProgramId) -> None:
         given = [own_words(*_shares(model, sums).values()) for model, sums in zip(self.models, self._sums, strict=True)]
-        _, self.models = self._run(ProgramId(SOLVE, new), given)
+        _, self.models = self._run(program, given)
 
     def _run(
         self,

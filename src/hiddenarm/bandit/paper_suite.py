@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hiddenarm.bandit.coins import Coins
-from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.federation import MAX_INTERACTIONS, Federation
 from hiddenarm.bandit.programs import Decided, Model, opened, own_features
 from hiddenarm.errors import ConfigError, ProtocolError
 from hiddenarm.mpc.masking import dealt_share, given_share
@@ -31,13 +31,17 @@ NEWTON_ITERATIONS = 7
 class PaperFederation(Federation):
     """A federation that uses the paper's protocol. There is no budget of bits: too many make divisions fail.
 
-    `score_bound`, `reciprocal_bits` and `repair_every` have no meaning here.
+    `max_interactions`, `max_batch`, `reciprocal_bits` and `repair_every` have no meaning here.
     """
 
     newton_iterations: int = NEWTON_ITERATIONS
 
-    def _check_budget(self) -> None:
+    def _default_interactions(self) -> int:
+        return MAX_INTERACTIONS
+
+    def _problem(self) -> str | None:
         check_iterations(self.newton_iterations)
+        return None
 
     @property
     def setting(self) -> Setting:

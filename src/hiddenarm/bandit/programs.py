@@ -208,27 +208,27 @@ def _update(
     u = form(run, "a,aij,j->i", o, inverses, x)
     score = form(run, "a,ai,i->", o, weights, x)
 
-    # Round 2: bring both to L bits; they come back masked.  u is rounded twice, independently, the second time as u / 2:
-    # in the product v u' a rounding error times itself would not average out, and would drive M to be indefinite.
+    # Round 2: bring both to L bits; they come back masked.  u is rounded twice, independently, the second time as
+    # u / 2: in the product v u' a rounding error times itself would not average out, and would make M indefinite.
     u, half_u, score = yield truncate(run, u, 2 * bits), truncate(run, u, 2 * bits + 1), truncate(run, score, bits)
 
     # Round 3: mask q = x'u and o u' / 2; look up g = 1 / (1 + q) at 3L bits.
     q, chosen_half_u = yield mask(run, form(run, "i,i->", u, x)), mask(run, form(run, "a,i->ai", o, half_u))
     g = lookup(run, _reciprocals(federation), q)
 
-    # Round 4: g and u (r - score) to L bits.
+    # Round 4: g to its bits, u (r - score) to L bits.
     correction = form(run, "i,->i", u, reward()) - form(run, "i,->i", u, score)
-    g, correction = yield truncate(run, g, 2 * bits), truncate(run, correction, bits)
+    g, correction = yield truncate(run, g, 3 * bits - federation.gain_bits), truncate(run, correction, bits)
 
-    # Round 5: v = g u and v (r - score).
+    # Round 5: v = g u and v (r - score), to L bits.
     v, correction = yield (
-        truncate(run, form(run, ",i->i", g, u), bits),
-        truncate(run, form(run, ",i->i", g, correction), bits),
+        truncate(run, form(run, ",i->i", g, u), federation.gain_bits),
+        truncate(run, form(run, ",i->i", g, correction), federation.gain_bits),
     )
 
-    # M -= (v u' + u v') / 2.  Both halves are the same but for rounding.  Their sum is symmetric, rounding included: its
-    # error in a direction d is at most 2 |v'd| times a rounding error, and v is small in a direction that is known well.
-    # One of them mirrored would keep an error that does not depend on v'd, and M would become indefinite.
+    # M -= (v u' + u v') / 2.  Both halves are the same but for rounding.  Their sum is symmetric, rounding included:
+    # its error in a direction d is at most 2 |v'd| times a rounding error, and v is small in a direction that is known
+    # well.  One of them mirrored would keep an error that does not depend on v'd, and M would become indefinite.
     update = sum_of_forms(
         run,
         "at,t->at",

@@ -60,7 +60,7 @@ def check_kit(folder: Path, offline: bool, seconds: float) -> None:
 
 def _findings(folder: Path, offline: bool, seconds: float) -> Iterator[Finding]:
     yield from _look_at_modes(folder)
-    yield from _look(lambda: read_kit_file(folder).federation.federation(), "configuration", "kit.json is sound")
+    yield from _look(lambda: read_kit_file(folder).build_federation(), "configuration", "kit.json is sound")
     try:
         file = read_kit_file(folder)
     except HiddenArmError:

@@ -205,9 +205,7 @@ class _Operands:
         """A dealt product of masks with the deltas of the other factors, and the signs. One that was dealt for several
         terms of the sum has no signs and no other factors that differ between them."""
         term, masked = product.terms[0], {f for f, _ in product.parts}
-        factors = [
-            Factor(self._deltas[term, f], kind.indices) for f, kind in enumerate(self._kinds) if f not in masked
-        ]
+        factors = [Factor(self._deltas[term, f], kind.indices) for f, kind in enumerate(self._kinds) if f not in masked]
         factors += [
             Factor(self._signs[term, f, part], self._kinds[f].indices)
             for f, part in product.parts

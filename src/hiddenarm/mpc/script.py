@@ -97,8 +97,8 @@ class Script:
             return execute(self._code, self._starts[number], self._starts[number + 1], banks, received, sent)
         except ArithmeticError:
             raise ScoreRangeError(
-                "the opened comparisons are no order: a score left the range the comparison was dealt for; "
-                "raise score_bound or lower the norm bounds"
+                "the opened comparisons are no order: a score left the range that max_interactions allows; "
+                "a party's model or features are not what the protocol made them"
             ) from None
 
 

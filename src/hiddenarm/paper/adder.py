@@ -17,8 +17,8 @@ from collections.abc import Generator
 from typing import Any
 
 from hiddenarm.mpc.run import Openings, Run
+from hiddenarm.mpc.together import together
 from hiddenarm.paper.binary import BinaryLater, BinaryShared, both
-from hiddenarm.paper.together import together
 
 _SHIFTS = (1, 2, 4, 8, 16, 32)
 

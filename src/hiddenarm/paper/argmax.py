@@ -20,10 +20,10 @@ import numpy as np
 from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.masking import mask
 from hiddenarm.mpc.run import Run
+from hiddenarm.mpc.together import SharedLater
 from hiddenarm.mpc.values import Index, Masked, Shared
 from hiddenarm.paper.beaver import entry_by_entry, product
 from hiddenarm.paper.sign import at_least_zero
-from hiddenarm.paper.together import SharedLater
 
 
 def mark_maxima(run: Run, parties: int, values: Shared) -> SharedLater:

@@ -18,8 +18,8 @@ from __future__ import annotations
 from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.masking import mask
 from hiddenarm.mpc.run import Run
+from hiddenarm.mpc.together import SharedLater
 from hiddenarm.mpc.values import Shared
-from hiddenarm.paper.together import SharedLater
 
 
 def product(run: Run, spec: str, x: Shared, y: Shared) -> SharedLater:

@@ -24,11 +24,11 @@ import numpy as np
 
 from hiddenarm.mpc.comparison import SharedBit
 from hiddenarm.mpc.run import Opening, Run, Sharing
+from hiddenarm.mpc.together import Later, SharedLater, together
 from hiddenarm.mpc.values import Shared
 from hiddenarm.paper.adder import add_all
 from hiddenarm.paper.binary import BinaryLater, BinaryShared
 from hiddenarm.paper.spread import all_drawn, draw, own_of, show
-from hiddenarm.paper.together import Later, SharedLater, together
 from hiddenarm.ring.words import WORD_BITS, Words, low_bits
 
 

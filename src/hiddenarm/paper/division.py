@@ -29,9 +29,9 @@ import numpy as np
 
 from hiddenarm.mpc.cells import as_cells, as_words
 from hiddenarm.mpc.run import Run
+from hiddenarm.mpc.together import SharedLater
 from hiddenarm.mpc.values import Shared
 from hiddenarm.paper.spread import all_drawn, draw, own_of, show
-from hiddenarm.paper.together import SharedLater
 from hiddenarm.ring.words import Words
 
 _SIGN_SHIFT = np.uint64(63)

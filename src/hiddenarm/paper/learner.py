@@ -16,13 +16,13 @@ from dataclasses import dataclass
 
 from hiddenarm.mpc.masking import dealt, dealt_share
 from hiddenarm.mpc.run import Opening, Run
+from hiddenarm.mpc.together import Later, SharedLater, together
 from hiddenarm.mpc.values import Shared
 from hiddenarm.paper.argmax import argmax
 from hiddenarm.paper.beaver import product
 from hiddenarm.paper.fixed_point import FixedPoint
 from hiddenarm.paper.reciprocal import reciprocal
 from hiddenarm.paper.sharing import held_segments, share_segments
-from hiddenarm.paper.together import Later, SharedLater, together
 from hiddenarm.ring.words import Words
 
 

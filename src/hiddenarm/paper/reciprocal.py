@@ -13,11 +13,11 @@ seven iterations leave 2 % to go. From the first iteration on x_t lies below 1/x
 from __future__ import annotations
 
 from hiddenarm.mpc.run import Run
+from hiddenarm.mpc.together import SharedLater
 from hiddenarm.mpc.values import Shared
 from hiddenarm.paper.beaver import entry_by_entry
 from hiddenarm.paper.fixed_point import FixedPoint
 from hiddenarm.paper.sharing import minus
-from hiddenarm.paper.together import SharedLater
 
 SQUARES = 8
 """The exponential is the limit of (1 + y / n)^n; n is two to this power."""

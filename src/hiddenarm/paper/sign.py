@@ -9,10 +9,10 @@ Security: that of the conversions; the bit stays secret.
 from __future__ import annotations
 
 from hiddenarm.mpc.run import Run
+from hiddenarm.mpc.together import SharedLater
 from hiddenarm.mpc.values import Shared
 from hiddenarm.paper.conversion import bit_to_arithmetic, to_binary, top_bit
 from hiddenarm.paper.sharing import minus, plus
-from hiddenarm.paper.together import SharedLater
 
 
 def at_least_zero(run: Run, parties: int, value: Shared) -> SharedLater:

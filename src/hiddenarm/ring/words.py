@@ -55,5 +55,5 @@ def pack_top_bits(words: Words, bits: int) -> Words:
 def subtract_fields(minuend: Words, subtrahend: Words, bits: int) -> Words:
     """Subtract packed words field by field: each modulo 2^bits, and what is left above the last field too."""
     highest = np.uint64(sum(1 << top for top in range(bits - 1, WORD_BITS, bits)) | 1 << (WORD_BITS - 1))
-    without_borrow = (minuend | highest) - (subtrahend & ~highest)
+    without_borrow: Words = (minuend | highest) - (subtrahend & ~highest)
     return without_borrow ^ ((minuend ^ ~subtrahend) & highest)

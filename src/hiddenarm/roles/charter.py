@@ -99,7 +99,7 @@ class Charter(_Strict):
     ridge: float = 1.0
     suite: str = "fast"
     fraction_bits: int | None = None
-    score_bound: float | None = None
+    max_interactions: int | None = None
     reciprocal_bits: int | None = None
     repair_every: int | None = None
     newton_iterations: int | None = None
@@ -127,7 +127,7 @@ class Charter(_Strict):
         try:
             charter._check_names()
             for member in charter.members:
-                charter.kit_file(member).federation.federation()
+                charter.kit_file(member).build_federation()
         except (ConfigError, ValidationError) as error:
             problem = error if isinstance(error, ConfigError) else _problem(error)
             raise ConfigError(f"{path}: {problem}") from None
@@ -174,7 +174,7 @@ class Charter(_Strict):
         return Address(host=own.host, port=own.port)
 
     def _federation(self) -> FederationFile:
-        numbers = {"fraction_bits", "score_bound", "reciprocal_bits", "repair_every", "newton_iterations"}
+        numbers = {"fraction_bits", "max_interactions", "reciprocal_bits", "repair_every", "newton_iterations"}
         return FederationFile(
             suite=self.suite,
             arms=len(self.arms),

@@ -287,10 +287,9 @@ class DurableParty:
             clock=self._clock,
         )
         state = records.state(plan.checkpoint)
-        first = plan.checkpoint.version if state.sums_full else state.unrepaired
-        before = records.lessons(first, plan.checkpoint.version)
-        unrepaired = [lesson for lesson in before if not lesson.refused]
-        party.resume(state, unrepaired, records.lessons(plan.checkpoint.version, plan.length))
+        before = records.lessons(state.ungathered, plan.checkpoint.version)
+        ungathered = [lesson for lesson in before if not lesson.refused]
+        party.resume(state, ungathered, records.lessons(plan.checkpoint.version, plan.length))
         return party
 
     def _seed(self) -> tuple[str, bytes]:

@@ -36,7 +36,7 @@ from hiddenarm.ring.words import Floats
 from hiddenarm.roles.features import FEATURES_FILE, StoredFeatures, find_features
 from hiddenarm.roles.modes import check_private
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 EPOCH_KEY_FILE = "epoch.key"
 AUTHORITY_FILE = "ca.pem"
 CERTIFICATE_FILE = "certificate.pem"
@@ -58,17 +58,18 @@ class FederationFile(_Strict):
     ridge: float = 1.0
     norms: tuple[float, ...] = ()
     fraction_bits: int = 20
-    score_bound: float = 32.0
+    max_interactions: int = 0
     reciprocal_bits: int = 8
     repair_every: int = 10_000
     newton_iterations: int | None = None
 
     @classmethod
     def of(cls, federation: Federation) -> FederationFile:
-        return cls(suite=suite_of(federation).name, **asdict(federation))
+        numbers = {name: value for name, value in asdict(federation).items() if name != "max_batch"}
+        return cls(suite=suite_of(federation).name, **numbers)
 
-    def federation(self) -> Federation:
-        return federation_in(**self.model_dump())
+    def federation(self, max_batch: int) -> Federation:
+        return federation_in(**self.model_dump(), max_batch=max_batch)
 
 
 class Address(_Strict):
@@ -106,6 +107,10 @@ class KitFile(_Strict):
     feature_names: tuple[str, ...] = ()
     """For a party: what its features are called, in their order."""
 
+    def build_federation(self) -> Federation:
+        """The federation that the file describes; whatever does not fit is a `ConfigError`."""
+        return self.federation.federation(self.max_batch)
+
 
 class Kit:
     """A kit that was read and checked."""
@@ -114,7 +119,7 @@ class Kit:
         self.folder = folder
         self.file = file
         self.identity = Identity(file.role, file.number)
-        self.federation = file.federation.federation()
+        self.federation = file.build_federation()
         self._check_identity()
 
     @classmethod
@@ -155,7 +160,7 @@ class Kit:
         return {
             "federation": self.file.name,
             "suite": suite_of(public).terms,
-            **{field.name: getattr(public, field.name) for field in fields(Federation)},
+            **{field.name: getattr(public, field.name) for field in fields(Federation) if field.name != "max_batch"},
         }
 
     def address(self, identity: Identity) -> Address:

@@ -1,8 +1,19 @@
 """How a party learns: lessons in the rewarder's order, each a chain of programs, and the versions of the model.
 
-    one reward     learn, or learn ahead (see `foresight`); after every `repair_every` such lessons also repair what was
-                   learned singly, and solve
-    many rewards   gather; repair what was learned singly before; solve
+    one reward     learn, or learn ahead (see `foresight`); then upkeep
+    many rewards   gather; repair (gather) what was learned singly before; solve
+
+Upkeep spreads the repair of the model over lessons, so that no decision waits for all of it:
+
+    1. every GATHERED_AT_ONCE lessons, their interactions are added to the sums (repair)
+    2. when the sums hold another `repair_every` interactions, a second model is solved from them alone, in runs beside
+       everything else (`repair_programs`)
+    3. from the REPAIR_LAGth lesson after that on, each lesson teaches the second model LEARNED_AGAIN of the lessons
+       that the sums did not hold (learn again); if it is not solved by then, the lesson waits for it
+    4. when it has caught up, it takes the place of the model
+
+All of this follows from numbers of lessons alone, so all parties do it alike. A batch, or the end of an epoch, ends a
+repair under way.
 
 In a suite that cannot solve (the paper's) one reward is one run of learn and nothing else, and many are refused.
 
@@ -14,16 +25,28 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Protocol
 
 import numpy as np
 
-from hiddenarm.bandit.batches import GATHERED_AT_ONCE, SUMS_FULL, Sums, initial_sums
-from hiddenarm.bandit.catalogue import GATHER, LEARN_ONE, LEARN_ONE_AHEAD, REPAIR, SOLVE, ProgramId, single_lessons
+from hiddenarm.bandit.batches import FULL, GATHERED_AT_ONCE, Sums, initial_sums, public_diagonal, zero_weights
+from hiddenarm.bandit.catalogue import (
+    GATHER,
+    LEARN_AGAIN,
+    LEARN_ONE,
+    LEARN_ONE_AHEAD,
+    REPAIR,
+    REPAIR_RUNS,
+    SOLVE,
+    ProgramId,
+    repair_programs,
+    single_lessons,
+)
 from hiddenarm.bandit.decisions import split_name, split_number
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.planning import repair_plan
 from hiddenarm.bandit.programs import Interaction, Model, own_words, reward_share, stacked
 from hiddenarm.bandit.suites import suite_of
 from hiddenarm.errors import FrameError, InputError
@@ -36,6 +59,12 @@ from hiddenarm.roles.supply import Supply
 
 KEPT_VERSIONS = 64
 """How many past versions of the model a decision may still ask for."""
+REPAIR_LAG = 256
+"""Lessons that a repair may take before one waits for it; fewer where repairs are more frequent than that."""
+LEARNED_AGAIN = 4
+"""Lessons that one lesson teaches the repaired model, until that has caught up."""
+_RUNS_OF_A_REPAIR = 64
+"""More than any repair has; its runs have addresses from a multiple of this on."""
 
 
 @dataclass(slots=True, repr=False)
@@ -64,33 +93,34 @@ class Decisions(Protocol):
 
 @dataclass(slots=True, repr=False)
 class SchoolState:
-    """All that lessons have made: the model and the sums, how many interactions the sums hold, whether they are full,
-    and the first lesson after the last repair."""
+    """All that lessons have made: the model and the sums, how many interactions the sums hold, and the first lesson
+    that they do not hold."""
 
     version: int
     model: Model
     sums: Sums
     gathered: int = 0
-    sums_full: bool = False
-    unrepaired: int = 0
+    ungathered: int = 0
 
 
 @dataclass(slots=True, repr=False)
 class _Taken:
-    """Interactions with their masked rewards."""
+    """Interactions of a lesson, or of several, with their masked rewards."""
 
+    lesson: int
     kept: list[Interaction]
     masked: list[int]
 
 
 @dataclass(slots=True, repr=False)
 class _Stage:
-    """One program of the lesson under way, with the words that it awaits, if it does."""
+    """One program of the lesson under way, with the words that it awaits, if it does. It begins when it is `ready`."""
 
     key: RunKey
     given: Callable[[], list[Words]]
     take: Callable[[object], None]
     awaited: Words | None = None
+    ready: Callable[[], bool] = lambda: True
 
 
 @dataclass(slots=True, repr=False)
@@ -101,6 +131,23 @@ class _Current:
     taken: _Taken
     stages: deque[_Stage] = field(default_factory=deque)
     running: bool = False
+
+
+@dataclass(slots=True, repr=False)
+class _Repair:
+    """A second model that is solved from the sums as they were when it was begun, and then taught what came after."""
+
+    begun_at: int
+    sums: Sums
+    model: Model
+    runs: deque[RunKey]
+    running: bool = False
+    caught_up: int = 0
+    """How many of the interactions that are not gathered it has learned."""
+
+    @property
+    def solved(self) -> bool:
+        return not self.runs
 
 
 class School:
@@ -133,29 +180,31 @@ class School:
         self._ahead_until = 0
         self._refused: dict[int, str] = {}
         self._singly: list[_Taken] = []
-        self._unrepaired = 0
         self._gathered = 0
-        self._sums_full = not self._suite.solves
+        self._repair: _Repair | None = None
         self._repairs = 0
+        self._repair_lag = min(REPAIR_LAG, federation.repair_every // 2)
         self._repair_gathers: dict[int, int] = {}
+        self._learned_again = 0
 
     @property
     def state(self) -> SchoolState:
         """What was learned so far; between lessons."""
-        return SchoolState(self.version, self._model, self._sums, self._gathered, self._sums_full, self._unrepaired)
+        ungathered = self._singly[0].lesson if self._singly else self.version
+        return SchoolState(self.version, self._model, self._sums, self._gathered, ungathered)
 
     def resume(
-        self, state: SchoolState, unrepaired: Sequence[Lesson], again: Sequence[Lesson], kept: Decisions
+        self, state: SchoolState, ungathered: Sequence[Lesson], again: Sequence[Lesson], kept: Decisions
     ) -> None:
-        """Go on from a state: with lessons before it that wait for a repair, and with lessons after it to learn again.
+        """Go on from a state: with lessons before it that the sums do not hold, and with lessons after it to learn
+        again.
 
         Addresses are counted from the state's version on, as this is another epoch."""
         self.version = self._first = state.version
         self._model, self._sums = state.model, state.sums
         self._versions = {self.version: self._suite.brought(self._model)}
-        self._gathered, self._sums_full, self._unrepaired = state.gathered, state.sums_full, state.unrepaired
-        for lesson in unrepaired:
-            self._singly.append(_taken(lesson, kept))
+        self._gathered = state.gathered
+        self._singly.extend(_taken(lesson, kept) for lesson in ungathered)
         self._lessons.extend(again)
         self._logged = state.version + len(again)
 
@@ -182,9 +231,10 @@ class School:
         self._lessons.append(lesson)
 
     @property
-    def begun_ahead(self) -> bool:
-        """Whether a lesson was begun whose reward is still to come, and may never come."""
-        return self._begun_ahead is not None and self._current is None
+    def runs_beside(self) -> int:
+        """Runs that nobody waits for: of a lesson whose reward is still to come, and may never come; of a repair."""
+        ahead = self._begun_ahead is not None and self._current is None
+        return ahead + (self._repair is not None and self._repair.running)
 
     def note_request(self, version: int, decision: int | None) -> None:
         """The actor has asked for decisions, or for a single one of this name, by a version of the model."""
@@ -197,8 +247,10 @@ class School:
         self._foresight.note_decision(version, decision)
 
     def is_over(self, key: RunKey) -> bool:
-        """Whether a lesson that could have been run ahead is over, and what comes for it is of no use."""
+        """Whether a lesson that could have been run ahead is over, or a repair, and what comes for it is of no use."""
         program, step = key
+        if program.name in REPAIR_RUNS:
+            return step < self._repairs * _RUNS_OF_A_REPAIR - (_RUNS_OF_A_REPAIR if self._repair is not None else 0)
         return program == LEARN_ONE_AHEAD and step < self._ahead_until
 
     def refused_by_peer(self, identity: Identity, number: int, why: str) -> None:
@@ -214,6 +266,7 @@ class School:
 
     def go_on(self, interactions: Decisions, still_deciding: Callable[[int], bool]) -> None:
         """Begin whatever lesson and program can begin now."""
+        self._go_on_with_repair()
         while True:
             if self._current is None:
                 # A reward may come while its decision is still being finished: the slot is announced before the end.
@@ -243,8 +296,8 @@ class School:
         unknown = [number for number in numbers if number not in interactions]
         if lesson.number in self._refused:
             self._end(lesson, refused=self._refused.pop(lesson.number))
-        elif len(numbers) > 1 and not self._room_for(len(numbers)):
-            self._end(lesson, refused=SUMS_FULL)
+        elif self._suite.solves and not self._room_for(len(numbers)):
+            self._end(lesson, refused=FULL)
         elif unknown or len(set(numbers)) != len(numbers):
             what = f"decision {split_name(unknown[0])[1]}" if unknown else "a decision of this lesson"
             why = f"{what} was never made, was rewarded before, refused or forgotten"
@@ -303,47 +356,106 @@ class School:
             return [_Stage(key, partial(self._for_learn, taken), self._learned_one)]
         return [_Stage(key, partial(self._for_gather, taken), self._gathered_many)]
 
-    def _singly_learned_stages(self) -> list[_Stage]:
-        """Gather all that was learned singly."""
-        stages = []
-        for start in range(0, len(self._singly), GATHERED_AT_ONCE):
-            chunk = _joined(self._singly[start : start + GATHERED_AT_ONCE])
-            program = ProgramId(REPAIR, len(chunk.kept))
-            step = self._repair_gathers.get(program.count, 0)
-            self._repair_gathers[program.count] = step + 1
-            stages.append(_Stage((program, step), partial(self._for_gather, chunk), self._set_sums))
-        self._gathered += len(self._singly)
-        self._singly = []
-        assert self._current is not None
-        self._unrepaired = self._current.lesson.number + 1
-        return stages
+    def _gather_stage(self) -> _Stage:
+        """Add the first interactions that were learned singly to the sums."""
+        chunk = _joined(self._singly[:GATHERED_AT_ONCE])
+        self._singly = self._singly[GATHERED_AT_ONCE:]
+        self._gathered += len(chunk.kept)
+        program = ProgramId(REPAIR, len(chunk.kept))
+        step = self._repair_gathers.get(program.count, 0)
+        self._repair_gathers[program.count] = step + 1
+        return _Stage((program, step), partial(self._for_gather, chunk), self._set_sums)
 
     def _room_for(self, count: int) -> bool:
-        """Whether the sums can take so many more interactions, beside those learned singly. All parties count alike."""
-        return not self._sums_full and self._gathered + len(self._singly) + count <= self._federation.most_gathered
+        """Whether the model can take so many more interactions. All parties count alike."""
+        return self._gathered + len(self._singly) + count <= self._federation.max_interactions
 
     def _solve_stage(self, new: int, step: int) -> _Stage:
         program = ProgramId(SOLVE, new)
-        return _Stage((program, step), lambda: [*self._model_words(), *self._sum_words()], self._set_model)
+        return _Stage((program, step), lambda: [*_words(self._model), *self._sum_words()], self._set_model)
+
+    # The repair of the model
+
+    def _upkeep_stages(self) -> list[_Stage]:
+        """What is done for the repair after a single lesson."""
+        assert self._current is not None
+        repair = self._repair
+        if repair is not None:
+            due = self._current.lesson.number - repair.begun_at >= self._repair_lag
+            behind = self._singly[repair.caught_up :] if due else []
+            return [self._learn_again_stage(repair, taken) for taken in behind[:LEARNED_AGAIN]]
+        if len(self._singly) < GATHERED_AT_ONCE:
+            return []
+        before, every = self._gathered, self._federation.repair_every
+        stage = self._gather_stage()
+        if before // every < self._gathered // every:
+            stage.take = self._set_sums_and_repair
+        return [stage]
+
+    def _set_sums_and_repair(self, sums: object) -> None:
+        self._set_sums(sums)
+        assert self._current is not None
+        plan = repair_plan(self._federation.numbers, self._gathered)
+        inverses = public_diagonal(self._federation, self._number, plan.start)
+        first = self._repairs * _RUNS_OF_A_REPAIR
+        runs = deque((program, first + run) for run, program in enumerate(repair_programs(plan)))
+        model = Model(inverses, zero_weights(self._federation, self._number))
+        self._repair = _Repair(self._current.lesson.number, self._sums, model, runs)
+        self._repairs += 1
+
+    def _go_on_with_repair(self) -> None:
+        """Begin the next run of the repair, if its material is here."""
+        repair = self._repair
+        if repair is None or repair.running or repair.solved or not self._supply.ready(*repair.runs[0]):
+            return
+        key = repair.runs[0]
+        repair.running = True
+        self._supply.begin(*key)
+        evaluation = self._supply.evaluate(*key, [*_words(repair.model), *_words(repair.sums)])
+
+        def finish() -> None:
+            repair.running = False
+            repair.runs.popleft()
+            repair.model = _as_model(evaluation.result)
+            self._go_on_with_repair()
+
+        self._runs.launch(key, evaluation, Outcome(finish), patient=True)
+
+    def _learn_again_stage(self, repair: _Repair, taken: _Taken) -> _Stage:
+        step, self._learned_again = self._learned_again, self._learned_again + 1
+
+        def take(model: object) -> None:
+            repair.model = _as_model(model)
+            repair.caught_up += 1
+            if repair.caught_up == len(self._singly):
+                self._model, self._repair = repair.model, None
+
+        given = partial(self._for_learn, taken, repair)
+        return _Stage((ProgramId(LEARN_AGAIN), step), given, take, ready=lambda: repair.solved)
+
+    def _end_repair(self) -> None:
+        """Give up a repair under way: a batch solves the model, too."""
+        if self._repair is not None:
+            for key in self._repair.runs:
+                self._runs.drop(key)
+            self._repair = None
 
     # What this party brings into each program
 
-    def _for_learn(self, taken: _Taken) -> list[Words]:
+    def _for_learn(self, taken: _Taken, repair: _Repair | None = None) -> list[Words]:
         (interaction,) = taken.kept
-        return [*self._model_words(), interaction.features, interaction.arm, self._rewards(taken)]
+        model = self._model if repair is None else repair.model
+        return [*_words(model), interaction.features, interaction.arm, self._rewards(taken)]
 
     def _for_learn_ahead(self, interaction: Interaction) -> list[Words]:
-        return [*self._model_words(), interaction.features, interaction.arm, interaction.reward_mask]
+        return [*_words(self._model), interaction.features, interaction.arm, interaction.reward_mask]
 
     def _for_gather(self, taken: _Taken) -> list[Words]:
         features, arms, _ = stacked(taken.kept)
         return [*self._sum_words(), features, arms, self._rewards(taken)]
 
-    def _model_words(self) -> list[Words]:
-        return own_words(self._model.inverses, self._model.weights)
-
     def _sum_words(self) -> list[Words]:
-        return own_words(self._sums.grams, self._sums.moments)
+        return _words(self._sums)
 
     # Running them
 
@@ -360,7 +472,7 @@ class School:
             self._begun_ahead.tell(stage.awaited)
             self._runs.resume(stage.key)
             return True
-        if not self._supply.ready(*stage.key):
+        if not stage.ready() or not self._supply.ready(*stage.key):
             return False
         current.running = True
         self._launch(stage.key, stage.given(), stage.awaited)
@@ -387,25 +499,22 @@ class School:
     def _learned_one(self, model: object) -> None:
         self._set_model(model)
         assert self._current is not None
-        if not self._room_for(1):
-            self._sums_full, self._singly = True, []
-            return
-        self._singly.append(self._current.taken)
-        if len(self._singly) >= self._federation.repair_every:
-            self._current.stages.extend((*self._singly_learned_stages(), self._solve_stage(0, self._repairs)))
-            self._repairs += 1
+        if self._suite.solves:
+            self._singly.append(self._current.taken)
+            self._current.stages.extend(self._upkeep_stages())
 
     def _gathered_many(self, sums: object) -> None:
         self._set_sums(sums)
         assert self._current is not None
         lesson = self._current.lesson
         self._gathered += len(lesson.rewards)
-        solving = self._solve_stage(len(lesson.rewards), self._step_of(lesson))
-        self._current.stages.extend((*self._singly_learned_stages(), solving))
+        self._end_repair()
+        while self._singly:
+            self._current.stages.append(self._gather_stage())
+        self._current.stages.append(self._solve_stage(len(lesson.rewards), self._step_of(lesson)))
 
     def _set_model(self, model: object) -> None:
-        assert isinstance(model, Model)
-        self._model = model
+        self._model = _as_model(model)
 
     def _set_sums(self, sums: object) -> None:
         assert isinstance(sums, Sums)
@@ -439,10 +548,21 @@ def _key_ahead(decision: int) -> RunKey:
     return LEARN_ONE_AHEAD, step
 
 
+def _as_model(result: object) -> Model:
+    assert isinstance(result, Model)
+    return result
+
+
+def _words(shared: Model | Sums) -> list[Words]:
+    """A party's words of a model or of sums."""
+    return own_words(*(getattr(shared, field.name) for field in fields(shared)))
+
+
 def _taken(lesson: Lesson, decisions: Decisions) -> _Taken:
-    return _Taken([decisions[name] for name, _ in lesson.rewards], [masked for _, masked in lesson.rewards])
+    kept = [decisions[name] for name, _ in lesson.rewards]
+    return _Taken(lesson.number, kept, [masked for _, masked in lesson.rewards])
 
 
 def _joined(taken: list[_Taken]) -> _Taken:
     kept = [interaction for one in taken for interaction in one.kept]
-    return _Taken(kept, [masked for one in taken for masked in one.masked])
+    return _Taken(taken[0].lesson, kept, [masked for one in taken for masked in one.masked])

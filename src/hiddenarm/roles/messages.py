@@ -28,7 +28,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from hiddenarm.bandit.catalogue import GATHER, REPAIR, SOLVE, ProgramId
+from hiddenarm.bandit.catalogue import GATHER, LEARN_AGAIN, REPAIR, REPAIR_RUNS, SOLVE, ProgramId
 from hiddenarm.bandit.decisions import DecisionIds, decision_name, split_name
 from hiddenarm.bandit.programs import DECIDE, LEARN, LEARN_AHEAD
 from hiddenarm.errors import FrameError
@@ -41,7 +41,9 @@ DEALER = Identity(Role.DEALER)
 ACTOR = Identity(Role.ACTOR)
 REWARDER = Identity(Role.REWARDER)
 
-PROGRAM_NUMBERS = {DECIDE: 1, LEARN: 2, GATHER: 3, SOLVE: 4, REPAIR: 5, LEARN_AHEAD: 6}
+_PROGRAMS = (DECIDE, LEARN, GATHER, SOLVE, REPAIR, LEARN_AHEAD, LEARN_AGAIN, *REPAIR_RUNS)
+PROGRAM_NUMBERS = {name: number for number, name in enumerate(_PROGRAMS, start=1)}
+_SINGLE_PROGRAMS = frozenset((LEARN, LEARN_AHEAD, LEARN_AGAIN, *REPAIR_RUNS))
 _DECIDE_NUMBER, _LEARN_NUMBER = PROGRAM_NUMBERS[DECIDE], PROGRAM_NUMBERS[LEARN]
 PROGRAM_NAMES = {number: name for name, number in PROGRAM_NUMBERS.items()}
 
@@ -82,7 +84,7 @@ def program_of(number: int, count: int) -> ProgramId:
     name = PROGRAM_NAMES.get(number)
     if name is None:
         raise FrameError(f"no program has number {number}")
-    if (name == LEARN and count != 1) or (name != SOLVE and count == 0):
+    if count == 0 or (count > 1 and name in _SINGLE_PROGRAMS):
         raise FrameError(f"there is no program {name} for {count} at once")
     return ProgramId(name, count)
 

@@ -166,9 +166,9 @@ class Party:
         self._present.discard(DEALER)
         self._start_what_can_start()
 
-    def resume(self, state: SchoolState, unrepaired: Sequence[Lesson], again: Sequence[Lesson]) -> None:
+    def resume(self, state: SchoolState, ungathered: Sequence[Lesson], again: Sequence[Lesson]) -> None:
         """Go on from what was learned in earlier epochs; before anything else happens (see `School.resume`)."""
-        self._school.resume(state, unrepaired, again, self._interactions)
+        self._school.resume(state, ungathered, again, self._interactions)
 
     def on_idle(self) -> None:
         self._start_what_can_start()  # a request may have waited long enough
@@ -282,7 +282,7 @@ class Party:
 
     @property
     def _runs_under_way(self) -> int:
-        return len(self._runs) - self._school.begun_ahead
+        return len(self._runs) - self._school.runs_beside
 
     def _is_stranded(self) -> bool:
         """Whether nobody is there who could deal what is missing."""

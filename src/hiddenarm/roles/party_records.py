@@ -226,11 +226,11 @@ class PartyRecords:
         if name == INITIAL:
             suite = suite_of(self._federation)
             sums = initial_sums(self._federation, self._number)
-            return SchoolState(0, suite.initial_model(self._number, 1), sums, sums_full=not suite.solves)
+            return SchoolState(0, suite.initial_model(self._number, 1), sums)
         payload = self._store.get(_CHECKPOINT, _NAME.pack(*name))
         if payload is None:
             raise DamagedStoreError(f"the checkpoint of version {name.version} is not there")
-        return _decode_state(payload)
+        return _decode_state(payload, suite_of(self._federation).solves)
 
     def opened(self) -> dict[int, Plan]:
         """The plans of all epochs that were activated, by number."""
@@ -308,7 +308,7 @@ def _decode_lesson(number: int, payload: bytes) -> Lesson:
 
 
 def _encode_state(state: SchoolState) -> bytes:
-    counters = _COUNTERS.pack(state.version, state.gathered, state.sums_full, state.unrepaired)
+    counters = _COUNTERS.pack(state.version, state.gathered, False, state.ungathered)
     shares = (state.model.inverses, state.model.weights, state.sums.grams, state.sums.moments)
     return counters + b"".join(_encode_array(words) for words in own_words(*shares))
 
@@ -318,14 +318,19 @@ def _encode_array(words: Words) -> bytes:
     return struct.pack(f"<B{len(shape)}I", len(shape), *shape) + np.ascontiguousarray(words, _WORD).tobytes()
 
 
-def _decode_state(payload: bytes) -> SchoolState:
-    version, gathered, sums_full, unrepaired = _COUNTERS.unpack_from(payload)
+def _decode_state(payload: bytes, solves: bool) -> SchoolState:
+    version, gathered, sums_full, ungathered = _COUNTERS.unpack_from(payload)
+    if sums_full and solves:
+        raise StoreError(
+            "this state was written by an earlier version after more interactions than its sums could hold; the model "
+            "cannot be repaired any more. Start a new federation, with `max_interactions` as many as it is to learn"
+        )
     at, shares = _COUNTERS.size, []
     for _ in range(4):
         words, at = _decode_array(payload, at)
         shares.append(Shared(words.shape[1:], words))
     model, sums = Model(*shares[:2]), Sums(*shares[2:])
-    return SchoolState(version, model, sums, gathered, bool(sums_full), unrepaired)
+    return SchoolState(version, model, sums, gathered, ungathered)
 
 
 def _decode_array(payload: bytes, at: int) -> tuple[Words, int]:

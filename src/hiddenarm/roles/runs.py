@@ -47,6 +47,8 @@ class _ActiveRun:
     outcome: Outcome
     began: float
     inbox: Inbox = field(default_factory=dict)
+    patient: bool = False
+    """Whether it runs beside others, and nobody waits for its rounds."""
     received: tuple[bytes | None, ...] | None = None
     """What all parties sent in the current round, once it is complete; None for our own."""
     announced: bool = False
@@ -79,9 +81,10 @@ class RunTable:
     def __len__(self) -> int:
         return len(self._runs)
 
-    def launch(self, key: RunKey, evaluation: Evaluation, outcome: Outcome) -> None:
-        """Begin a run: send its first round, and go on as far as the peers' words allow."""
-        active = _ActiveRun(key, evaluation, outcome, self._clock(), self._early.pop(key, {}))
+    def launch(self, key: RunKey, evaluation: Evaluation, outcome: Outcome, *, patient: bool = False) -> None:
+        """Begin a run: send its first round, and go on as far as the peers' words allow. A patient one gives way to
+        all others after every round."""
+        active = _ActiveRun(key, evaluation, outcome, self._clock(), self._early.pop(key, {}), patient)
         self._runs[key] = active
         self._send_round(active)
         self._advance(active)
@@ -125,7 +128,7 @@ class RunTable:
         evaluation = active.evaluation
         assert evaluation.payload is not None
         frame = run_frame(Kind.ROUND, *active.key, round=evaluation.round, payload=evaluation.payload)
-        if evaluation.round in active.inbox:  # then the answers are not all still to come
+        if active.patient or evaluation.round in active.inbox:  # in the latter case not all answers are still to come
             send_to_all(self._send, self._peers, frame)
             return
         answers = self._exchange(self._peers, frame)

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hiddenarm.bandit.catalogue import ProgramId, program_text
+from hiddenarm.bandit.catalogue import REPAIR_RUNS, ProgramId, program_text
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.programs import DECIDE, LEARN, LEARN_AHEAD
 from hiddenarm.errors import FrameError
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, record
@@ -28,6 +29,8 @@ from hiddenarm.roles.runs import Send
 from hiddenarm.roles.stock import BATCHES_IN_STOCK, WORD_BYTES, batch_steps, expanded_steps, stock_steps
 
 _USUAL_USES = 4
+_ONLINE = (DECIDE, LEARN, LEARN_AHEAD)
+"""The programs of strictly online use."""
 
 
 class _Line:
@@ -189,5 +192,8 @@ class Supply:
 
 
 def _is_usual(program: ProgramId, line: _Line) -> bool:
-    """Whether a program is run so often that its corrections are kept in stock."""
-    return program.count == 1 or line.uses >= _USUAL_USES
+    """Whether a program is run so often that its corrections are kept in stock. Those of a repair are many words, for
+    a few runs in thousands of lessons."""
+    if program.name in REPAIR_RUNS:
+        return False
+    return (program.name in _ONLINE and program.count == 1) or line.uses >= _USUAL_USES

@@ -1,7 +1,7 @@
 """Operations side by side: their first rounds travel together, then their second rounds, and so on.
 
-The paper counts rounds of operations that do not wait for each other once. An operation here is a generator that
-yields its rounds, so what runs side by side takes as many rounds as the longest of them.
+An operation is a generator that yields its rounds, so what runs side by side takes as many rounds as the longest of
+them.
 
 Security: openings that are made together are those that would have been made one after another.
 """

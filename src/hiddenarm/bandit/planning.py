@@ -1,0 +1,275 @@
+"""How `solve` is run, from public numbers alone: its steps, the bits of every value, and the error that is left.
+
+Convergence. Let B interactions be new to M, of norm at most R each. The eigenvalues of W M lie in [1, 1 + B R^2 /
+ridge]; started from c M with the public c = 2 / (2 + B R^2 / ridge) they lie in (0, 2), where Newton-Schulz converges:
+the largest residual 1 - c is squared by every step, or better. A repair starts from c I, with c = 2 / (2 ridge + n R^2)
+for the n interactions that W holds.
+
+Boosts. While the eigenvalues of W M lie in [low, 1] with a small low, a step that is multiplied by a boost of up to 2 /
+(1 + low) centres what it made of them, and low grows about fourfold a step instead of twofold. Boosts are multiples of
+1/16; a boosted step computes the bracket with 4 bits less, whose error the steps after it correct.
+
+Bits. Whatever is truncated must stay below 2^62, whatever the data: |w| <= sqrt(n / ridge) / 2, as sigma / (ridge +
+sigma^2) <= 1 / (2 sqrt(ridge)) for every singular value sigma of the contexts of an arm. W M is not symmetric after a
+batch, and its entries can exceed its eigenvalues (`largest_entry`).
+
+Error. The bracket has b bits, so M is off by M E, with E of order 2^-b. The first refinement leaves a residual r1 of
+order 2^-b (|r| + n R^2 |w|), the second an error of order 2^-b r1 / ridge in the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil, floor, inf, log2, sqrt
+
+import numpy as np
+
+from hiddenarm.mpc.truncation import MAGNITUDE_BITS
+
+BOOST_BITS = 4
+_BOOST_UNITS = 1 << BOOST_BITS
+_LAST_BOOST = 0.5
+"""Boosts stop paying when the smallest eigenvalue of W M is above this."""
+_REPAIR_BOOST = 30 / 16
+"""Of all boosted steps of a repair, so that they are one program."""
+_START_MARGIN = 1.01
+"""Keeps the largest eigenvalue of W M below 2 despite rounding: c is rounded down, for a spread taken too large."""
+_START_DIGITS = 8
+"""Significant bits of c."""
+_MARGIN = 1.05
+"""For rounding on top of bounds that hold exactly."""
+_LEAST_BITS = 4
+"""Fewest fractional bits of any value in `solve`."""
+TOLERANCE = 0.002
+"""The largest error of a score that rounding may leave, as far as it is known before the data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The public numbers of a federation on which `solve` depends."""
+
+    fraction_bits: int
+    dimension: int
+    norm: float
+    ridge: float
+    interactions: int
+    repair_every: int
+
+    @property
+    def largest_quadratic_form(self) -> float:
+        return self.norm**2 / self.ridge
+
+    @property
+    def largest_weights(self) -> float:
+        """The largest norm of the weights of an arm."""
+        return sqrt(self.interactions / self.ridge) / 2
+
+    @property
+    def largest_score(self) -> float:
+        return self.norm * self.largest_weights
+
+    @property
+    def largest_gram(self) -> float:
+        return self.ridge + self.interactions * self.norm**2
+
+    @property
+    def weight_drift(self) -> float:
+        """The standard deviation of a weight's rounding errors between two repairs."""
+        return sqrt(self.repair_every) * 2.0 ** -(self.fraction_bits + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class SolvePlan:
+    """How to bring M to the inverse of W, and the weights to M b.
+
+    M is multiplied by start_units / 2^start_bits; then for each of `boosts` M is replaced by boost M (2I - W M).
+    The other numbers are fractional bits: of W and of the bracket in these steps, of the residual of the first
+    refinement, of W in the residual of the second, and of that residual.
+    """
+
+    boosts: tuple[float, ...]
+    gram_bits: int
+    bracket_bits: int
+    boosted_bits: int
+    start_units: int = 1
+    start_bits: int = 0
+    solves_weights: bool = False
+    coarse_bits: int = 0
+    fine_gram_bits: int = 0
+    fine_bits: int = 0
+    error: float = 0.0
+    """What rounding may leave in a score, as a standard deviation."""
+
+    @property
+    def least_bits(self) -> int:
+        """The fewest fractional bits of any value."""
+        used = [self.gram_bits, self.bracket_bits]
+        if any(boost != 1.0 for boost in self.boosts):
+            used.append(self.boosted_bits)
+        return min([*used, self.coarse_bits, self.fine_gram_bits, self.fine_bits] if self.solves_weights else used)
+
+    @property
+    def holds(self) -> bool:
+        """Whether every value has bits enough, and the error is small."""
+        return self.least_bits >= _LEAST_BITS and self.error <= TOLERANCE
+
+
+@dataclass(frozen=True, slots=True)
+class RepairPlan:
+    """A repair as several runs, each of two Newton-Schulz steps: so many boosted, so many plain, and a last plain one
+    that also solves the weights. They start from `start` times the identity."""
+
+    start: float
+    boosted_runs: int
+    plain_runs: int
+
+    @property
+    def runs(self) -> int:
+        return self.boosted_runs + self.plain_runs + 1
+
+
+@lru_cache(maxsize=256)
+def batch_plan(numbers: Numbers, count: int) -> SolvePlan:
+    """For `count` interactions that M does not hold yet: as many steps as bring the worst residual below 2^-L."""
+    spread = count * numbers.largest_quadratic_form
+    wanted = 2 / (2 + spread * _START_MARGIN)
+    start_bits = ceil(-log2(wanted)) + _START_DIGITS
+    start_units = floor(wanted * 2.0**start_bits)
+    start = start_units / 2.0**start_bits
+    boosts, before_last = _boosts(start, start * (1 + spread), numbers.fraction_bits)
+    residual = count * numbers.norm * (1 + numbers.largest_score) + numbers.largest_gram * numbers.weight_drift
+    steps = _steps(numbers, boosts, largest_entry(start, boosts, spread))
+    fitting = 2 * numbers.fraction_bits + log2(start_units / numbers.ridge * _MARGIN) <= MAGNITUDE_BITS
+    return _with_weights(numbers, steps, residual, before_last, start_units, start_bits if fitting else 0, fitting)
+
+
+@lru_cache(maxsize=256)
+def repair_plan(numbers: Numbers, gathered: int) -> RepairPlan:
+    """For sums that hold `gathered` interactions."""
+    largest = numbers.ridge + gathered * numbers.norm**2
+    start = 2 / (numbers.ridge + largest * _START_MARGIN)
+    low, high = start * numbers.ridge, start * largest
+    boosted = 0
+    while low < _LAST_BOOST / 2 or boosted % 2:
+        low, high = _stepped(low, high, _REPAIR_BOOST)
+        boosted += 1
+    plain = 0
+    while max(1 - low, high - 1) > 2.0**-numbers.fraction_bits or plain % 2 or plain < 2:
+        low, high = _stepped(low, high, 1.0)
+        plain += 1
+    return RepairPlan(start, boosted // 2, plain // 2 - 1)
+
+
+def boosted_repair(numbers: Numbers) -> SolvePlan:
+    """Two boosted steps of a repair. M is a polynomial of W here, so W M is symmetric."""
+    return _steps(numbers, (_REPAIR_BOOST, _REPAIR_BOOST), 2.0)
+
+
+def plain_repair(numbers: Numbers) -> SolvePlan:
+    """Two plain steps of a repair."""
+    return _steps(numbers, (1.0, 1.0), 2.0)
+
+
+def last_repair(numbers: Numbers) -> SolvePlan:
+    """The last two steps of a repair, and the weights from zero. Before the last step the residual is below the root of
+    what it is at the end."""
+    residual = numbers.interactions * numbers.norm
+    return _with_weights(numbers, plain_repair(numbers), residual, 2.0 ** (-numbers.fraction_bits / 2), 1, 0, True)
+
+
+def largest_entry(start: float, boosts: Sequence[float], spread: float) -> float:
+    """A bound on the entries of W M at every step after a batch.
+
+    At each step W M = p(W M_0) with a public polynomial p and W = M_0^-1 + A A'. With G = A' M_0 A, whose eigenvalues y
+    lie in [0, spread], W M - p(1) I = A q(G) A' M_0, q(y) = (p(1 + y) - p(1)) / y, and the norm of this is at most
+    sqrt(spread) times the largest |p(1 + y) - p(1)| / sqrt(y).
+    """
+    y = np.geomspace(spread * 1e-9, spread, 4_000)
+    at_one, at_more, largest = start, start * (1 + y), 0.0
+    for boost in boosts:
+        largest = max(largest, at_one + np.sqrt(spread) * float((np.abs(at_more - at_one) / np.sqrt(y)).max()))
+        at_one, at_more = boost * at_one * (2 - at_one), boost * at_more * (2 - at_more)
+    return largest
+
+
+def _stepped(low: float, high: float, boost: float) -> tuple[float, float]:
+    """Where a step takes eigenvalues of W M in [low, high]."""
+    return min(low * (2 - low), high * (2 - high)) * boost, boost
+
+
+def _boosts(low: float, high: float, fraction_bits: int) -> tuple[tuple[float, ...], float]:
+    """The boosts of as many steps as it takes, at least two, and the largest residual before the last."""
+    boosts: list[float] = []
+    residual = before_last = max(1 - low, high - 1)
+    while len(boosts) < 2 or residual > 2.0**-fraction_bits:
+        before_last = residual
+        stepped, _ = _stepped(low, high, 1.0)
+        boost = floor(_BOOST_UNITS * 2 / (1 + stepped)) / _BOOST_UNITS if stepped < _LAST_BOOST else 1.0
+        low, high = stepped * boost, boost
+        residual = max(1 - low, high - 1)
+        boosts.append(boost)
+    return tuple(boosts), before_last
+
+
+def _fitting_bits(numbers: Numbers, others: int, magnitude: float) -> int:
+    """Fractional bits, at most L, of a factor whose product with one of `others` fractional bits is so large."""
+    return min(numbers.fraction_bits, floor(MAGNITUDE_BITS - others - log2(magnitude * _MARGIN)))
+
+
+def _steps(numbers: Numbers, boosts: tuple[float, ...], largest: float) -> SolvePlan:
+    """The bits of W, for entries of W M up to `largest`, and of the brackets. Twice M is truncated, and M is at most
+    1 / ridge, or twice that after a boost."""
+    inverse_bits = 2 * numbers.fraction_bits
+    return SolvePlan(
+        boosts,
+        gram_bits=_fitting_bits(numbers, inverse_bits, largest),
+        bracket_bits=_fitting_bits(numbers, inverse_bits, 2 / numbers.ridge),
+        boosted_bits=_fitting_bits(numbers, inverse_bits + BOOST_BITS, 4 / numbers.ridge),
+    )
+
+
+def _with_weights(
+    numbers: Numbers,
+    steps: SolvePlan,
+    residual: float,
+    before_last: float,
+    start_units: int,
+    start_bits: int,
+    fitting: bool,
+) -> SolvePlan:
+    """The bits of the two refinements, for a first residual of so much, and the error that they leave."""
+    bits, ridge, weights = numbers.fraction_bits, numbers.ridge, numbers.largest_weights
+    change = 3 * weights + 1
+    coarse_bits = _fitting_bits(numbers, 2 * bits, change)
+    bracket, gram, coarse = (2.0 ** -(b + 1) for b in (steps.bracket_bits, steps.gram_bits, coarse_bits))
+    root = sqrt(numbers.dimension)
+    left = (
+        bracket * (residual + numbers.largest_gram * weights)
+        + before_last * residual
+        + (2 * gram * weights + 2 * coarse + numbers.largest_gram * 2.0**-bits) * root
+    )
+    left_change = (bracket * residual + 2 * gram * weights + coarse * root) / ridge + before_last * change
+    fine_gram_bits = floor(MAGNITUDE_BITS - bits - log2(2 * left))
+    fine_bits = _fitting_bits(numbers, 2 * bits, 2 * left_change)
+    error = numbers.norm * (
+        bracket * left / ridge
+        + 2.0 ** -(fine_bits + 1) / ridge
+        + 2.0 ** -(fine_gram_bits + 1) * weights / ridge
+        + 2.0 ** -(bits + 1) * root
+    )
+    in_range = 2 * bits + log2(residual * _MARGIN) <= MAGNITUDE_BITS
+    return SolvePlan(
+        steps.boosts,
+        steps.gram_bits,
+        steps.bracket_bits,
+        steps.boosted_bits,
+        start_units,
+        start_bits,
+        True,
+        coarse_bits,
+        min(2 * bits, fine_gram_bits),
+        fine_bits,
+        error if fitting and in_range else inf,
+    )

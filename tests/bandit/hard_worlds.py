@@ -1,0 +1,179 @@
+"""Federations drawn from all that is accepted, fed with hard but legal data, beside an exact plain twin.
+
+The twin is taught the arms and rewards of the private run, in float64 from exact sums, with features as they are
+entered: rounded to L fractional bits. A decision is wrong if the arm that was chosen greedily scores, at the twin, more
+than MARGIN below the best one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.lockstep import Lockstep
+from hiddenarm.errors import ConfigError
+from hiddenarm.ring.streams import derive
+from hiddenarm.ring.words import Floats, decode, encode
+
+MARGIN = 0.01
+KINDS = ("collinear", "one direction, then another", "nearly collinear", "extremes", "tiny and large", "any")
+REWARDS = ("ones", "zeros", "alternating", "by arm", "any")
+
+
+class ExactTwin:
+    """The model of every arm in the clear: W and b exactly, weights solved when they are needed."""
+
+    def __init__(self, federation: Federation) -> None:
+        size = federation.dimension
+        self._grams = np.repeat(np.eye(size)[None] * federation.ridge, federation.arms, axis=0)
+        self._moments = np.zeros((federation.arms, size))
+        self.weights = np.zeros((federation.arms, size))
+
+    def learn(self, context: Floats, arm: int, reward: float) -> None:
+        self._grams[arm] += np.outer(context, context)
+        self._moments[arm] += reward * context
+        self.weights[arm] = np.linalg.solve(self._grams[arm], self._moments[arm])
+
+    def shortfall(self, context: Floats, arm: int) -> float:
+        """How much less than the best arm this one scores."""
+        scores = self.weights @ context
+        return float(scores.max() - scores[arm])
+
+
+def drawn_federation(draw: random.Random) -> Federation:
+    """A federation that was accepted. Few interactions are declared, so that bounds are as tight as they can be."""
+    while True:
+        features = tuple(draw.randint(1, 3) for _ in range(draw.choice((2, 2, 3, 4))))
+        try:
+            return Federation(
+                arms=draw.choice((2, 2, 3, 5, 12, 17, 40)),
+                features=features,
+                epsilon=draw.choice((0.0, 0.3, 0.7)),
+                ridge=10 ** draw.uniform(-2.5, 2),
+                norms=tuple(10 ** draw.uniform(-2, 0.5) for _ in features),
+                fraction_bits=draw.randint(13, 21),
+                max_interactions=draw.choice((400, 400, 4_000, 100_000)),
+                max_batch=draw.choice((2, 16, 64, 256)),
+                reciprocal_bits=draw.choice((6, 7, 8, 8)),
+                repair_every=draw.choice((25, 50, 150, 10_000)),
+            )
+        except ConfigError:
+            continue
+
+
+def contexts(draw: random.Random, federation: Federation, kind: str) -> Iterator[list[Floats]]:
+    """Endless contexts, a list of the parties' features each, at the largest norms unless their kind says otherwise."""
+    main, other = _unit_vectors(draw, federation), _unit_vectors(draw, federation)
+    switch, number = draw.randint(5, 250), 0
+    while True:
+        number += 1
+        match kind:
+            case "collinear":
+                chosen, scale = main, 1.0
+            case "one direction, then another":
+                chosen, scale = (main if number < switch or number % 50 else other), 1.0
+            case "nearly collinear":
+                chosen, scale = [a + draw.gauss(0, 1e-3) * b for a, b in zip(main, other, strict=True)], 1.0
+            case "extremes":
+                chosen, scale = [np.sign(v) * draw.choice((-1, 1)) for v in _unit_vectors(draw, federation)], 10.0
+            case "tiny and large":
+                chosen, scale = main, draw.choice((1e-3, 1e-2, 1.0))
+            case _:
+                chosen, scale = _unit_vectors(draw, federation), draw.random()
+        yield [scale * norm * vector for norm, vector in zip(federation.norms, chosen, strict=True)]
+
+
+def _unit_vectors(draw: random.Random, federation: Federation) -> list[Floats]:
+    drawn = [np.array([draw.gauss(0, 1) for _ in range(count)]) for count in federation.features]
+    return [vector / max(1e-9, float(np.linalg.norm(vector))) for vector in drawn]
+
+
+def clipped(federation: Federation, context: list[Floats]) -> Floats:
+    """The context that enters the computation: each party's features scaled to its norm, and rounded to L bits."""
+    parts = [v / max(1.0, np.linalg.norm(v) / norm) for v, norm in zip(context, federation.norms, strict=True)]
+    return decode(encode(np.concatenate(parts), federation.fraction_bits), federation.fraction_bits)
+
+
+def reward_of(draw: random.Random, kind: str, number: int, arm: int) -> float:
+    match kind:
+        case "ones":
+            return 1.0
+        case "zeros":
+            return float(number < 3)
+        case "alternating":
+            return float(number % 2)
+        case "by arm":
+            return float(arm % 2)
+        case _:
+            return draw.random()
+
+
+def score_error(lockstep: Lockstep, twin: ExactTwin, seen: list[Floats]) -> float:
+    """The largest difference of a private score from the twin's, over all arms."""
+    _, (weights,) = lockstep.reveal_model()
+    return max(float(np.abs((weights - twin.weights) @ context).max()) for context in seen)
+
+
+@dataclass
+class HardWorld:
+    """One world, reproducible from its seed."""
+
+    seed: int
+    interactions: int = 300
+    federation: Federation = field(init=False)
+    kinds: list[str] = field(init=False)
+    rewards: str = field(init=False)
+    score_error: float = 0.0
+    """The largest difference of a private score from the twin's, so far."""
+
+    def __post_init__(self) -> None:
+        self._draw = random.Random(self.seed)
+        self.federation = drawn_federation(self._draw)
+        self.kinds = self._draw.sample(KINDS, 2)
+        self.rewards = self._draw.choice(REWARDS)
+
+    def __str__(self) -> str:
+        return f"world {self.seed}: {self.federation}, contexts {self.kinds}, rewards {self.rewards}"
+
+    def worst(self) -> float:
+        """The largest shortfall of an arm that was chosen greedily, over the whole run, which learns singly and in
+        batches."""
+        draw, federation = self._draw, self.federation
+        lockstep = Lockstep(federation, derive(b"hard worlds".ljust(32), str(self.seed)), deal_ahead=8)
+        twin, worst, number = ExactTwin(federation), 0.0, 0
+        streams = [contexts(draw, federation, kind) for kind in self.kinds]
+        while number < self.interactions:
+            stream = streams[number * 2 >= self.interactions]
+            count = draw.choice((1, draw.randint(2, min(16, federation.max_batch)), federation.max_batch))
+            count = min(count, self.interactions - number, 64)
+            for _ in range(draw.randint(1, 80) if count == 1 else 1):
+                if number + count > self.interactions:
+                    break
+                number += count
+                worst = max(worst, self._interact(lockstep, twin, [next(stream) for _ in range(count)], number))
+        return worst
+
+    def _interact(self, lockstep: Lockstep, twin: ExactTwin, chosen: list[list[Floats]], number: int) -> float:
+        """Decide and learn at once; the largest shortfall."""
+        seen = [clipped(self.federation, context) for context in chosen]
+        if len(chosen) == 1:
+            step, arms = lockstep.decide([part[None] for part in chosen[0]])
+            explored = lockstep.coins(step, 1).explore[0]
+        else:
+            batch, (arms,) = lockstep.decide_batch([np.array(parts)[None] for parts in zip(*chosen, strict=True)])
+            explored = lockstep.coins(batch[1], 1, len(chosen)).explore[0, 0]
+        greedy = [(context, int(arm)) for context, arm, coin in zip(seen, arms, explored, strict=True) if not coin]
+        worst = max([twin.shortfall(context, arm) for context, arm in greedy], default=0.0)
+        self.score_error = max(self.score_error, score_error(lockstep, twin, seen))
+        rewards = [reward_of(self._draw, self.rewards, number, int(arm)) for arm in arms]
+        if len(chosen) == 1:
+            lockstep.learn(step, rewards, ahead=bool(number % 2))
+        else:
+            lockstep.learn_batch(batch, [rewards])
+        for context, arm, reward in zip(seen, arms, rewards, strict=True):
+            twin.learn(context, int(arm), reward)
+        return worst
