@@ -17,7 +17,7 @@ from typing import Final
 import click
 from cryptography import x509
 
-from hiddenarm.errors import ConfigError, HelloError, HiddenArmError, IdentityError, PeerLost
+from hiddenarm.errors import ConfigError, HelloError, HiddenArmError, IdentityError, PeerLost, StoreError
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.probe import probe
 from hiddenarm.net.tls import client_context
@@ -26,6 +26,7 @@ from hiddenarm.roles.kit import AUTHORITY_FILE, CERTIFICATE_FILE, Kit, read_kit_
 from hiddenarm.roles.metrics import needed_peers
 from hiddenarm.roles.modes import SECRET_FILES, refuse_open
 from hiddenarm.roles.provision import authorities_in
+from hiddenarm.roles.state import check_state
 
 SOON: Final = timedelta(days=30)
 
@@ -77,6 +78,8 @@ def _findings(folder: Path, offline: bool, seconds: float) -> Iterator[Finding]:
     yield from _look_at_certificates(kit)
     if kit.identity.role is Role.PARTY:
         yield from _look_at_features(kit)
+    if kit.file.durable and kit.identity.role is not Role.DEALER:
+        yield _look_at_state(kit)
     if kit.identity.role in (Role.PARTY, Role.DEALER):
         yield _look_at_address(kit)
     if not offline:
@@ -144,6 +147,14 @@ def _look_at_features(kit: Kit) -> Iterator[Finding]:
         yield Finding("features", found, "decisions about these are refused until that is corrected")
     else:
         yield Finding("features", f"{len(features)} keys")
+
+
+def _look_at_state(kit: Kit) -> Finding:
+    try:
+        return Finding("state", "is that of this configuration" if check_state(kit) else "there is none yet")
+    except StoreError as error:
+        found, _, advice = str(error).partition(". ")
+        return Finding("state", found, advice or "see docs/reliability.md", ConfigError)
 
 
 def _look_at_address(kit: Kit) -> Finding:

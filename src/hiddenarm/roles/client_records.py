@@ -7,7 +7,7 @@ rewarder  lesson    number                request; names of decisions and masked
 rewarder  request   request               number of the lesson
 rewarder  ending    number                why the lesson was refused, empty if it was learned
 rewarder  kept      -                     the first lesson that is not known to be kept by all parties
-both      me        -                     digest of identity and configuration: whose state this is
+both      me        -                     whose state this is (`owner`)
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from dataclasses import dataclass
 
 from hiddenarm.bandit.decisions import DecisionIds, decision_name, split_name, split_number
 from hiddenarm.bandit.local import Decision
-from hiddenarm.errors import DamagedStoreError, StoreError
+from hiddenarm.errors import DamagedStoreError
 from hiddenarm.ring.streams import KEY_BYTES, SpentSteps
 from hiddenarm.store.contract import DeleteFrom, Put, Store
 from hiddenarm.store.journal import Journal, Then
 
-_ME, _REQUEST, _EPOCH, _LESSON, _ENDING, _KEPT = "me", "request", "epoch", "lesson", "ending", "kept"
+_REQUEST, _EPOCH, _LESSON, _ENDING, _KEPT = "request", "epoch", "lesson", "ending", "kept"
 _ONLY = b""
 _NUMBER = struct.Struct(">Q")
 _KEPT_STATE = struct.Struct("<QB")
@@ -34,22 +34,12 @@ _NO_EPOCH = 0
 """The name of no epoch: others are drawn from 2^48."""
 
 
-def check_owner(store: Store, digest: bytes) -> None:
-    """Refuse the state of another role, or of a federation with another configuration."""
-    owner = store.get(_ME, _ONLY)
-    if owner is None:
-        store.commit([Put(_ME, _ONLY, digest)])
-    elif owner != digest:
-        raise StoreError("this state is that of another role, or of a federation with another configuration")
-
-
 class ActorRecords:
     """Requests that the application has named, and the replies they got."""
 
-    def __init__(self, store: Store, journal: Journal, digest: bytes) -> None:
+    def __init__(self, store: Store, journal: Journal) -> None:
         self._store = store
         self._journal = journal
-        check_owner(store, digest)
 
     def asked(self, request: str) -> bytes | None:
         """The digest of what was asked under this name."""
@@ -90,10 +80,9 @@ class MadeLesson:
 class RewarderRecords:
     """Epochs and lessons of the rewarder. Reading is immediate; what is written lasts when `then` is called."""
 
-    def __init__(self, store: Store, journal: Journal, digest: bytes) -> None:
+    def __init__(self, store: Store, journal: Journal) -> None:
         self._store = store
         self._journal = journal
-        check_owner(store, digest)
         self.kept = 0
         self.consents = False
         self.epochs = {_named(key): _decode_epoch(key, payload) for key, payload in store.items(_EPOCH)}
