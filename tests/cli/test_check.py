@@ -169,8 +169,10 @@ def test_state_of_another_configuration_is_found_before_and_by_serve(tmp_path: P
     assert (code, "state: there is none yet" in output) == (0, True)
     assert not (kits / role / "state").exists()
     State(Kit.read(kits / role)).close()
+    files = sorted(path.name for path in (kits / role / "state").iterdir())
     code, output = check(kits / role, "--offline")
     assert (code, "state: is that of this configuration" in output) == (0, True)
+    assert sorted(path.name for path in (kits / role / "state").iterdir()) == files
     change_epsilon(kits)
     words = f"field 'epsilon' differs: 0.1 at {kits / role / 'state'}, 0.2 at {kits / role / 'kit.json'}"
     code, output = check(kits / role, "--offline")

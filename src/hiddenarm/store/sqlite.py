@@ -143,8 +143,10 @@ def read_record(folder: Path, area: str, key: bytes) -> bytes | None:
     if not path.exists():
         return None
     query = "SELECT payload, seal FROM records WHERE area = ? AND key = ?"
+    in_use = path.with_name(f"{FILE}-wal").exists()  # if not, SQLite would make one, and leave it
+    address = f"{path.resolve().as_uri()}?mode=ro{'' if in_use else '&immutable=1'}"
     try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+        with closing(sqlite3.connect(address, uri=True)) as connection:
             found = connection.execute(query, (area, key)).fetchone()
     except sqlite3.Error as error:
         raise StoreError(f"{path} cannot be read: {_printable(str(error))}") from None
