@@ -3,6 +3,7 @@
     HiddenArmError
     ├── InputError             what the caller gave is wrong; nothing was consumed
     │   ├── FeatureError       a context has NaN, infinity, a wrong length or a missing key
+    │   │   └── RefusedKeyError  a party has no usable features under a key
     │   ├── RewardError        a reward outside [0, 1]
     │   ├── DecisionIdError    an unknown, repeated or malformed decision id
     │   └── ConfigError        a federation whose numbers do not fit
@@ -40,6 +41,16 @@ class InputError(HiddenArmError, ValueError):
 
 class FeatureError(InputError):
     """A context has NaN, infinity, a wrong length or a missing key."""
+
+
+class RefusedKeyError(FeatureError):
+    """A party has no usable features under `key`; `party` is its number, `reason` what it said."""
+
+    def __init__(self, key: str, party: int, reason: str, *, named: str | None = None) -> None:
+        super().__init__(f"{named or f'party {party}'} refused key {key!r}: {reason}")
+        self.key = key
+        self.party = party
+        self.reason = reason
 
 
 class RewardError(InputError):

@@ -10,7 +10,7 @@ import pytest
 
 from hiddenarm.bandit.local import Decision
 from hiddenarm.cli.bench.session import Session, make_federation
-from hiddenarm.errors import DecisionIdError, FeatureError, InputError, UnavailableError
+from hiddenarm.errors import DecisionIdError, FeatureError, InputError, RefusedKeyError, UnavailableError
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.roles.application import MAX_SUBMITTED, READ_EVERY
 
@@ -49,9 +49,10 @@ def test_answers_come_in_any_order(session: Session) -> None:
 
 
 def test_a_key_nobody_has_is_told_when_the_answer_is_asked_for(session: Session) -> None:
-    question = session.actor.ask(["nobody"])
-    with pytest.raises(FeatureError, match="refused the decision"):
-        session.actor.answer(question)
+    [answer] = session.actor.answer(session.actor.ask(["nobody"]))
+    assert isinstance(answer, RefusedKeyError)
+    with pytest.raises(FeatureError, match="refused key 'nobody'"):
+        session.actor.decide("nobody")
     assert decide(session).arm in range(3)
 
 
@@ -68,7 +69,7 @@ def test_what_the_parties_refuse_is_told_when_it_is_settled() -> None:
     """Ids are numbered: that of a decision which was asked for and refused is a good one, but nobody learns it."""
     with Session(make_federation(2, 3, 4)) as session:
         with pytest.raises(FeatureError):
-            session.actor.answer(session.actor.ask(["nobody"]))
+            session.actor.decide("nobody")
         identifier = _next_id_after_refusal(session)
         assert session.rewarder.submit(identifier, 1.0) == 1
         with pytest.raises(DecisionIdError, match="refused by party"):

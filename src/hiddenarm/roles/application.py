@@ -14,7 +14,7 @@ from typing import Self
 
 from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import HiddenArmError, InputError, PeerLost, UnavailableError
-from hiddenarm.roles.actor import Actor, RunName
+from hiddenarm.roles.actor import Actor, KeyAnswer, RunName, all_decided
 from hiddenarm.roles.durable_actor import DurableActor, Ticket
 from hiddenarm.roles.durable_rewarder import DurableRewarder
 from hiddenarm.roles.kit import Kit
@@ -69,7 +69,8 @@ class _Client:
         if error is None:
             self._endpoint.close("done")
         else:
-            why = str(error) if isinstance(error, HiddenArmError) else f"{self._endpoint.kit.identity} failed"
+            told = isinstance(error, HiddenArmError) and not isinstance(error, InputError)  # which may name a key
+            why = str(error) if told else f"{self._endpoint.kit.identity} failed"
             self._endpoint.abort(why)
 
     def idle(self, until: Callable[[], bool] = lambda: False) -> None:
@@ -105,7 +106,7 @@ class ActorClient(_Client):
     To ask without waiting:
 
         question = actor.ask(["user 17"])
-        [decision] = actor.answer(question)
+        [decision] = all_decided(actor.answer(question))
     """
 
     def __init__(self, kit: Kit) -> None:
@@ -116,10 +117,11 @@ class ActorClient(_Client):
 
     def decide(self, key: str, after: int = 0, request: str | None = None) -> Decision:
         """A decision for a key, by a model that holds at least the lessons before number `after`."""
-        return self.decide_many([key], after, request)[0]
+        return all_decided(self.decide_many([key], after, request))[0]
 
-    def decide_many(self, keys: Sequence[str], after: int = 0, request: str | None = None) -> list[Decision]:
-        """Decisions for many keys, in the rounds of one."""
+    def decide_many(self, keys: Sequence[str], after: int = 0, request: str | None = None) -> list[KeyAnswer]:
+        """Decisions for many keys, in the rounds of one. In the place of a key for which a party has no features stands
+        a `RefusedKeyError`, which is not raised: the other keys are decided all the same (see `all_decided`)."""
         return self.answer(self.ask(keys, after, request))
 
     def ask(self, keys: Sequence[str], after: int = 0, request: str | None = None) -> Question:
@@ -136,8 +138,8 @@ class ActorClient(_Client):
             self._endpoint.switchboard.run_once()  # to know of the newest version
         return machine.ask(*keys, after=after)
 
-    def answer(self, question: Question) -> list[Decision]:
-        """Wait for decisions that were asked for. To be called once for each question."""
+    def answer(self, question: Question) -> list[KeyAnswer]:
+        """Wait for what was asked for, as `decide_many` gives it. To be called once for each question."""
         machine = self._machine
         if isinstance(machine, Actor):
             assert isinstance(question, tuple)
@@ -149,13 +151,13 @@ class ActorClient(_Client):
             raise outcome
         return outcome
 
-    def _answer_now(self, machine: Actor, name: RunName) -> list[Decision] | HiddenArmError:
+    def _answer_now(self, machine: Actor, name: RunName) -> list[KeyAnswer] | HiddenArmError:
         if name not in machine.outcomes:
             _check_expected(machine.expected(name))
             self._await(lambda: name in machine.outcomes, f"decision {name[1]}")
         return machine.outcomes.pop(name)
 
-    def _answer_lasting(self, machine: DurableActor, ticket: Ticket) -> list[Decision] | HiddenArmError:
+    def _answer_lasting(self, machine: DurableActor, ticket: Ticket) -> list[KeyAnswer] | HiddenArmError:
         _check_expected(machine.expected(ticket))
         try:
             self._await(lambda: ticket in machine.outcomes, f"question {ticket}")

@@ -1,7 +1,8 @@
 """What actor and rewarder write down.
 
 role      area      key                   payload
-actor     request   request               digest of what was asked; ids and arms once they are known
+actor     request   request               digest of what was asked; once it is answered, for each key the id and the
+                                          arm, or null, the number of the party that refused it and why (JSON)
 rewarder  epoch     the epoch's name      the rewarder's seed, the key of decision ids
 rewarder  lesson    number                request; names of decisions and masked rewards
 rewarder  request   request               number of the lesson
@@ -14,11 +15,12 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hiddenarm.bandit.decisions import DecisionIds, decision_name, split_name, split_number
 from hiddenarm.bandit.local import Decision
-from hiddenarm.errors import DamagedStoreError
+from hiddenarm.errors import DamagedStoreError, RefusedKeyError
 from hiddenarm.ring.streams import KEY_BYTES, SpentSteps
 from hiddenarm.store.contract import DeleteFrom, Put, Store
 from hiddenarm.store.journal import Journal, Then
@@ -46,19 +48,29 @@ class ActorRecords:
         payload = self._store.get(_REQUEST, request.encode())
         return None if payload is None else payload[:_DIGEST_BYTES]
 
-    def reply(self, request: str) -> list[Decision] | None:
-        """The decisions that were given under this name."""
+    def reply(self, request: str, keys: Sequence[str]) -> list[Decision | RefusedKeyError] | None:
+        """What was answered under this name to these keys, which are not kept."""
         payload = self._store.get(_REQUEST, request.encode())
         if payload is None or len(payload) == _DIGEST_BYTES:
             return None
-        return [Decision(identifier, arm) for identifier, arm in json.loads(payload[_DIGEST_BYTES:])]
+        return [_decode_answer(key, *kept) for key, kept in zip(keys, json.loads(payload[_DIGEST_BYTES:]), strict=True)]
 
     def ask(self, request: str, digest: bytes, then: Then) -> None:
         self._journal.append([Put(_REQUEST, request.encode(), digest)], then)
 
-    def answer(self, request: str, digest: bytes, decisions: list[Decision], then: Then) -> None:
-        text = json.dumps([(decision.id, decision.arm) for decision in decisions]).encode()
+    def answer(self, request: str, digest: bytes, answers: Sequence[Decision | RefusedKeyError], then: Then) -> None:
+        text = json.dumps([_encode_answer(answer) for answer in answers]).encode()
         self._journal.append([Put(_REQUEST, request.encode(), digest + text)], then)
+
+
+def _encode_answer(answer: Decision | RefusedKeyError) -> tuple[object, ...]:
+    if isinstance(answer, Decision):
+        return answer.id, answer.arm
+    return None, answer.party, answer.reason
+
+
+def _decode_answer(key: str, identifier: str | None, number: int, why: str = "") -> Decision | RefusedKeyError:
+    return Decision(identifier, number) if identifier is not None else RefusedKeyError(key, number, why)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

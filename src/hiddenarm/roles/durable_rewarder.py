@@ -224,7 +224,7 @@ class DurableRewarder(DurableClient):
             case Kind.LEARNED:
                 self._on_ending(identity, read_learned(frame), "")
             case Kind.REFUSED:
-                why = read_refused(frame) or "no reason given"
+                why = read_refused(frame)[1] or "no reason given"
                 self._on_ending(identity, frame.step & (2**48 - 1), f"refused by {identity}: {why}")
             case _:
                 raise FrameError(f"{identity} may not send {frame.kind.name}")

@@ -29,7 +29,7 @@ from hiddenarm.roles.durable_dealer import DurableDealer
 from hiddenarm.roles.durable_party import DurableParty
 from hiddenarm.roles.durable_rewarder import DurableRewarder
 from hiddenarm.roles.kit import Address, Kit
-from hiddenarm.roles.messages import DEALER, MAX_KEY_BYTES, MAX_REASON_BYTES, PROGRAM_NUMBERS, REWARD_BYTES
+from hiddenarm.roles.messages import DEALER, MAX_KEY_BYTES, PROGRAM_NUMBERS, REWARD_BYTES, refused_bytes
 from hiddenarm.roles.openings import committed_bytes, plan_bytes, statement_bytes
 from hiddenarm.roles.party import Party
 from hiddenarm.roles.rewarder import Rewarder
@@ -168,7 +168,7 @@ def frame_caps(kit: Kit) -> dict[Kind, int]:
         Kind.PREPARED: plan_bytes(),
         Kind.ACTIVE: plan_bytes(),
         Kind.COMMITTED: committed_bytes(),
-        Kind.REFUSED: MAX_REASON_BYTES,
+        Kind.REFUSED: refused_bytes(many),
         Kind.ROUND: max(size for layout in layouts for sizes in layout.round_bytes for size in sizes),
     }
 

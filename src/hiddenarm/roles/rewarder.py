@@ -91,7 +91,7 @@ class Rewarder(Client):
             case Role.PARTY, Kind.LEARNED:
                 self._settle(identity, frame, None)
             case Role.PARTY, Kind.REFUSED:
-                self._settle(identity, frame, DecisionIdError(f"refused by {identity}: {read_refused(frame)}"))
+                self._settle(identity, frame, DecisionIdError(f"refused by {identity}: {read_refused(frame)[1]}"))
             case Role.DEALER, Kind.SEED:
                 self._on_seed(frame)
             case _:
