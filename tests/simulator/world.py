@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from hiddenarm.bandit.decisions import split_name
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.errors import HiddenArmError, StaleStateError
+from hiddenarm.errors import FeatureError, HiddenArmError, StaleStateError
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.roles.client_records import ActorRecords, RewarderRecords
@@ -132,10 +132,12 @@ class Table:
     """A party's features by key."""
 
     def __init__(self, rows: dict[str, ArrayLike]) -> None:
-        self._rows = rows
+        self.rows = rows
 
     def lookup(self, key: str) -> ArrayLike:
-        return self._rows[key]
+        if key not in self.rows:
+            raise FeatureError("no features are stored under this key")
+        return self.rows[key]
 
 
 @lru_cache
