@@ -26,6 +26,11 @@ Messages never contain a share, a key, a feature or a reward. `exit_code` is wha
 
 from __future__ import annotations
 
+from typing import Final
+
+_SHOWN_CHARACTERS: Final = 40
+"""Of a key, in a message."""
+
 
 class HiddenArmError(Exception):
     """Base of all errors raised on purpose."""
@@ -47,7 +52,8 @@ class RefusedKeyError(FeatureError):
     """A party has no usable features under `key`; `party` is its number, `reason` what it said."""
 
     def __init__(self, key: str, party: int, reason: str, *, named: str | None = None) -> None:
-        super().__init__(f"{named or f'party {party}'} refused key {key!r}: {reason}")
+        shown = repr(key if len(key) <= _SHOWN_CHARACTERS else f"{key[:_SHOWN_CHARACTERS]}...")
+        super().__init__(f"{named or f'party {party}'} refused key {shown}: {reason}")
         self.key = key
         self.party = party
         self.reason = reason

@@ -140,20 +140,20 @@ def test_peers_are_asked_and_not_disturbed(kits: Path) -> None:
         edit(kits / "hotel", lambda content: content["federation"].update(epsilon=0.2, ridge=2.0))
         code, output = check(kits / "hotel")
         assert code == PeerLost.exit_code
-        assert "field 'epsilon' differs: 0.2 at party 0, 0.1 at dealer; field 'ridge' differs" in output
+        assert "field 'epsilon' differs: 0.2 at hotel (party 0), 0.1 at dealer; field 'ridge' differs" in output
         edit(kits / "hotel", lambda content: content["federation"].update(epsilon=0.1, ridge=1.0))
         deployment.start("hotel", "actor", "rewarder")
         deployment.step()
         code, output = check(kits / "hotel")
         assert code == 0
         assert "is in use -> fine if this role runs already" in output
-        assert output.count("same configuration (party 0 is already connected)") == 2
+        assert output.count("same configuration (hotel (party 0) is already connected)") == 2
         copy = shutil.copytree(kits / "hotel", kits / "copy")
         edit(copy, lambda content: content["federation"].update(epsilon=0.2))
         code, output = check(copy)
         assert code == PeerLost.exit_code
         assert "same configuration" not in output
-        assert output.count("field 'epsilon' differs: 0.2 at party 0, 0.1 at") == 2
+        assert output.count("field 'epsilon' differs: 0.2 at hotel (party 0), 0.1 at") == 2
         deployment.step()
 
 

@@ -74,7 +74,15 @@ def serve_kit(
 ) -> None:
     """Run the role of a kit to its end; `requests` is a descriptor, `report` gets what the link's meter counted."""
     kit = Kit.read(folder)
-    configure_logs(log_level, log_format, str(kit.identity))
+    configure_logs(log_level, log_format, str(kit.identity), kit.organisations.in_text)
+    try:
+        _serve_role(kit, listen_fd, report, requests, answers)
+    except HiddenArmError as error:
+        kit.organisations.put_into(error)
+        raise
+
+
+def _serve_role(kit: Kit, listen_fd: int | None, report: Path | None, requests: int, answers: TextIO) -> None:
     match kit.identity.role:
         case Role.ACTOR:
             _serve_actor(kit, requests, answers)

@@ -7,7 +7,7 @@ are at most as many runs more as parties that refuse; and each has fewer keys th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hiddenarm.bandit.decisions import decision_number
@@ -78,8 +78,16 @@ class _Asked:
 class Actor(Client):
     """Asks the parties; `outcomes` holds what came of it: an answer for each key, or the error to raise for all."""
 
-    def __init__(self, federation: Federation, send: Send, *, max_batch: int = 256, version: int = 0) -> None:
-        super().__init__(federation, send, max_batch=max_batch)
+    def __init__(
+        self,
+        federation: Federation,
+        send: Send,
+        *,
+        max_batch: int = 256,
+        version: int = 0,
+        name_of: Callable[[Identity], str] = str,
+    ) -> None:
+        super().__init__(federation, send, max_batch=max_batch, name_of=name_of)
         self.outcomes: dict[RunName, list[KeyAnswer] | HiddenArmError] = {}
         self._reports = arm_reports(federation)
         self._streams: dict[int, Stream] = {}
@@ -198,10 +206,11 @@ class Actor(Client):
         question = asked.question
         if not refused:
             kind = UnavailableError if frame.round else FeatureError
-            self.outcomes[question.name] = kind(f"{identity} refused the decision: {why}")
+            self.outcomes[question.name] = kind(f"{self._party_name(identity)} refused the decision: {why}")
             return
-        positions = [asked.positions[place] for place in refused]
-        self._take(question, {at: RefusedKeyError(question.keys[at], identity.number, why) for at in positions})
+        positions, named = [asked.positions[place] for place in refused], self._party_name(identity)
+        errors = {at: RefusedKeyError(question.keys[at], identity.number, why, named=named) for at in positions}
+        self._take(question, errors)
         if left := [position for position in asked.positions if position not in question.answers]:
             self._run(question, left, max(self._version, asked.version))
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from hiddenarm.bandit.local import Decision
-from hiddenarm.errors import HiddenArmError, InputError, PeerLost, UnavailableError
+from hiddenarm.errors import HiddenArmError, InputError, PeerError, PeerLost, UnavailableError
 from hiddenarm.roles.actor import Actor, KeyAnswer, RunName, all_decided
 from hiddenarm.roles.durable_actor import DurableActor, Ticket
 from hiddenarm.roles.durable_rewarder import DurableRewarder
@@ -39,6 +39,7 @@ class _Client:
 
     def __init__(self, kit: Kit) -> None:
         self._endpoint = Endpoint(kit)
+        self._organisations = kit.organisations
 
     @property
     def endpoint(self) -> Endpoint:
@@ -60,6 +61,7 @@ class _Client:
                 self._connect(machine)
         except HiddenArmError as error:
             self._endpoint.abort(str(error))
+            self._organisations.put_into(error)
             raise
         return self
 
@@ -75,7 +77,11 @@ class _Client:
 
     def idle(self, until: Callable[[], bool] = lambda: False) -> None:
         """Serve the links while the application has nothing to ask, until `wake` or `until`; a lost peer is raised."""
-        self._endpoint.switchboard.run(until)
+        try:
+            self._endpoint.switchboard.run(until)
+        except PeerError as error:
+            self._organisations.put_into(error)
+            raise
 
     def wake(self) -> None:
         """End `idle`, or the next one. May be called from another thread."""
@@ -87,12 +93,16 @@ class _Client:
 
     def _await(self, until: Callable[[], bool], what: str) -> None:
         """Wait for an answer; in a federation whose state lasts, a wait in vain is no reason to end."""
-        if self._endpoint.switchboard.run_until(until, ANSWER_SECONDS):
-            return
+        try:
+            if self._endpoint.switchboard.run_until(until, ANSWER_SECONDS):
+                return
+        except PeerError as error:
+            self._organisations.put_into(error)
+            raise
         machine = self._endpoint.machine
         if not isinstance(machine, DurableActor | DurableRewarder):
             raise PeerLost(f"no answer to {what}")
-        missing = ", ".join(str(peer) for peer in machine.missing)
+        missing = ", ".join(self._organisations.of(peer) for peer in machine.missing)
         why = f"{missing} cannot be reached" if missing else "no answer has come in time"
         raise UnavailableError(f"not now: {why}; make the same request again", RETRY_SECONDS)
 

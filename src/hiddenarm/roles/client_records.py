@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hiddenarm.bandit.decisions import DecisionIds, decision_name, split_name, split_number
 from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import DamagedStoreError, RefusedKeyError
+from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import KEY_BYTES, SpentSteps
 from hiddenarm.store.contract import DeleteFrom, Put, Store
 from hiddenarm.store.journal import Journal, Then
@@ -48,12 +49,15 @@ class ActorRecords:
         payload = self._store.get(_REQUEST, request.encode())
         return None if payload is None else payload[:_DIGEST_BYTES]
 
-    def reply(self, request: str, keys: Sequence[str]) -> list[Decision | RefusedKeyError] | None:
-        """What was answered under this name to these keys, which are not kept."""
+    def reply(
+        self, request: str, keys: Sequence[str], name_of: Callable[[Identity], str] = str
+    ) -> list[Decision | RefusedKeyError] | None:
+        """What was answered under this name to these keys, which are not kept; nor are names of parties."""
         payload = self._store.get(_REQUEST, request.encode())
         if payload is None or len(payload) == _DIGEST_BYTES:
             return None
-        return [_decode_answer(key, *kept) for key, kept in zip(keys, json.loads(payload[_DIGEST_BYTES:]), strict=True)]
+        answers = json.loads(payload[_DIGEST_BYTES:])
+        return [_decode_answer(name_of, key, *kept) for key, kept in zip(keys, answers, strict=True)]
 
     def ask(self, request: str, digest: bytes, then: Then) -> None:
         self._journal.append([Put(_REQUEST, request.encode(), digest)], then)
@@ -69,8 +73,12 @@ def _encode_answer(answer: Decision | RefusedKeyError) -> tuple[object, ...]:
     return None, answer.party, answer.reason
 
 
-def _decode_answer(key: str, identifier: str | None, number: int, why: str = "") -> Decision | RefusedKeyError:
-    return Decision(identifier, number) if identifier is not None else RefusedKeyError(key, number, why)
+def _decode_answer(
+    name_of: Callable[[Identity], str], key: str, identifier: str | None, number: int, why: str = ""
+) -> Decision | RefusedKeyError:
+    if identifier is not None:
+        return Decision(identifier, number)
+    return RefusedKeyError(key, number, why, named=name_of(Identity(Role.PARTY, number)))
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -9,7 +9,7 @@ request asked again in another epoch is another draw for the same key; only the 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -47,8 +47,16 @@ class DurableActor(DurableClient):
     """Asks the parties; `outcomes` holds what came of it, by ticket: an answer for each key, or the error to raise for
     all."""
 
-    def __init__(self, federation: Federation, send: Send, *, records: ActorRecords, max_batch: int = 256) -> None:
-        super().__init__(federation, send, max_batch=max_batch)
+    def __init__(
+        self,
+        federation: Federation,
+        send: Send,
+        *,
+        records: ActorRecords,
+        max_batch: int = 256,
+        name_of: Callable[[Identity], str] = str,
+    ) -> None:
+        super().__init__(federation, send, max_batch=max_batch, name_of=name_of)
         self.outcomes: dict[Ticket, list[KeyAnswer] | HiddenArmError] = {}
         self._records = records
         self._tickets = count()
@@ -102,10 +110,12 @@ class DurableActor(DurableClient):
         for other in (asked, *waiting):
             if other is not None and other != digest:
                 raise InputError(f"request {request!r} was made before, with other keys or another `after`")
-        return self._records.reply(request, keys)
+        return self._records.reply(request, keys, self._party_name)
 
     def _start(self, plan: Plan, seed: Frame) -> None:
-        actor = Actor(self.federation, self._send, max_batch=self._max_batch, version=plan.length)
+        actor = Actor(
+            self.federation, self._send, max_batch=self._max_batch, version=plan.length, name_of=self._party_name
+        )
         for party in self.parties:
             actor.on_ready(party)
         actor.on_frame(DEALER, seed)

@@ -213,21 +213,21 @@ def _machine(endpoint: Endpoint, state: State | None) -> Machine:
         case Role.DEALER:
             return Dealer(federation, kit.take_epoch_key() or fresh_key(), send, max_batch=max(many, GATHERED_AT_ONCE))
         case Role.ACTOR:
-            return Actor(federation, send, max_batch=many)
+            return Actor(federation, send, max_batch=many, name_of=kit.organisations.of)
         case Role.REWARDER:
-            return Rewarder(federation, send, max_batch=many)
+            return Rewarder(federation, send, max_batch=many, name_of=kit.organisations.of)
 
 
 def _durable_machine(endpoint: Endpoint, state: State | None) -> Machine:
     kit, send = endpoint.kit, endpoint.send
-    federation, many = kit.federation, kit.file.max_batch
+    federation, many, name_of = kit.federation, kit.file.max_batch, kit.organisations.of
     if state is None:
         return DurableDealer(federation, send, max_batch=max(many, GATHERED_AT_ONCE))
     match kit.identity.role:
         case Role.ACTOR:
-            return DurableActor(federation, send, records=state.actor(), max_batch=many)
+            return DurableActor(federation, send, records=state.actor(), max_batch=many, name_of=name_of)
         case Role.REWARDER:
-            return DurableRewarder(federation, send, records=state.rewarder(), max_batch=many)
+            return DurableRewarder(federation, send, records=state.rewarder(), max_batch=many, name_of=name_of)
         case _:
             return DurableParty(
                 federation,
