@@ -5,14 +5,18 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
+from deployment import provision
 from hiddenarm.bandit.local import Decision
 from hiddenarm.cli.bench.session import Session, make_federation
-from hiddenarm.errors import DecisionIdError, FeatureError, InputError, RefusedKeyError, UnavailableError
+from hiddenarm.errors import DecisionIdError, FeatureError, InputError, PeerLost, RefusedKeyError, UnavailableError
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.roles.application import MAX_SUBMITTED, READ_EVERY
+from hiddenarm.roles.application import MAX_SUBMITTED, READ_EVERY, ActorClient
+from hiddenarm.roles.kit import Kit
 
 REWARDS = READ_EVERY + 3
 
@@ -151,3 +155,20 @@ def _next_id_after_refusal(session: Session) -> str:
     """The id of decision 0, which was refused."""
     machine = session.rewarder.endpoint.machine
     return machine._ids.id_of(0)  # type: ignore[union-attr]
+
+
+def test_an_error_about_a_key_is_not_told_to_the_parties(tmp_path: Path) -> None:
+    """It ends the client, whose last words are in everybody's log."""
+
+    class Endpoint:
+        kit = Kit.read(provision(tmp_path) / "actor")
+        told: ClassVar[list[str]] = []
+
+        def abort(self, reason: str) -> None:
+            self.told.append(reason)
+
+    client = ActorClient.__new__(ActorClient)
+    client._endpoint = Endpoint()  # type: ignore[assignment]
+    for error in (RefusedKeyError("user 17", 0, "no"), PeerLost("dealer is gone")):
+        client.__exit__(type(error), error, None)
+    assert Endpoint.told == ["actor failed", "dealer is gone"]
