@@ -3,7 +3,7 @@ migrated."""
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 
@@ -26,7 +26,7 @@ NUMBERS_OF_DIGEST = (
 
 
 def terms_of(federation: Federation) -> dict:  # type: ignore[type-arg]
-    numbers = {field.name: getattr(federation, field.name) for field in fields(Federation)}
+    numbers = {name: getattr(federation, name) for name in NUMBERS_OF_DIGEST}
     return {"federation": "travel", "suite": "fast", **numbers}
 
 
@@ -49,9 +49,7 @@ def written_with(payload: bytes) -> MemoryStore:
 
 def digest_of(federation: Federation, role: str) -> bytes:
     """What earlier versions kept."""
-    numbers = {name: getattr(federation, name) for name in NUMBERS_OF_DIGEST}
-    payload = hello_payload({"federation": "travel", "suite": "fast", **numbers})
-    return blake2b(payload + role.encode(), digest_size=32).digest()
+    return blake2b(hello_payload(terms_of(federation)) + role.encode(), digest_size=32).digest()
 
 
 def test_every_field_that_differs_is_named_with_both_values_and_what_to_do() -> None:
