@@ -13,6 +13,7 @@ from statistics import median
 from time import perf_counter
 
 from hiddenarm.cli.bench.session import Session, make_federation
+from hiddenarm.roles.actor import all_decided
 
 BATCH = 100
 STEPS = 20
@@ -34,7 +35,7 @@ def batch_block(session: Session, number: int, named: bool) -> float:
     contexts = [session.next_context() for _ in range(BATCH)]
     start = perf_counter()
     name = f"batch {number}" if named else None
-    decisions = session.actor.decide_many([key for key, _ in contexts], session.version, name)
+    decisions = all_decided(session.actor.decide_many([key for key, _ in contexts], session.version, name))
     earned = [float(decision.arm == label) for decision, (_, label) in zip(decisions, contexts, strict=True)]
     rewards = [(decision.id, reward) for decision, reward in zip(decisions, earned, strict=True)]
     session.version = session.rewarder.reward_many(rewards)

@@ -33,10 +33,11 @@ def free_ports(count: int) -> list[int]:
         return [sock.getsockname()[1] for sock in sockets]
 
 
-def provision(folder: Path, durable: bool = False) -> Path:
-    """Kits of the travel federation, at free ports, with the sample features."""
+def provision(folder: Path, durable: bool = False, airline: str = "") -> Path:
+    """Kits of the travel federation, at free ports, with the sample features; `airline` has more of its fields."""
     ports = free_ports(8)
     text = TRAVEL.replace("durable = false", f"durable = {str(durable).lower()}")
+    text = text.replace("norm = 0.5", f"norm = 0.5\n{airline}")
     for index, old in enumerate((7400, 7401, 7402)):
         text = text.replace(f"port = {old}", f"port = {ports[index]}\nmonitor_port = {ports[3 + index]}")
     text += f"[actor]\nmonitor_port = {ports[6]}\n[rewarder]\nmonitor_port = {ports[7]}\n"

@@ -3,6 +3,7 @@
     HiddenArmError
     ├── InputError             what the caller gave is wrong; nothing was consumed
     │   ├── FeatureError       a context has NaN, infinity, a wrong length or a missing key
+    │   │   └── RefusedKeyError  a party has no usable features under a key
     │   ├── RewardError        a reward outside [0, 1]
     │   ├── DecisionIdError    an unknown, repeated or malformed decision id
     │   └── ConfigError        a federation whose numbers do not fit
@@ -25,6 +26,11 @@ Messages never contain a share, a key, a feature or a reward. `exit_code` is wha
 
 from __future__ import annotations
 
+from typing import Final
+
+_SHOWN_CHARACTERS: Final = 40
+"""Of a key, in a message."""
+
 
 class HiddenArmError(Exception):
     """Base of all errors raised on purpose."""
@@ -40,6 +46,17 @@ class InputError(HiddenArmError, ValueError):
 
 class FeatureError(InputError):
     """A context has NaN, infinity, a wrong length or a missing key."""
+
+
+class RefusedKeyError(FeatureError):
+    """A party has no usable features under `key`; `party` is its number, `reason` what it said."""
+
+    def __init__(self, key: str, party: int, reason: str, *, named: str | None = None) -> None:
+        shown = repr(key if len(key) <= _SHOWN_CHARACTERS else f"{key[:_SHOWN_CHARACTERS]}...")
+        super().__init__(f"{named or f'party {party}'} refused key {shown}: {reason}")
+        self.key = key
+        self.party = party
+        self.reason = reason
 
 
 class RewardError(InputError):

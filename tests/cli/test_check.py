@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections.abc import Callable
+from hashlib import blake2b
 from pathlib import Path
 
 import pytest
@@ -11,9 +14,15 @@ from click.testing import CliRunner
 
 from deployment import Deployment, provision
 from hiddenarm.cli.main import commands
-from hiddenarm.errors import ConfigError, HiddenArmError, PeerLost
+from hiddenarm.errors import ConfigError, HiddenArmError, PeerLost, StoreError
 from hiddenarm.net.certificates import Authority
+from hiddenarm.net.hello import hello_payload
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.roles.kit import Kit
+from hiddenarm.roles.process import Endpoint
+from hiddenarm.roles.state import State
+from hiddenarm.store.contract import Put
+from hiddenarm.store.sqlite import SqliteStore
 
 HOTEL = Identity(Role.PARTY, 0)
 
@@ -131,12 +140,73 @@ def test_peers_are_asked_and_not_disturbed(kits: Path) -> None:
         edit(kits / "hotel", lambda content: content["federation"].update(epsilon=0.2, ridge=2.0))
         code, output = check(kits / "hotel")
         assert code == PeerLost.exit_code
-        assert "field 'epsilon' differs: 0.2 at party 0, 0.1 at dealer; field 'ridge' differs" in output
+        assert "field 'epsilon' differs: 0.2 at hotel (party 0), 0.1 at dealer; field 'ridge' differs" in output
         edit(kits / "hotel", lambda content: content["federation"].update(epsilon=0.1, ridge=1.0))
         deployment.start("hotel", "actor", "rewarder")
         deployment.step()
         code, output = check(kits / "hotel")
         assert code == 0
         assert "is in use -> fine if this role runs already" in output
-        assert output.count("same configuration (party 0 is already connected)") == 2
+        assert output.count("same configuration (hotel (party 0) is already connected)") == 2
+        copy = shutil.copytree(kits / "hotel", kits / "copy")
+        edit(copy, lambda content: content["federation"].update(epsilon=0.2))
+        code, output = check(copy)
+        assert code == PeerLost.exit_code
+        assert "same configuration" not in output
+        assert output.count("field 'epsilon' differs: 0.2 at hotel (party 0), 0.1 at") == 2
         deployment.step()
+
+
+def change_epsilon(kits: Path) -> None:
+    for kit in kits.glob("*/kit.json"):
+        edit(kit.parent, lambda content: content["federation"].update(epsilon=0.2))
+
+
+@pytest.mark.parametrize("role", ["hotel", "actor", "rewarder"])
+def test_state_of_another_configuration_is_found_before_and_by_serve(tmp_path: Path, role: str) -> None:
+    kits = provision(tmp_path, durable=True)
+    code, output = check(kits / role, "--offline")
+    assert (code, "state: there is none yet" in output) == (0, True)
+    assert not (kits / role / "state").exists()
+    State(Kit.read(kits / role)).close()
+    files = sorted(path.name for path in (kits / role / "state").iterdir())
+    code, output = check(kits / role, "--offline")
+    assert (code, "state: is that of this configuration" in output) == (0, True)
+    assert sorted(path.name for path in (kits / role / "state").iterdir()) == files
+    change_epsilon(kits)
+    words = f"field 'epsilon' differs: 0.1 at {kits / role / 'state'}, 0.2 at {kits / role / 'kit.json'}"
+    code, output = check(kits / role, "--offline")
+    assert code == ConfigError.exit_code
+    assert f"FAIL  state: {words} -> Put kit.json back as it was" in output
+    with pytest.raises(StoreError, match=re.escape(words)):
+        Endpoint(Kit.read(kits / role))
+
+
+def test_a_state_in_use_is_compared_and_left_as_it_is(tmp_path: Path) -> None:
+    kits = provision(tmp_path, durable=True)
+    state = State(Kit.read(kits / "actor"))
+    try:
+        before = sorted(path.name for path in (kits / "actor" / "state").iterdir())
+        change_epsilon(kits)
+        assert "FAIL  state: field 'epsilon' differs" in check(kits / "actor", "--offline")[1]
+        assert sorted(path.name for path in (kits / "actor" / "state").iterdir()) == before
+    finally:
+        state.close()
+
+
+def test_a_state_of_an_earlier_version_is_migrated(tmp_path: Path) -> None:
+    """It kept a digest of the configuration: the same one is taken and replaced, another one is refused."""
+    kits = provision(tmp_path, durable=True)
+    kit = Kit.read(kits / "actor")
+    names = "federation suite arms features epsilon ridge norms fraction_bits score_bound reciprocal_bits repair_every"
+    digested = {name: kit.terms[name] for name in names.split()}
+    digest = blake2b(hello_payload(digested) + b"actor", digest_size=32).digest()
+    SqliteStore(kits / "actor" / "state").close()
+    for payload, taken in ((bytes(32), False), (digest, True)):
+        store = SqliteStore(kits / "actor" / "state")
+        store.commit([Put("me", b"", payload)])
+        store.close()
+        assert (check(kits / "actor", "--offline")[0] == 0) is taken
+    State(kit).close()
+    change_epsilon(kits)
+    assert "field 'epsilon' differs: 0.1 at" in check(kits / "actor", "--offline")[1]

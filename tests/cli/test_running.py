@@ -39,6 +39,16 @@ def test_a_role_with_all_its_peers_is_healthy(deployment: Deployment) -> None:
         assert (status, json.loads(body)) == (200, {"status": "ok", "missing": [], "silent": []}), role
 
 
+def test_metrics_and_logs_name_organisations(deployment: Deployment) -> None:
+    metrics = parse_metrics(deployment.get("hotel", "/metrics")[1])
+    assert metrics["hiddenarm_info"][0][0]["organisation"] == "hotel"
+    for name in ("hiddenarm_peer_ready", "hiddenarm_peer_silence_seconds", "hiddenarm_bytes_total"):
+        named = {labels["peer"]: labels.get("organisation") for labels, _ in metrics[name]}
+        assert (named["party 1"], named["dealer"]) == ("airline", None)
+    peers = {line["peer"] for line in deployment.log("actor") if line["event"] == "peer ready"}
+    assert peers == {"dealer", "hotel (party 0)", "airline (party 1)"}
+
+
 def test_metrics_count_what_happened(deployment: Deployment) -> None:
     before = parse_metrics(deployment.get("hotel", "/metrics")[1])
     for _ in range(3):
@@ -90,7 +100,13 @@ def test_only_the_last_party_has_a_stock(deployment: Deployment) -> None:
 def test_status_prints_a_table(deployment: Deployment) -> None:
     result = hiddenarm("status", deployment.kits / "hotel")
     assert result.exit_code == 0
-    for words in ("party 0: ok", "party 1", "connected, last heard", "lessons in the model", "requests waiting"):
+    for words in (
+        "hotel (party 0): ok",
+        "airline (party 1)",
+        "connected, last heard",
+        "lessons in the model",
+        "requests waiting",
+    ):
         assert words in result.output
     report = json.loads(hiddenarm("status", deployment.kits / "actor", "--json").output)
     assert report["health"]["status"] == "ok"
@@ -127,7 +143,9 @@ def test_a_certificate_that_cannot_be_used_is_told_and_the_old_one_kept(deployme
 
 
 def test_lines_of_the_log_are_json_with_time_level_and_role(deployment: Deployment) -> None:
-    for role, identity in zip(ROLES, ("dealer", "party 0", "party 1", "actor", "rewarder"), strict=True):
+    for role, identity in zip(
+        ROLES, ("dealer", "hotel (party 0)", "airline (party 1)", "actor", "rewarder"), strict=True
+    ):
         text = deployment.log_path(role).read_text()
         lines = [json.loads(line) for line in text.splitlines()]
         assert {line["role"] for line in lines} == {identity}
@@ -162,10 +180,10 @@ def test_a_lonely_role_is_degraded_and_says_who_is_missing(tmp_path: Path) -> No
         deployment.start("dealer", "hotel")
         deployment.until("hotel", "peer ready")
         status, body = deployment.get("hotel", "/healthz")
-        assert (status, json.loads(body)["missing"]) == (503, ["party 1"])
+        assert (status, json.loads(body)["missing"]) == (503, ["airline (party 1)"])
         result = hiddenarm("status", deployment.kits / "hotel")
-        assert "party 0: degraded" in result.output
-        assert "party 1 not connected" in str(result.exception)
+        assert "hotel (party 0): degraded" in result.output
+        assert "airline (party 1) not connected" in str(result.exception)
         for role in ("dealer", "hotel"):
             deployment.processes[role].send_signal(signal.SIGINT)
         assert deployment.ends("dealer", "hotel") == {"dealer": 0, "hotel": 0}
@@ -203,7 +221,7 @@ def test_where_state_lasts_a_role_that_was_stopped_is_awaited_and_comes_back(tmp
         assert deployment.ends("hotel") == {"hotel": 0}
         deployment.until("airline", "peer left")
         status, body = deployment.get("airline", "/healthz")
-        assert (status, json.loads(body)["missing"]) == (503, ["party 0"])
+        assert (status, json.loads(body)["missing"]) == (503, ["hotel (party 0)"])
         deployment.start("hotel")
         deployment.step()
         assert json.loads(deployment.get("airline", "/healthz")[1])["status"] == "ok"
@@ -217,3 +235,35 @@ def test_a_kit_without_a_monitor_has_no_status(tmp_path: Path) -> None:
     del content["monitor_port"]
     (kit / "kit.json").write_text(json.dumps(content))
     assert "has no monitor_port" in str(hiddenarm("status", kit).exception)
+
+
+def test_what_a_missing_key_means_is_each_partys_own(tmp_path: Path) -> None:
+    """The airline takes zeros and nobody notices; the hotel refuses, and is named. Keys are in no party's log."""
+    with Deployment(provision(tmp_path, airline='missing_key = "zeros"')) as deployment:
+        hotel = deployment.kits / "hotel" / "features.csv"
+        hotel.write_text(hotel.read_text() + "only hotel,0.1,0.2,0.3\n")
+        airline = deployment.kits / "airline" / "features.csv"
+        airline.write_text(airline.read_text() + "only airline,0.1,0.2\nempty,0.1,\n")
+        hotel.write_text(hotel.read_text() + "empty,0.1,0.2,0.3\n")
+        deployment.start(*ROLES)
+        assert deployment.ask("actor", key="only hotel").keys() == {"id", "arm", "name"}
+        words = "hotel (party 0) refused key 'only airline': it has no usable features under this key"
+        assert deployment.ask("actor", key="only airline") == {"error": words}
+        answers = deployment.ask("actor", keys=["user 17", "only airline", "only hotel", "empty"])["decisions"]
+        assert [answer.keys() for answer in answers[::2]] == [{"id", "arm", "name"}] * 2
+        assert answers[1] == {"key": "only airline", "error": words}
+        assert "airline (party 1) refused key 'empty'" in answers[3]["error"]
+        deployment.step()
+        for role in ("hotel", "airline", "dealer"):
+            assert "only" not in deployment.log_path(role).read_text()
+        assert deployment.until("hotel", "refused a decision")["refused"] == 1
+
+
+def test_a_lost_party_is_named_by_its_organisation_in_the_error(tmp_path: Path) -> None:
+    with running(tmp_path) as deployment:
+        deployment.processes["airline"].kill()
+        assert deployment.ends("actor", "hotel") == {"actor": PeerLost.exit_code, "hotel": PeerLost.exit_code}
+        for role in ("actor", "hotel"):
+            last = deployment.log_path(role).read_text().splitlines()[-1]
+            assert last.startswith("error: "), last
+            assert "airline (party 1) is gone" in last, last

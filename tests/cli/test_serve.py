@@ -197,13 +197,25 @@ def test_many_requests_in_one_line(ask: Ask) -> None:
     assert ask(ACTOR, json.dumps({"keys": ["user 4"], "after": version}).encode())["decisions"][0]["arm"] in range(3)
 
 
+def test_a_key_that_a_party_has_not_is_refused_by_itself(ask: Ask) -> None:
+    for unknown in ("nobody", "é" * 256, "\x1b[2J"):
+        answer = ask(ACTOR, json.dumps({"keys": ["user 1", unknown, "user 2"]}).encode())
+        first, refused, last = answer["decisions"]
+        assert first.keys() == last.keys() == {"id", "arm"}
+        assert refused["key"] == unknown
+        check_refused({"error": refused["error"]})
+        check_refused(ask(ACTOR, json.dumps({"key": unknown}).encode()))
+        rewards = [{"id": one["id"], "reward": 1} for one in (first, last)]
+        assert ask(REWARDER, json.dumps({"rewards": rewards}).encode()).keys() == {"version"}
+    assert "refused key 'nobody'" in ask(ACTOR, b'{"key": "nobody"}')["error"]
+
+
 @pytest.mark.parametrize(
     ("role", "line"),
     [
         (ACTOR, b'{"keys": []}'),
         (ACTOR, b'{"keys": "user 1"}'),
         (ACTOR, b'{"keys": ["user 1", 2]}'),
-        (ACTOR, b'{"keys": ["user 1", "nobody"]}'),
         (ACTOR, json.dumps({"keys": ["user 1"] * 257}).encode()),
         (REWARDER, b'{"rewards": []}'),
         (REWARDER, b'{"rewards": {"id": "x", "reward": 1}}'),

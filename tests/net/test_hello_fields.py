@@ -42,6 +42,7 @@ def other(value: Any) -> Any:
 
 def test_the_hello_has_versions_numbers_and_names() -> None:
     assert {"protocol_version", "federation", "arms", "features", "norms", "epsilon", "names", "suite"} <= HELLO.keys()
+    assert HELLO["missing_keys"] == ("refuse", "refuse")
 
 
 @pytest.mark.parametrize("field", sorted(HELLO))

@@ -54,6 +54,14 @@ def test_all_fields_that_differ_are_named(office: Office, server: Station) -> No
         ask(office, server, hello={"arms": 9, "epsilon": 0.1})
 
 
+def test_a_role_that_is_connected_is_compared_all_the_same(office: Office, server: Station) -> None:
+    """A copy of a running role's kit with another number must not be called the same configuration."""
+    office.station(PARTY1).meet(server)
+    with pytest.raises(HelloError, match=r"'arms' differs: 9 at party 1, 10 at party 0; field 'epsilon' differs: 0\.1"):
+        ask(office, server, hello={"arms": 9, "epsilon": 0.1})
+    assert server.recorder.lost == []
+
+
 def test_someone_else_at_the_address(office: Office, server: Station) -> None:
     with pytest.raises(IdentityError, match="this is party 0, not dealer"):
         ask(office, server, peer=Identity(Role.DEALER))

@@ -271,6 +271,16 @@ def test_the_newer_of_two_connections_is_refused_and_may_come_back(office: Offic
     assert server.recorder.lost == [(PARTY1, "", True)]
 
 
+def test_a_second_connection_with_another_configuration_is_told_the_field(office: Office) -> None:
+    server, first, second = (office.station(PARTY0), office.station(PARTY1), office.station(PARTY1, hello={"arms": 9}))
+    server.start()
+    first.meet(server)
+    second.switchboard.dial(PARTY0, "127.0.0.1", server.port)
+    with pytest.raises(HelloError, match="field 'arms' differs: 10 at party 0, 9 at party 1"):
+        second.switchboard.run()
+    assert server.recorder.lost == second.recorder.ready == []
+
+
 def test_dialling_someone_else_is_refused(office: Office) -> None:
     server, client = office.station(PARTY0), office.station(PARTY1)
     server.start()

@@ -216,10 +216,11 @@ class MemoryNetwork:
     def _collect(self) -> None:
         for (count, number), outcome in list(self.actor.outcomes.items()):
             del self.actor.outcomes[count, number]
-            if isinstance(outcome, list):
-                (self.decisions[number],) = outcome
+            (answer,) = outcome if isinstance(outcome, list) else [outcome]
+            if isinstance(answer, Decision):
+                self.decisions[number] = answer
             else:
-                self.refused[number] = outcome
+                self.refused[number] = answer
         for lesson, error in list(self.rewarder.outcomes.items()):
             del self.rewarder.outcomes[lesson]
             self.lessons[lesson] = error

@@ -58,9 +58,9 @@ def test_a_stopped_peer_is_noticed_named_and_taken_back(tmp_path: Path) -> None:
             airline.send_signal(signal.SIGCONT)
         print(f"noticed after {noticed:.1f} s, memory grew by {grown / MEGABYTE:.1f} MB")
         assert noticed <= Limits().silence_seconds + SLACK_SECONDS
-        assert lost["peer"] == "party 1"
+        assert lost["peer"] == "airline (party 1)"
         assert "said nothing for" in lost["reason"]
-        assert (status, json.loads(body)["missing"]) == (503, ["party 1"])
+        assert (status, json.loads(body)["missing"]) == (503, ["airline (party 1)"])
         assert grown < 50 * MEGABYTE
         deployment.step()
         assert hotel.poll() is airline.poll() is None

@@ -13,6 +13,7 @@ from hiddenarm.bandit.decisions import split_number
 from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import DecisionIdError, FeatureError, InputError
 from hiddenarm.mpc.masking import triangle_to_square
+from hiddenarm.roles.actor import all_decided
 
 
 class Class:
@@ -30,8 +31,9 @@ class Class:
         outcome = self.network.actor.outcomes.pop(name)
         if isinstance(outcome, Exception):
             raise outcome
-        self.keys |= {decision.id: key for decision, key in zip(outcome, keys, strict=True)}
-        return outcome
+        decisions = all_decided(outcome)
+        self.keys |= {decision.id: key for decision, key in zip(decisions, keys, strict=True)}
+        return decisions
 
     def reward(self, *rewards: tuple[Decision, float]) -> int:
         lesson = self.network.rewarder.teach(*((decision.id, value) for decision, value in rewards))
@@ -108,7 +110,8 @@ def test_a_repair_follows_many_single_lessons() -> None:
     room.check_model(UNIT)
 
 
-def test_a_batch_is_refused_as_a_whole() -> None:
+def test_rewards_are_refused_as_a_whole() -> None:
+    """Also after a batch of which one key was refused."""
     room = Class(MemoryNetwork(small_federation(2)).start())
     before = room.network.shared_model()
     with pytest.raises(FeatureError, match="no usable features"):

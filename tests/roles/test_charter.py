@@ -33,6 +33,15 @@ def test_what_a_charter_becomes(tmp_path: Path) -> None:
     assert len({file.monitor_port for file in files.values()}) == len(files)
     assert len({file.names for file in files.values()}) == 1
     assert not any(file.durable for file in files.values())
+    assert {file.missing_keys for file in files.values()} == {("refuse", "refuse")}
+    assert {file.organisations for file in files.values()} == {("hotel", "airline")}
+
+
+def test_every_kit_knows_what_a_missing_key_means_at_each_party(tmp_path: Path) -> None:
+    charter = Charter.read(write_charter(tmp_path, "norm = 0.5", 'norm = 0.5\nmissing_key = "zeros"'))
+    assert {charter.kit_file(member).missing_keys for member in charter.members} == {("refuse", "zeros")}
+    with pytest.raises(ConfigError, match=r"line 16: party\[1\]\.missing_key: .*'refuse' or 'zeros'; for example"):
+        Charter.read(write_charter(tmp_path, "norm = 0.5", 'norm = 0.5\nmissing_key = "ones"'))
 
 
 def test_state_lasts_unless_the_charter_says_otherwise(tmp_path: Path) -> None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
+from deployment import provision
 from hiddenarm.bandit.local import Decision
 from hiddenarm.cli.bench.session import Session, make_federation
-from hiddenarm.errors import DecisionIdError, FeatureError, InputError, UnavailableError
+from hiddenarm.errors import DecisionIdError, FeatureError, InputError, PeerLost, RefusedKeyError, UnavailableError
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.roles.application import MAX_SUBMITTED, READ_EVERY
+from hiddenarm.roles.application import MAX_SUBMITTED, READ_EVERY, ActorClient
+from hiddenarm.roles.kit import Kit
 
 REWARDS = READ_EVERY + 3
 
@@ -49,9 +53,10 @@ def test_answers_come_in_any_order(session: Session) -> None:
 
 
 def test_a_key_nobody_has_is_told_when_the_answer_is_asked_for(session: Session) -> None:
-    question = session.actor.ask(["nobody"])
-    with pytest.raises(FeatureError, match="refused the decision"):
-        session.actor.answer(question)
+    [answer] = session.actor.answer(session.actor.ask(["nobody"]))
+    assert isinstance(answer, RefusedKeyError)
+    with pytest.raises(FeatureError, match="refused key 'nobody'"):
+        session.actor.decide("nobody")
     assert decide(session).arm in range(3)
 
 
@@ -68,7 +73,7 @@ def test_what_the_parties_refuse_is_told_when_it_is_settled() -> None:
     """Ids are numbered: that of a decision which was asked for and refused is a good one, but nobody learns it."""
     with Session(make_federation(2, 3, 4)) as session:
         with pytest.raises(FeatureError):
-            session.actor.answer(session.actor.ask(["nobody"]))
+            session.actor.decide("nobody")
         identifier = _next_id_after_refusal(session)
         assert session.rewarder.submit(identifier, 1.0) == 1
         with pytest.raises(DecisionIdError, match="refused by party"):
@@ -150,3 +155,20 @@ def _next_id_after_refusal(session: Session) -> str:
     """The id of decision 0, which was refused."""
     machine = session.rewarder.endpoint.machine
     return machine._ids.id_of(0)  # type: ignore[union-attr]
+
+
+def test_an_error_about_a_key_is_not_told_to_the_parties(tmp_path: Path) -> None:
+    """It ends the client, whose last words are in everybody's log."""
+
+    class Endpoint:
+        kit = Kit.read(provision(tmp_path) / "actor")
+        told: ClassVar[list[str]] = []
+
+        def abort(self, reason: str) -> None:
+            self.told.append(reason)
+
+    client = ActorClient.__new__(ActorClient)
+    client._endpoint = Endpoint()  # type: ignore[assignment]
+    for error in (RefusedKeyError("user 17", 0, "no"), PeerLost("dealer is gone")):
+        client.__exit__(type(error), error, None)
+    assert Endpoint.told == ["actor failed", "dealer is gone"]

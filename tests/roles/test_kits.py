@@ -68,6 +68,19 @@ def test_kits_of_all_roles_are_read_back(folder: Path) -> None:
     assert len(Kit.read(kit_of(folder, PARTY0)).features().lookup("user 3")) == 3
 
 
+def test_a_kit_says_what_a_missing_key_means_at_each_party(folder: Path) -> None:
+    kits = [kit_of(folder, PARTY0), kit_of(folder, PARTY1)]
+    assert Kit.read(kits[0]).hello["missing_keys"] == ("refuse", "refuse")
+    for kit in kits:
+        edit(kit, lambda content: content.update(missing_keys=["refuse", "zeros"]))
+    refusing, filling = (Kit.read(kit).features() for kit in kits)
+    assert filling.lookup("nobody").tolist() == [0.0] * len(filling.lookup("user 3"))
+    assert filling.lookup("user 3").any()
+    assert len(filling) == len(refusing)
+    with pytest.raises(FeatureError, match="no features"):
+        refusing.lookup("nobody")
+
+
 @pytest.mark.parametrize("suite", ["fast", "paper"])
 def test_a_kit_says_the_suite(tmp_path: Path, suite: str) -> None:
     federation = federation_of(2) if suite == "fast" else paper_federation_of(2, newton_iterations=5)
@@ -104,6 +117,9 @@ def test_a_kit_says_the_suite(tmp_path: Path, suite: str) -> None:
         (lambda c: c["federation"].update(suite="slow"), ["slow", "fast and paper"]),
         (lambda c: c["federation"].update(newton_iterations=7), ["newton_iterations", "suite paper"]),
         (lambda c: c["federation"].update(suite="paper", newton_iterations=21), ["newton_iterations", "0..20"]),
+        (lambda c: c.update(missing_keys=["zeros"]), ["missing_keys must have an entry for each of 2 parties, got 1"]),
+        (lambda c: c.update(missing_keys=["zeros", "ones"]), ["missing_keys.1", "'refuse' or 'zeros'"]),
+        (lambda c: c.update(organisations=["a", "b", "c"]), ["organisations must have an entry for each of 2 parties"]),
         (lambda c: c["federation"].update(suit="paper"), ["federation.suit", "did you mean suite?"]),
     ],
 )

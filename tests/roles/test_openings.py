@@ -224,7 +224,7 @@ def test_an_attempt_is_opened_once() -> None:
 
 def test_an_actor_keeps_no_more_requests_than_the_parties_take() -> None:
     store = MemoryStore()
-    records = ActorRecords(store, DirectJournal(store), b"me")
+    records = ActorRecords(store, DirectJournal(store))
     actor = DurableActor(Federation(arms=2, features=(1, 1), epsilon=0.1), lambda *_: None, records=records)
     for number in range(MAX_ASKED):
         actor.ask("user", request=f"request {number}")

@@ -92,7 +92,7 @@ def test_processes_refuse_many_rewards_and_go_on(tmp_path: Path) -> None:
         rewarder.stdin.write(json.dumps({"rewards": both}) + "\n")
         rewarder.stdin.flush()
         assert "one reward at a time" in json.loads(rewarder.stdout.readline())["error"]
-        with pytest.raises(FeatureError, match="refused the decision"):
+        with pytest.raises(FeatureError, match="refused key 'nobody'"):
             roles.decide("nobody", 0)
         assert [roles.reward(identifier, 1.0) for identifier in (first, second)] == [1, 2]
         roles.stop()

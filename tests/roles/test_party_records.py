@@ -1,4 +1,4 @@
-"""What a party writes down: whose it is, when checkpoints go, what a cut log leaves, what is damaged."""
+"""What a party writes down: when checkpoints go, what a cut log leaves, what is damaged."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ FEDERATION = Federation(arms=3, features=(2, 1), epsilon=0.1)
 NAMED = 77
 
 
-def records_on(store: MemoryStore, digest: bytes = b"me") -> PartyRecords:
-    return PartyRecords(store, DirectJournal(store), FEDERATION, 0, digest)
+def records_on(store: MemoryStore) -> PartyRecords:
+    return PartyRecords(store, DirectJournal(store), FEDERATION, 0)
 
 
 def nothing() -> None:
@@ -47,13 +47,6 @@ def learn(records: PartyRecords, number: int, *names: int, epoch: int | None = N
     after = SchoolState(number + 1, state.model, state.sums, gathered=number)
     checkpoint = None if epoch is None else (epoch, after)
     records.log_lesson(Lesson(number, [(name, 5) for name in names]), None, checkpoint, nothing)
-
-
-def test_the_state_of_another_role_or_federation_is_refused() -> None:
-    store = MemoryStore()
-    records_on(store)
-    with pytest.raises(StoreError, match="another party"):
-        records_on(store, b"somebody else")
 
 
 def test_decisions_come_back_one_by_one() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,22 @@ import pytest
 from memory_network import KEYS, MemoryNetwork, small_federation
 from memory_network import party as party_number
 
-from hiddenarm.errors import DecisionIdError, FeatureError, InputError, RewardError, UnavailableError
-from hiddenarm.roles.actor import MAX_ASKED
+from hiddenarm.bandit.catalogue import ProgramId
+from hiddenarm.bandit.local import Decision
+from hiddenarm.bandit.programs import DECIDE
+from hiddenarm.errors import (
+    DecisionIdError,
+    FeatureError,
+    FrameError,
+    InputError,
+    RefusedKeyError,
+    RewardError,
+    UnavailableError,
+)
+from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.roles.actor import MAX_ASKED, KeyAnswer, all_decided
 from hiddenarm.roles.lessons import KEPT_VERSIONS
-from hiddenarm.roles.messages import ACTOR, MAX_KEY_BYTES, REWARDER
+from hiddenarm.roles.messages import ACTOR, MAX_KEY_BYTES, REWARDER, decide_frame, read_refused, refused_frame
 from hiddenarm.roles.party import LESSON_SECONDS
 from hiddenarm.roles.runs import MAX_WAITING
 
@@ -96,6 +108,113 @@ def test_refusals_among_decisions_in_flight(parties: int) -> None:
         network.teach(network.decisions[good[0]].id, 0.5)
         network.settle()
         check_goes_on(network)
+
+
+def ask_many(network: MemoryNetwork, keys: Sequence[str], after: int = 0) -> list[KeyAnswer]:
+    """Ask for many keys at once; what came of each."""
+    network.collecting = False
+    name = network.actor.ask(*keys, after=after)
+    network.settle()
+    outcome = network.actor.outcomes.pop(name)
+    assert isinstance(outcome, list)
+    network.collecting = True
+    network.check_nothing_is_left()
+    return outcome
+
+
+def refusals(answers: Sequence[KeyAnswer]) -> list[tuple[int, str, int]]:
+    """Position, key, and number of the party that refused it."""
+    return [(at, one.key, one.party) for at, one in enumerate(answers) if isinstance(one, RefusedKeyError)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("parties", [2, 3])
+def test_one_key_without_features_does_not_refuse_the_others(parties: int, seed: int) -> None:
+    network = MemoryNetwork(small_federation(parties), seed=seed).start()
+    del network.tables[1].rows[KEYS[3]]
+    answers = ask_many(network, KEYS[:6])
+    assert refusals(answers) == [(3, KEYS[3], 1)]
+    assert "party 1 refused key 'user 3'" in str(answers[3])
+    made = [one for one in answers if isinstance(one, Decision)]
+    assert len({decision.id for decision in made}) == 5
+    lesson = network.rewarder.teach(*((decision.id, 1.0) for decision in made))
+    network.settle()
+    assert network.lessons == {lesson: None}
+    with pytest.raises(RefusedKeyError, match="user 3"):
+        all_decided(answers)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_keys_refused_by_several_parties_are_each_told_with_one_that_refused(seed: int) -> None:
+    """Also where one key stands there twice, and one is refused by two."""
+    network = MemoryNetwork(small_federation(3), seed=seed).start()
+    missing = {0: (KEYS[0], KEYS[4]), 1: (KEYS[2],), 2: (KEYS[4], KEYS[5])}
+    for number, keys in missing.items():
+        for key in keys:
+            del network.tables[number].rows[key]
+    answers = ask_many(network, [*KEYS[:6], KEYS[0], KEYS[1]])
+    found = refusals(answers)
+    assert [(at, key) for at, key, _ in found] == [(at, KEYS[at]) for at in (0, 2, 4, 5)] + [(6, KEYS[0])]
+    assert all(key in missing[party] for _, key, party in found)
+    assert [isinstance(one, Decision) for one in answers] == [False, True, False, True, False, False, False, True]
+    assert len(ask_many(network, KEYS[6:9])) == 3
+
+
+def test_a_batch_of_which_all_keys_are_refused() -> None:
+    network = MemoryNetwork(small_federation(2)).start()
+    answers = ask_many(network, ["nobody", "no one"])
+    assert [(at, key) for at, key, _ in refusals(answers)] == [(0, "nobody"), (1, "no one")]
+    assert network.reward(network.decide(KEYS[20]).id, 1.0) == 1
+
+
+def test_what_is_asked_again_waits_for_the_same_lessons() -> None:
+    network = MemoryNetwork(small_federation(2)).start()
+    del network.tables[0].rows[KEYS[1]]
+    decision = network.decide(KEYS[0])
+    network.collecting = False
+    name = network.actor.ask(KEYS[1], KEYS[2], KEYS[3], after=1)
+    network.settle()
+    assert name not in network.actor.outcomes
+    assert network.actor.expected(name)
+    network.rewarder.teach((decision.id, 1.0))
+    network.settle()
+    outcome = network.actor.outcomes[name]
+    assert isinstance(outcome, list)
+    assert refusals(outcome) == [(0, KEYS[1], 0)]
+    assert all(network.versions[step] >= 1 for step in network.versions if step)
+
+
+def test_peers_are_not_told_which_keys_a_party_refuses() -> None:
+    network = MemoryNetwork(small_federation(3)).start()
+    del network.tables[0].rows[KEYS[1]]
+    sent: list[tuple[object, Frame]] = []
+    machine = network.party(0)
+    send = machine._send
+    machine._send = lambda to, frame: (sent.append((to, frame)), send(to, frame))[1]  # type: ignore[func-returns-value]
+    ask_many(network, KEYS[:3])
+    told = {to: read_refused(frame)[0] for to, frame in sent if frame.kind is Kind.REFUSED}
+    assert told == {party_number(1): [], party_number(2): [], ACTOR: [1]}
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"", b"\x01", b"\x01\x00", b"\x04\x00" + bytes(8), b"\x01\x00\x03\x00", b"\x02\x00\x01\x00\x01\x00no"],
+    ids=repr,
+)
+def test_a_refusal_of_positions_that_cannot_be(payload: bytes) -> None:
+    network = MemoryNetwork(small_federation(2)).start()
+    network.actor.ask(*KEYS[:3])
+    frame = decide_frame(0, 0, *KEYS[:3])
+    with pytest.raises(FrameError, match="REFUSED"):
+        network.inject(party_number(0), ACTOR, Frame(Kind.REFUSED, frame.program, 0, frame.step, payload))
+
+
+def test_a_refusal_without_positions_is_of_the_whole_batch() -> None:
+    network = MemoryNetwork(small_federation(2)).start()
+    network.collecting = False
+    name = network.actor.ask(*KEYS[:3])
+    network.inject(party_number(0), ACTOR, refused_frame(ProgramId(DECIDE, 3), 0, "no", retry=True))
+    assert isinstance(network.actor.outcomes[name], UnavailableError)
 
 
 def test_more_refusals_than_may_wait() -> None:

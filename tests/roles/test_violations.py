@@ -300,7 +300,7 @@ class TestAnswers:
 
     def test_a_refusal_is_shown_without_what_could_harm_a_terminal(self, network: MemoryNetwork) -> None:
         number = network.ask(KEYS[0])
-        network.inject(party(0), ACTOR, Frame(Kind.REFUSED, 1, 0, number, b"\x1b[2Jno\r\n\xff such key"))
+        network.inject(party(0), ACTOR, Frame(Kind.REFUSED, 1, 0, number, b"\0\0\x1b[2Jno\r\n\xff such key"))
         shown = str(network.actor.outcomes[1, number])
         assert shown.isprintable()
         assert "such key" in shown

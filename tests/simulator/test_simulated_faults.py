@@ -381,14 +381,14 @@ def epochs_of(world: World) -> list[int | None]:
 def test_a_rewarder_that_consented_gives_up_earlier_decisions_even_if_no_lesson_is_missing() -> None:
     """The lessons it has lost may be those that only one party held: which masks were used is not known."""
     store = MemoryStore()
-    records = RewarderRecords(store, DirectJournal(store), b"me")
+    records = RewarderRecords(store, DirectJournal(store))
     for name in ("000000000001", "000000000002"):
         records.learn_epoch(KnownEpoch(bytes(32), DecisionIds(name, bytes(32))), lambda: None)
     records.make(MadeLesson("first", [(decision_name(1, 0), 5)]), lambda: None)
     records.consent()
     rewarder = DurableRewarder(federation_of(), lambda *_: None, records=records)
     rewarder._check_plan(Plan(2, bytes.fromhex("000000000002"), INITIAL, 0), "000000000002")
-    again = RewarderRecords(store, DirectJournal(store), b"me")
+    again = RewarderRecords(store, DirectJournal(store))
     assert again.epochs.keys() == {2}
     assert (again.made, again.kept) == (1, 0)
     assert again.lesson(0).request == "first"

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from hiddenarm.bandit.decisions import split_name
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.errors import HiddenArmError, StaleStateError
+from hiddenarm.errors import FeatureError, HiddenArmError, StaleStateError
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.roles.client_records import ActorRecords, RewarderRecords
@@ -37,7 +37,6 @@ from hiddenarm.store.memory import MemoryStore
 
 Machine = DurableParty | DurableDealer | DurableActor | DurableRewarder
 KEYS = [f"user {number}" for number in range(6)]
-DIGEST = bytes(32)
 EVENT_SECONDS = 0.1
 
 
@@ -133,10 +132,12 @@ class Table:
     """A party's features by key."""
 
     def __init__(self, rows: dict[str, ArrayLike]) -> None:
-        self._rows = rows
+        self.rows = rows
 
     def lookup(self, key: str) -> ArrayLike:
-        return self._rows[key]
+        if key not in self.rows:
+            raise FeatureError("no features are stored under this key")
+        return self.rows[key]
 
 
 @lru_cache
@@ -202,7 +203,7 @@ class World:
                 own = sum(self.federation.features[: identity.number])
                 columns = slice(own, own + self.federation.features[identity.number])
                 table = Table(dict(zip(KEYS, self.contexts[:, columns], strict=True)))
-                records = PartyRecords(disk.store, disk, self.federation, identity.number, DIGEST)
+                records = PartyRecords(disk.store, disk, self.federation, identity.number)
                 return DurableParty(
                     self.federation,
                     identity.number,
@@ -224,9 +225,9 @@ class World:
                     make_name=lambda: self.random.randbytes(6).hex(),
                 )
             case Role.ACTOR:
-                return DurableActor(self.federation, send, records=ActorRecords(disk.store, disk, DIGEST))
+                return DurableActor(self.federation, send, records=ActorRecords(disk.store, disk))
             case Role.REWARDER:
-                return DurableRewarder(self.federation, send, records=RewarderRecords(disk.store, disk, DIGEST))
+                return DurableRewarder(self.federation, send, records=RewarderRecords(disk.store, disk))
 
     def effect(self, node: Node) -> None:
         """Something is about to happen to the world; the power may go off before."""

@@ -17,7 +17,7 @@ from typing import Final
 import click
 from cryptography import x509
 
-from hiddenarm.errors import ConfigError, HelloError, HiddenArmError, IdentityError, PeerLost
+from hiddenarm.errors import ConfigError, HelloError, HiddenArmError, IdentityError, PeerLost, StoreError
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.probe import probe
 from hiddenarm.net.tls import client_context
@@ -26,6 +26,7 @@ from hiddenarm.roles.kit import AUTHORITY_FILE, CERTIFICATE_FILE, Kit, read_kit_
 from hiddenarm.roles.metrics import needed_peers
 from hiddenarm.roles.modes import SECRET_FILES, refuse_open
 from hiddenarm.roles.provision import authorities_in
+from hiddenarm.roles.state import check_state
 
 SOON: Final = timedelta(days=30)
 
@@ -77,6 +78,8 @@ def _findings(folder: Path, offline: bool, seconds: float) -> Iterator[Finding]:
     yield from _look_at_certificates(kit)
     if kit.identity.role is Role.PARTY:
         yield from _look_at_features(kit)
+    if kit.file.durable and kit.identity.role is not Role.DEALER:
+        yield _look_at_state(kit)
     if kit.identity.role in (Role.PARTY, Role.DEALER):
         yield _look_at_address(kit)
     if not offline:
@@ -114,7 +117,11 @@ def _no_certificate(folder: Path) -> Finding:
 def _look_at_certificates(kit: Kit) -> Iterator[Finding]:
     path, trusted = kit.tls.certificate, kit.folder / AUTHORITY_FILE
     certificate = x509.load_pem_x509_certificate(path.read_bytes())
-    yield from _look(lambda: check_issuer(certificate, path, trusted), "certificate", f"is that of {kit.identity}")
+    yield from _look(
+        lambda: check_issuer(certificate, path, trusted),
+        "certificate",
+        f"is that of {kit.organisations.of(kit.identity)}",
+    )
     yield _date("certificate", certificate, f"hiddenarm request {kit.folder}")
     for authority in authorities_in(trusted):
         yield _date("authority", authority, "agree on a new one with all members")
@@ -137,13 +144,23 @@ def _look_at_features(kit: Kit) -> Iterator[Finding]:
     except ConfigError as error:
         yield Finding("features", str(error), "correct the file", ConfigError)
         return
+    refuses = kit.missing_keys[kit.identity.number] == "refuse"
+    others = "decisions about others are refused" if refuses else "all others count as zeros"
     if not len(features):
-        yield Finding("features", "there are none", "add a row for every key; decisions about others are refused")
+        yield Finding("features", "there are none", f"add a row for every key; {others}")
     elif features.unusable:
         found = f"{features.unusable} of {len(features)} keys have features that are missing or not finite"
         yield Finding("features", found, "decisions about these are refused until that is corrected")
     else:
-        yield Finding("features", f"{len(features)} keys")
+        yield Finding("features", f"{len(features)} keys; {others}")
+
+
+def _look_at_state(kit: Kit) -> Finding:
+    try:
+        return Finding("state", "is that of this configuration" if check_state(kit) else "there is none yet")
+    except StoreError as error:
+        found, _, advice = str(error).partition(". ")
+        return Finding("state", found, advice or "see docs/reliability.md", ConfigError)
 
 
 def _look_at_address(kit: Kit) -> Finding:
@@ -162,15 +179,15 @@ def _look_at_address(kit: Kit) -> Finding:
 
 def _look_at_peer(kit: Kit, peer: Identity, seconds: float) -> Finding:
     address = kit.address(peer)
-    what = f"{peer} at {address.host}:{address.port}"
+    what, named = f"{kit.organisations.of(peer)} at {address.host}:{address.port}", kit.organisations.in_text
     try:
         welcome = probe(kit.identity, kit.tls, kit.hello, peer, (address.host, address.port), seconds)
     except HelloError as error:
-        return Finding(what, str(error), "all kits must come from the same charter and version", HelloError)
+        return Finding(what, named(str(error)), "all kits must come from the same charter and version", HelloError)
     except IdentityError as error:
-        return Finding(what, str(error), "compare certificates with whoever keeps the authority", PeerLost)
+        return Finding(what, named(str(error)), "compare certificates with whoever keeps the authority", PeerLost)
     except PeerLost as error:
         return Finding(what, f"not reached: {error}", "start it there, or look at address and firewall", PeerLost)
     if welcome.expires - datetime.now(UTC) < SOON:
         return Finding(what, f"its certificate ends on {welcome.expires:%Y-%m-%d}", "tell them to request a new one")
-    return Finding(what, f"same configuration ({welcome.note})")
+    return Finding(what, f"same configuration ({named(welcome.note)})")

@@ -29,7 +29,7 @@ def recover(folder: Path) -> str:
             case Role.PARTY:
                 records = state.party()
                 records.consent()
-                return _PARTY_AGREES.format(party=kit.identity, lessons=records.committed.lessons)
+                return _PARTY_AGREES.format(party=kit.organisations.of(kit.identity), lessons=records.committed.lessons)
             case Role.REWARDER:
                 state.rewarder().consent()
                 return _REWARDER_AGREES

@@ -7,7 +7,8 @@ line of JSON each, and answer on standard output:
     rewarder   {"id": "3f9c02d17ab4-000017-5d0e9a71c2b84f36", "reward": 1}  ->  {"id": ..., "version": 4}
 
 Many at once: {"keys": [...], "after": 3} -> {"decisions": [{"id": ..., "arm": ...}, ...]}, and
-{"rewards": [{"id": ..., "reward": ...}, ...]} -> {"version": 4}.
+{"rewards": [{"id": ..., "reward": ...}, ...]} -> {"version": 4}. A key for which a party has no features gets
+{"key": ..., "error": ...} in its place; the others are decided.
 
 Where state lasts (`durable` in kit.json), a request may have a name, "request": "order 4711". Made again under this
 name, it gets the same answer. What cannot be answered now gets {"error": ..., "retry_after": seconds}.
@@ -32,12 +33,12 @@ from typing import Any, TextIO
 
 import structlog
 
-from hiddenarm.bandit.local import Decision
 from hiddenarm.cli.logs import configure_logs
 from hiddenarm.cli.signals import obeying_signals
-from hiddenarm.errors import ConfigError, HiddenArmError, InputError, UnavailableError
+from hiddenarm.errors import ConfigError, HiddenArmError, InputError, RefusedKeyError, UnavailableError
 from hiddenarm.net.identity import Role
 from hiddenarm.net.monitor import HOST
+from hiddenarm.roles.actor import KeyAnswer
 from hiddenarm.roles.application import ActorClient, RewarderClient
 from hiddenarm.roles.kit import Kit
 from hiddenarm.roles.memory import keep_freed_memory
@@ -73,7 +74,15 @@ def serve_kit(
 ) -> None:
     """Run the role of a kit to its end; `requests` is a descriptor, `report` gets what the link's meter counted."""
     kit = Kit.read(folder)
-    configure_logs(log_level, log_format, str(kit.identity))
+    configure_logs(log_level, log_format, str(kit.identity), kit.organisations.in_text)
+    try:
+        _serve_role(kit, listen_fd, report, requests, answers)
+    except HiddenArmError as error:
+        kit.organisations.put_into(error)
+        raise
+
+
+def _serve_role(kit: Kit, listen_fd: int | None, report: Path | None, requests: int, answers: TextIO) -> None:
     match kit.identity.role:
         case Role.ACTOR:
             _serve_actor(kit, requests, answers)
@@ -123,8 +132,10 @@ def _write_report(path: Path, text: str) -> None:
 def _serve_actor(kit: Kit, requests: int, answers: TextIO) -> None:
     names = kit.file.arm_names
 
-    def shown(decision: Decision) -> Request:
-        return asdict(decision) | ({"name": names[decision.arm]} if names else {})
+    def shown(answer: KeyAnswer) -> Request:
+        if isinstance(answer, RefusedKeyError):
+            return {"key": answer.key, "error": str(answer)}
+        return asdict(answer) | ({"name": names[answer.arm]} if names else {})
 
     actor = ActorClient(kit)
     with _on_duty(actor.endpoint) as stop, actor:
@@ -136,7 +147,7 @@ def _serve_actor(kit: Kit, requests: int, answers: TextIO) -> None:
             keys = request["keys"]
             if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
                 raise InputError("'keys' must be a list of texts")
-            return {"decisions": [shown(decision) for decision in actor.decide_many(keys, after, name)]}
+            return {"decisions": [shown(one) for one in actor.decide_many(keys, after, name)]}
 
         _answer_all(actor, kit, requests, answers, answer, stop)
 

@@ -16,6 +16,7 @@ from hiddenarm.errors import ConfigError, PeerLost
 from hiddenarm.net.identity import Identity
 from hiddenarm.net.monitor import HOST
 from hiddenarm.roles.kit import read_kit_file
+from hiddenarm.roles.organisations import Organisations
 
 _SECONDS: Final = 5.0
 _SAMPLE: Final = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
@@ -30,15 +31,16 @@ def show_status(kit: Path, as_json: bool) -> None:
     file = read_kit_file(kit)
     if file.monitor_port is None:
         raise ConfigError(f"{kit / 'kit.json'} has no monitor_port, so nobody can ask the role how it is doing")
-    where, me = f"{HOST}:{file.monitor_port}", Identity(file.role, file.number)
+    where = f"{HOST}:{file.monitor_port}"
+    me = Organisations(file.organisations).of(Identity(file.role, file.number))
     try:
         health, metrics = json.loads(_get(where, "/healthz")), parse_metrics(_get(where, "/metrics"))
     except (OSError, ValueError):
         raise PeerLost(f"{me} does not answer at {where}: start it with hiddenarm serve {kit}") from None
     if as_json:
-        print(json.dumps({"role": str(me), "health": health, "metrics": _flat(metrics)}, indent=2))
+        print(json.dumps({"role": me, "health": health, "metrics": _flat(metrics)}, indent=2))
     else:
-        _print(Console(), str(me), health, metrics)
+        _print(Console(), me, health, metrics)
     if health["status"] != "ok":
         raise PeerLost(f"{me} cannot work: {_complaint(health)}")
 
@@ -87,7 +89,8 @@ def _rows(metrics: Metrics) -> list[tuple[str, str]]:
     silences = {labels["peer"]: value for labels, value in metrics.get("hiddenarm_peer_silence_seconds", [])}
     for labels, ready in metrics.get("hiddenarm_peer_ready", []):
         peer = labels["peer"]
-        rows.append((peer, f"connected, last heard {silences.get(peer, 0):.0f} s ago" if ready else "not connected"))
+        named = f"{labels['organisation']} ({peer})" if "organisation" in labels else peer
+        rows.append((named, f"connected, last heard {silences.get(peer, 0):.0f} s ago" if ready else "not connected"))
     for labels, count in metrics.get("hiddenarm_run_seconds_count", []):
         seconds = _one(metrics, "hiddenarm_run_seconds_sum", labels)
         rows.append((labels["program"], f"{count:.0f} runs, {1000 * seconds / max(count, 1):.2f} ms each"))

@@ -83,7 +83,7 @@ def _compare(ours: dict[str, Value], theirs: dict[str, Value], me: Identity, pee
 
 
 def _last_words(frame: Frame) -> str:
-    """What it said at the end. An ABORT that would pass (round = 1), such as that we are connected already, is none."""
+    """What it said at the end. An ABORT that would pass (round = 1), as that it has too many callers, is no refusal."""
     words = notice_text(frame)
     if frame.kind is Kind.ABORT and not frame.round:
         refusal: type[HiddenArmError] = HelloError if "differs" in words else IdentityError

@@ -4,8 +4,9 @@ How two roles meet:
 
     1. one dials, the other accepts; TLS 1.3, each shows a certificate of the federation's authority
     2. each reads the other's identity from the certificate: the dialler wants the one it dialled, the listener asks
-       its handler; an identity that is already connected is refused, so the older connection stays
-    3. each sends HELLO, its public configuration, and compares the other's with its own, field by field
+       its handler
+    3. each sends HELLO, its public configuration, and compares the other's with its own, field by field; a caller
+       that is already connected is compared first and then refused, so the older connection stays
     4. both are ready; frames flow until BYE (a graceful end), ABORT (with a reason) or the end of the stream
 
 A caller that only wants to know whether it would be welcome sends PROBE in place of HELLO. It is told and never ready.
@@ -498,13 +499,14 @@ class Switchboard:
         except IdentityError as error:
             self._fail(connection, error)
             return
-        if peer in self._peers:
-            self._fail(connection, PeerLost(f"{peer} is already connected"))
-            return
-        self._peers[peer] = connection
-        connection.meter = self.meter.link(peer)
         connection.phase = Phase.HELLO
-        connection.send(self._hello_frame)
+        if peer not in self._peers:
+            self._peers[peer] = connection
+            connection.meter = self.meter.link(peer)
+            connection.send(self._hello_frame)
+        elif connection.target is not None:
+            self._fail(connection, _connected_before(peer))
+            return
         self._watch_backlog(connection)
         self._read(connection)  # its hello may have come along with the end of its handshake
 
@@ -580,6 +582,11 @@ class Switchboard:
             words = f"{connection} refused us: {notice_text(frame)}"
             self._fail(connection, PeerLost(words) if frame.round else HelloError(words), silently=True)
             return
+        peer = connection.peer
+        assert peer is not None
+        is_second = self._peers.get(peer) is not connection
+        if is_second and frame.kind is Kind.PROBE:
+            connection.send(self._hello_frame)  # a dialler must not get one: it would take itself to be ready
         try:
             theirs = parse_hello(frame.payload)
             compare_hello(self._hello, theirs, str(self.me), str(connection))
@@ -588,10 +595,11 @@ class Switchboard:
             return
         if frame.kind is Kind.PROBE:
             self._log.info("probed", peer=str(connection), address=connection.address)
-            self._part(connection, notice(Kind.BYE, WELCOME))
+            self._part(connection, notice(Kind.BYE, str(_connected_before(peer)) if is_second else WELCOME))
             return
-        peer = connection.peer
-        assert peer is not None
+        if is_second:
+            self._fail(connection, _connected_before(peer))
+            return
         connection.phase = Phase.READY
         connection.pulse = Pulse(self._clock(), self._clock(), connection.progress)
         self._dials.pop(peer, None)
@@ -776,6 +784,11 @@ def _tune(sock: socket.socket, silence_seconds: int) -> None:
 def _blamed(connection: Connection, error: FrameError) -> FrameError:
     """The same complaint, with the name of whoever sent the frame."""
     return error if str(connection) in str(error) else FrameError(f"{connection} sent a frame that is refused: {error}")
+
+
+def _connected_before(peer: Identity) -> PeerLost:
+    """Why a second connection of a peer is refused. It may try again: the first one may be about to end."""
+    return PeerLost(f"{peer} is already connected")
 
 
 def _may_pass(error: PeerError | OSError) -> bool:

@@ -1,8 +1,13 @@
-"""The actor, as a state machine without I/O: it asks for decisions by key; it alone learns the arms (`arms`)."""
+"""The actor, as a state machine without I/O: it asks for decisions by key; it alone learns the arms (`arms`).
+
+A run in which a party has no features for some keys is refused as a whole, with the positions of these keys. Then the
+actor asks again for the others, in another run with its own randomness. A party names all its keys at once, so there
+are at most as many runs more as parties that refuse; and each has fewer keys than the one before.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hiddenarm.bandit.decisions import decision_number
@@ -15,6 +20,7 @@ from hiddenarm.errors import (
     InputError,
     PeerError,
     PeerLost,
+    RefusedKeyError,
     UnavailableError,
 )
 from hiddenarm.net.frames import Frame, Kind
@@ -43,10 +49,26 @@ RunName = tuple[int, int]
 """How many decisions are made at once, and the step."""
 
 
+KeyAnswer = Decision | RefusedKeyError
+"""What becomes of a key that was asked for."""
+
+
+@dataclass(slots=True, repr=False)
+class _Question:
+    """Keys that were asked for together, and what became of each. It is named by its first run."""
+
+    name: RunName
+    keys: tuple[str, ...]
+    answers: dict[int, KeyAnswer] = field(default_factory=dict)
+
+
 @dataclass(slots=True, repr=False)
 class _Asked:
-    """Decisions under way: the model they want, their ids, who has told about them, and what."""
+    """A run under way: which keys of a question it is for, by position; the model they want, the ids of the decisions,
+    who has told about them, and what."""
 
+    question: _Question
+    positions: Sequence[int]
     version: int
     ids: list[str] = field(default_factory=list)
     told: set[Identity] = field(default_factory=set)
@@ -54,11 +76,19 @@ class _Asked:
 
 
 class Actor(Client):
-    """Asks the parties; `outcomes` holds what came of it: decisions, or the error to raise."""
+    """Asks the parties; `outcomes` holds what came of it: an answer for each key, or the error to raise for all."""
 
-    def __init__(self, federation: Federation, send: Send, *, max_batch: int = 256, version: int = 0) -> None:
-        super().__init__(federation, send, max_batch=max_batch)
-        self.outcomes: dict[RunName, list[Decision] | HiddenArmError] = {}
+    def __init__(
+        self,
+        federation: Federation,
+        send: Send,
+        *,
+        max_batch: int = 256,
+        version: int = 0,
+        name_of: Callable[[Identity], str] = str,
+    ) -> None:
+        super().__init__(federation, send, max_batch=max_batch, name_of=name_of)
+        self.outcomes: dict[RunName, list[KeyAnswer] | HiddenArmError] = {}
         self._reports = arm_reports(federation)
         self._streams: dict[int, Stream] = {}
         self._prepared: dict[int, tuple[int, Sequence[Answer]]] = {}  # by count: the first step, what follows
@@ -78,7 +108,7 @@ class Actor(Client):
 
     def expected(self, name: RunName) -> bool:
         """Whether these decisions are under way, or there."""
-        return name in self._asked or name in self.outcomes
+        return name in self.outcomes or any(asked.question.name == name for asked in self._asked.values())
 
     def ask(self, *keys: str, after: int = 0) -> RunName:
         """Ask all parties to decide for some keys at once, with a model that holds at least `after` lessons."""
@@ -87,15 +117,20 @@ class Actor(Client):
             raise PeerLost("the actor has not met all parties and the dealer")
         if self.full:
             raise UnavailableError(f"{MAX_ASKED} requests wait already; make this one again later")
-        version = max(self._version, after)
-        step = self._next_step.get(len(keys), 0)
-        self._next_step[len(keys)] = step + 1
-        asked = self._asked[len(keys), step] = _Asked(version)
+        name = len(keys), self._next_step.get(len(keys), 0)
+        self._run(_Question(name, keys), range(len(keys)), max(self._version, after))
+        return name
+
+    def _run(self, question: _Question, positions: Sequence[int], version: int) -> None:
+        """Have the parties decide for some keys of a question."""
+        count, keys = len(positions), [question.keys[position] for position in positions]
+        step = self._next_step.get(count, 0)
+        self._next_step[count] = step + 1
+        asked = self._asked[count, step] = _Asked(question, positions, version)
         frame = decide_frame(step, version, *keys)
         for party in self._parties:
             self._send(party, frame)
-        self._prepare(asked, len(keys), step)  # while the parties are at work
-        return len(keys), step
+        self._prepare(asked, count, step)  # while the parties are at work
 
     def _prepare(self, asked: _Asked, count: int, step: int) -> None:
         """Find out what can be known before the answers come."""
@@ -132,7 +167,13 @@ class Actor(Client):
         if len(asked.told) == len(self._parties):
             del self._asked[name]
             self._version = max(self._version, asked.version)
-            self.outcomes[name] = self._decisions(step, asked)
+            self._take(asked.question, dict(zip(asked.positions, self._decisions(step, asked), strict=True)))
+
+    def _take(self, question: _Question, answers: Mapping[int, KeyAnswer]) -> None:
+        """Answers to some keys of a question; it ends with the last of them."""
+        question.answers.update(answers)
+        if len(question.answers) == len(question.keys):
+            self.outcomes[question.name] = [question.answers[position] for position in range(len(question.keys))]
 
     def _decisions(self, step: int, asked: _Asked) -> list[Decision]:
         """Turn what all parties have told into arms."""
@@ -158,9 +199,30 @@ class Actor(Client):
 
     def _on_refused(self, identity: Identity, frame: Frame) -> None:
         program, step = program_and_step(frame)
-        if self._asked.pop((program.count, step), None) is not None:
+        refused, why = read_refused(frame)
+        asked = self._asked.pop((program.count, step), None)
+        if asked is None:
+            return  # another party has refused it before
+        question = asked.question
+        if not refused:
             kind = UnavailableError if frame.round else FeatureError
-            self.outcomes[program.count, step] = kind(f"{identity} refused the decision: {read_refused(frame)}")
+            self.outcomes[question.name] = kind(f"{self._party_name(identity)} refused the decision: {why}")
+            return
+        positions, named = [asked.positions[place] for place in refused], self._party_name(identity)
+        errors = {at: RefusedKeyError(question.keys[at], identity.number, why, named=named) for at in positions}
+        self._take(question, errors)
+        if left := [position for position in asked.positions if position not in question.answers]:
+            self._run(question, left, max(self._version, asked.version))
+
+
+def all_decided(answers: Sequence[KeyAnswer]) -> list[Decision]:
+    """The decisions for all keys; raises for the first key that was refused."""
+    decisions = []
+    for answer in answers:
+        if isinstance(answer, RefusedKeyError):
+            raise answer
+        decisions.append(answer)
+    return decisions
 
 
 def check_request(keys: Sequence[str], after: int, max_batch: int) -> None:

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Self
 
 from hiddenarm.bandit.local import Decision
-from hiddenarm.errors import HiddenArmError, InputError, PeerLost, UnavailableError
-from hiddenarm.roles.actor import Actor, RunName
+from hiddenarm.errors import HiddenArmError, InputError, PeerError, PeerLost, UnavailableError
+from hiddenarm.roles.actor import Actor, KeyAnswer, RunName, all_decided
 from hiddenarm.roles.durable_actor import DurableActor, Ticket
 from hiddenarm.roles.durable_rewarder import DurableRewarder
 from hiddenarm.roles.kit import Kit
@@ -39,6 +39,7 @@ class _Client:
 
     def __init__(self, kit: Kit) -> None:
         self._endpoint = Endpoint(kit)
+        self._organisations = kit.organisations
 
     @property
     def endpoint(self) -> Endpoint:
@@ -60,6 +61,7 @@ class _Client:
                 self._connect(machine)
         except HiddenArmError as error:
             self._endpoint.abort(str(error))
+            self._organisations.put_into(error)
             raise
         return self
 
@@ -69,12 +71,17 @@ class _Client:
         if error is None:
             self._endpoint.close("done")
         else:
-            why = str(error) if isinstance(error, HiddenArmError) else f"{self._endpoint.kit.identity} failed"
+            told = isinstance(error, HiddenArmError) and not isinstance(error, InputError)  # which may name a key
+            why = str(error) if told else f"{self._endpoint.kit.identity} failed"
             self._endpoint.abort(why)
 
     def idle(self, until: Callable[[], bool] = lambda: False) -> None:
         """Serve the links while the application has nothing to ask, until `wake` or `until`; a lost peer is raised."""
-        self._endpoint.switchboard.run(until)
+        try:
+            self._endpoint.switchboard.run(until)
+        except PeerError as error:
+            self._organisations.put_into(error)
+            raise
 
     def wake(self) -> None:
         """End `idle`, or the next one. May be called from another thread."""
@@ -86,12 +93,16 @@ class _Client:
 
     def _await(self, until: Callable[[], bool], what: str) -> None:
         """Wait for an answer; in a federation whose state lasts, a wait in vain is no reason to end."""
-        if self._endpoint.switchboard.run_until(until, ANSWER_SECONDS):
-            return
+        try:
+            if self._endpoint.switchboard.run_until(until, ANSWER_SECONDS):
+                return
+        except PeerError as error:
+            self._organisations.put_into(error)
+            raise
         machine = self._endpoint.machine
         if not isinstance(machine, DurableActor | DurableRewarder):
             raise PeerLost(f"no answer to {what}")
-        missing = ", ".join(str(peer) for peer in machine.missing)
+        missing = ", ".join(self._organisations.of(peer) for peer in machine.missing)
         why = f"{missing} cannot be reached" if missing else "no answer has come in time"
         raise UnavailableError(f"not now: {why}; make the same request again", RETRY_SECONDS)
 
@@ -105,7 +116,7 @@ class ActorClient(_Client):
     To ask without waiting:
 
         question = actor.ask(["user 17"])
-        [decision] = actor.answer(question)
+        [decision] = all_decided(actor.answer(question))
     """
 
     def __init__(self, kit: Kit) -> None:
@@ -116,10 +127,11 @@ class ActorClient(_Client):
 
     def decide(self, key: str, after: int = 0, request: str | None = None) -> Decision:
         """A decision for a key, by a model that holds at least the lessons before number `after`."""
-        return self.decide_many([key], after, request)[0]
+        return all_decided(self.decide_many([key], after, request))[0]
 
-    def decide_many(self, keys: Sequence[str], after: int = 0, request: str | None = None) -> list[Decision]:
-        """Decisions for many keys, in the rounds of one."""
+    def decide_many(self, keys: Sequence[str], after: int = 0, request: str | None = None) -> list[KeyAnswer]:
+        """Decisions for many keys, in the rounds of one. In the place of a key for which a party has no features stands
+        a `RefusedKeyError`, which is not raised: the other keys are decided all the same (see `all_decided`)."""
         return self.answer(self.ask(keys, after, request))
 
     def ask(self, keys: Sequence[str], after: int = 0, request: str | None = None) -> Question:
@@ -136,8 +148,8 @@ class ActorClient(_Client):
             self._endpoint.switchboard.run_once()  # to know of the newest version
         return machine.ask(*keys, after=after)
 
-    def answer(self, question: Question) -> list[Decision]:
-        """Wait for decisions that were asked for. To be called once for each question."""
+    def answer(self, question: Question) -> list[KeyAnswer]:
+        """Wait for what was asked for, as `decide_many` gives it. To be called once for each question."""
         machine = self._machine
         if isinstance(machine, Actor):
             assert isinstance(question, tuple)
@@ -149,13 +161,13 @@ class ActorClient(_Client):
             raise outcome
         return outcome
 
-    def _answer_now(self, machine: Actor, name: RunName) -> list[Decision] | HiddenArmError:
+    def _answer_now(self, machine: Actor, name: RunName) -> list[KeyAnswer] | HiddenArmError:
         if name not in machine.outcomes:
             _check_expected(machine.expected(name))
             self._await(lambda: name in machine.outcomes, f"decision {name[1]}")
         return machine.outcomes.pop(name)
 
-    def _answer_lasting(self, machine: DurableActor, ticket: Ticket) -> list[Decision] | HiddenArmError:
+    def _answer_lasting(self, machine: DurableActor, ticket: Ticket) -> list[KeyAnswer] | HiddenArmError:
         _check_expected(machine.expected(ticket))
         try:
             self._await(lambda: ticket in machine.outcomes, f"question {ticket}")

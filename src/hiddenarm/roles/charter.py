@@ -33,7 +33,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from hiddenarm.errors import ConfigError
 from hiddenarm.net.hello import hello_payload
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.roles.kit import Address, FederationFile, KitFile
+from hiddenarm.roles.kit import Address, FederationFile, KitFile, MissingKey
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
 
 _MAX_CHARTER_BYTES: Final = 4 * 1024 * 1024
@@ -48,6 +48,7 @@ _EXAMPLES: Final = {
     "party": '[[party]] with name = "hotel", features = ["nights", "stars"], host = "192.0.2.1", port = 7400',
     "features": 'features = ["nights", "stars"]',
     "norm": "norm = 1.0",
+    "missing_key": 'missing_key = "zeros"',
     "host": 'host = "192.0.2.1"',
     "port": "port = 7400",
     "dealer": '[dealer] with host = "192.0.2.3", port = 7400',
@@ -86,6 +87,8 @@ class PartyCharter(ServerCharter):
     name: FolderName
     features: list[Label] = Field(min_length=1)
     norm: float = 1.0
+    missing_key: MissingKey = "refuse"
+    """What becomes of a key of which it has no row."""
     stock: int | None = None
     spin_microseconds: int | None = None
 
@@ -157,6 +160,8 @@ class Charter(_Strict):
             names=self._names(),
             arm_names=tuple(self.arms) if member == ACTOR else (),
             feature_names=tuple(names),
+            missing_keys=tuple(party.missing_key for party in self.party),
+            organisations=tuple(party.name for party in self.party),
             monitor_port=own.monitor_port or _FIRST_MONITOR_PORT[member.role] + member.number,
             **own.model_dump(include=options, exclude_none=True),
             **self.model_dump(include={"max_batch", "durable", "checkpoint_every"}, exclude_none=True),

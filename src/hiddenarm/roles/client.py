@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hiddenarm.bandit.catalogue import ProgramId
 from hiddenarm.bandit.decisions import DecisionIds
 from hiddenarm.bandit.federation import Federation
@@ -16,12 +18,16 @@ from hiddenarm.roles.runs import Send
 
 
 class Client:
-    """A role that asks the parties. `max_batch` is the most that it asks for at once."""
+    """A role that asks the parties. `max_batch` is the most that it asks for at once; `name_of` says what its errors
+    call a party."""
 
-    def __init__(self, federation: Federation, send: Send, *, max_batch: int = 256) -> None:
+    def __init__(
+        self, federation: Federation, send: Send, *, max_batch: int = 256, name_of: Callable[[Identity], str] = str
+    ) -> None:
         self._federation = federation
         self._send = send
         self._max_batch = max_batch
+        self._party_name = name_of
         self._parties = [Identity(Role.PARTY, number) for number in range(federation.parties)]
         self._missing = set(self._parties)
         self._ids: DecisionIds | None = None

@@ -1,29 +1,32 @@
 """What actor and rewarder write down.
 
 role      area      key                   payload
-actor     request   request               digest of what was asked; ids and arms once they are known
+actor     request   request               digest of what was asked; once it is answered, for each key the id and the
+                                          arm, or null, the number of the party that refused it and why (JSON)
 rewarder  epoch     the epoch's name      the rewarder's seed, the key of decision ids
 rewarder  lesson    number                request; names of decisions and masked rewards
 rewarder  request   request               number of the lesson
 rewarder  ending    number                why the lesson was refused, empty if it was learned
 rewarder  kept      -                     the first lesson that is not known to be kept by all parties
-both      me        -                     digest of identity and configuration: whose state this is
+both      me        -                     whose state this is (`owner`)
 """
 
 from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hiddenarm.bandit.decisions import DecisionIds, decision_name, split_name, split_number
 from hiddenarm.bandit.local import Decision
-from hiddenarm.errors import DamagedStoreError, StoreError
+from hiddenarm.errors import DamagedStoreError, RefusedKeyError
+from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import KEY_BYTES, SpentSteps
 from hiddenarm.store.contract import DeleteFrom, Put, Store
 from hiddenarm.store.journal import Journal, Then
 
-_ME, _REQUEST, _EPOCH, _LESSON, _ENDING, _KEPT = "me", "request", "epoch", "lesson", "ending", "kept"
+_REQUEST, _EPOCH, _LESSON, _ENDING, _KEPT = "request", "epoch", "lesson", "ending", "kept"
 _ONLY = b""
 _NUMBER = struct.Struct(">Q")
 _KEPT_STATE = struct.Struct("<QB")
@@ -34,41 +37,48 @@ _NO_EPOCH = 0
 """The name of no epoch: others are drawn from 2^48."""
 
 
-def check_owner(store: Store, digest: bytes) -> None:
-    """Refuse the state of another role, or of a federation with another configuration."""
-    owner = store.get(_ME, _ONLY)
-    if owner is None:
-        store.commit([Put(_ME, _ONLY, digest)])
-    elif owner != digest:
-        raise StoreError("this state is that of another role, or of a federation with another configuration")
-
-
 class ActorRecords:
     """Requests that the application has named, and the replies they got."""
 
-    def __init__(self, store: Store, journal: Journal, digest: bytes) -> None:
+    def __init__(self, store: Store, journal: Journal) -> None:
         self._store = store
         self._journal = journal
-        check_owner(store, digest)
 
     def asked(self, request: str) -> bytes | None:
         """The digest of what was asked under this name."""
         payload = self._store.get(_REQUEST, request.encode())
         return None if payload is None else payload[:_DIGEST_BYTES]
 
-    def reply(self, request: str) -> list[Decision] | None:
-        """The decisions that were given under this name."""
+    def reply(
+        self, request: str, keys: Sequence[str], name_of: Callable[[Identity], str] = str
+    ) -> list[Decision | RefusedKeyError] | None:
+        """What was answered under this name to these keys, which are not kept; nor are names of parties."""
         payload = self._store.get(_REQUEST, request.encode())
         if payload is None or len(payload) == _DIGEST_BYTES:
             return None
-        return [Decision(identifier, arm) for identifier, arm in json.loads(payload[_DIGEST_BYTES:])]
+        answers = json.loads(payload[_DIGEST_BYTES:])
+        return [_decode_answer(name_of, key, *kept) for key, kept in zip(keys, answers, strict=True)]
 
     def ask(self, request: str, digest: bytes, then: Then) -> None:
         self._journal.append([Put(_REQUEST, request.encode(), digest)], then)
 
-    def answer(self, request: str, digest: bytes, decisions: list[Decision], then: Then) -> None:
-        text = json.dumps([(decision.id, decision.arm) for decision in decisions]).encode()
+    def answer(self, request: str, digest: bytes, answers: Sequence[Decision | RefusedKeyError], then: Then) -> None:
+        text = json.dumps([_encode_answer(answer) for answer in answers]).encode()
         self._journal.append([Put(_REQUEST, request.encode(), digest + text)], then)
+
+
+def _encode_answer(answer: Decision | RefusedKeyError) -> tuple[object, ...]:
+    if isinstance(answer, Decision):
+        return answer.id, answer.arm
+    return None, answer.party, answer.reason
+
+
+def _decode_answer(
+    name_of: Callable[[Identity], str], key: str, identifier: str | None, number: int, why: str = ""
+) -> Decision | RefusedKeyError:
+    if identifier is not None:
+        return Decision(identifier, number)
+    return RefusedKeyError(key, number, why, named=name_of(Identity(Role.PARTY, number)))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -90,10 +100,9 @@ class MadeLesson:
 class RewarderRecords:
     """Epochs and lessons of the rewarder. Reading is immediate; what is written lasts when `then` is called."""
 
-    def __init__(self, store: Store, journal: Journal, digest: bytes) -> None:
+    def __init__(self, store: Store, journal: Journal) -> None:
         self._store = store
         self._journal = journal
-        check_owner(store, digest)
         self.kept = 0
         self.consents = False
         self.epochs = {_named(key): _decode_epoch(key, payload) for key, payload in store.items(_EPOCH)}

@@ -1,14 +1,15 @@
 """An actor that lasts: requests by name, asked again in the next epoch if theirs ended before they were answered.
 
 A request that the application has named is answered once: its decisions are written down before they are given, and
-given again whenever the request is repeated. The same name with other content is refused. A request asked again in
-another epoch is another draw for the same key; only the last one is given.
+given again whenever the request is repeated, with the refusals of single keys among them. The same name with other
+content is refused. A request of which every key was refused has no answer to keep: made again, it is asked anew. A
+request asked again in another epoch is another draw for the same key; only the last one is given.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -17,7 +18,7 @@ from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import HiddenArmError, InputError, UnavailableError
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity
-from hiddenarm.roles.actor import MAX_ASKED, Actor, RunName, check_request
+from hiddenarm.roles.actor import MAX_ASKED, Actor, KeyAnswer, RunName, check_request
 from hiddenarm.roles.client_records import ActorRecords
 from hiddenarm.roles.durable_client import MAX_REQUEST_BYTES, DurableClient
 from hiddenarm.roles.messages import DEALER
@@ -43,11 +44,20 @@ class _Waiting:
 
 
 class DurableActor(DurableClient):
-    """Asks the parties; `outcomes` holds what came of it, by ticket: decisions, or the error to raise."""
+    """Asks the parties; `outcomes` holds what came of it, by ticket: an answer for each key, or the error to raise for
+    all."""
 
-    def __init__(self, federation: Federation, send: Send, *, records: ActorRecords, max_batch: int = 256) -> None:
-        super().__init__(federation, send, max_batch=max_batch)
-        self.outcomes: dict[Ticket, list[Decision] | HiddenArmError] = {}
+    def __init__(
+        self,
+        federation: Federation,
+        send: Send,
+        *,
+        records: ActorRecords,
+        max_batch: int = 256,
+        name_of: Callable[[Identity], str] = str,
+    ) -> None:
+        super().__init__(federation, send, max_batch=max_batch, name_of=name_of)
+        self.outcomes: dict[Ticket, list[KeyAnswer] | HiddenArmError] = {}
         self._records = records
         self._tickets = count()
         self._waiting: list[_Waiting] = []
@@ -63,7 +73,7 @@ class DurableActor(DurableClient):
         check_request(keys, after, self._max_batch)
         ticket = next(self._tickets)
         digest = _digest(keys, after)
-        if request is not None and (reply := self._known(check_name(request), digest)) is not None:
+        if request is not None and (reply := self._known(check_name(request), digest, keys)) is not None:
             self.outcomes[ticket] = reply
             return ticket
         for waiting in self._waiting:
@@ -93,17 +103,19 @@ class DurableActor(DurableClient):
                 waiting.tickets.remove(ticket)
         self._waiting = [waiting for waiting in self._waiting if waiting.tickets or waiting.request]
 
-    def _known(self, request: str, digest: bytes) -> list[Decision] | None:
+    def _known(self, request: str, digest: bytes, keys: Sequence[str]) -> list[KeyAnswer] | None:
         """The reply that was given under this name."""
         asked = self._records.asked(request)
         waiting = [one.digest for one in self._waiting if one.request == request]
         for other in (asked, *waiting):
             if other is not None and other != digest:
                 raise InputError(f"request {request!r} was made before, with other keys or another `after`")
-        return self._records.reply(request)
+        return self._records.reply(request, keys, self._party_name)
 
     def _start(self, plan: Plan, seed: Frame) -> None:
-        actor = Actor(self.federation, self._send, max_batch=self._max_batch, version=plan.length)
+        actor = Actor(
+            self.federation, self._send, max_batch=self._max_batch, version=plan.length, name_of=self._party_name
+        )
         for party in self.parties:
             actor.on_ready(party)
         actor.on_frame(DEALER, seed)
@@ -126,7 +138,7 @@ class DurableActor(DurableClient):
         for name in list(self._actor.outcomes):
             self._settle(self._asked.pop(name), self._actor.outcomes.pop(name))
 
-    def _settle(self, waiting: _Waiting, outcome: list[Decision] | HiddenArmError) -> None:
+    def _settle(self, waiting: _Waiting, outcome: list[KeyAnswer] | HiddenArmError) -> None:
         """Give an answer; one that must be the same when the request is repeated lasts before."""
         waiting.answered = True
 
@@ -134,9 +146,11 @@ class DurableActor(DurableClient):
             self._waiting = [other for other in self._waiting if other is not waiting]
             self.outcomes.update(dict.fromkeys(waiting.tickets, outcome))
 
-        if waiting.request is None or isinstance(outcome, HiddenArmError):
+        lasts = not isinstance(outcome, HiddenArmError) and any(isinstance(answer, Decision) for answer in outcome)
+        if waiting.request is None or not lasts:
             give()
         else:
+            assert isinstance(outcome, list)
             self._records.answer(waiting.request, waiting.digest, outcome, give)
 
 

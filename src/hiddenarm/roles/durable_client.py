@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import structlog
 
@@ -21,14 +22,17 @@ MAX_REQUEST_BYTES = 128
 
 
 class DurableClient(ABC):
-    """A role that asks the parties, over all epochs."""
+    """A role that asks the parties, over all epochs. `name_of` says what its errors call a party."""
 
-    def __init__(self, federation: Federation, send: Send, *, max_batch: int = 256) -> None:
+    def __init__(
+        self, federation: Federation, send: Send, *, max_batch: int = 256, name_of: Callable[[Identity], str] = str
+    ) -> None:
         self.federation = federation
         self.parties = [Identity(Role.PARTY, number) for number in range(federation.parties)]
         self.log = structlog.get_logger("hiddenarm.client")
         self._send = send
         self._max_batch = max_batch
+        self._party_name = name_of
         self._attempts = Attempts((*self.parties, DEALER), send, self._begin, self._say)
         self._plans: dict[Identity, Plan] = {}
         self._active = self._completed = False

@@ -15,7 +15,7 @@ old backup: one that made lessons before would seem to have all that it lost.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hiddenarm.bandit.catalogue import ProgramId
 from hiddenarm.bandit.decisions import decision_name, epoch_of, split_name, split_number
@@ -46,8 +46,16 @@ _Streams = dict[tuple[int, int], Stream]
 class DurableRewarder(DurableClient):
     """Sends rewards as numbered lessons; `ending` says how a lesson ended."""
 
-    def __init__(self, federation: Federation, send: Send, *, records: RewarderRecords, max_batch: int = 256) -> None:
-        super().__init__(federation, send, max_batch=max_batch)
+    def __init__(
+        self,
+        federation: Federation,
+        send: Send,
+        *,
+        records: RewarderRecords,
+        max_batch: int = 256,
+        name_of: Callable[[Identity], str] = str,
+    ) -> None:
+        super().__init__(federation, send, max_batch=max_batch, name_of=name_of)
         self._solves = suite_of(federation).solves
         self.checked = False
         """Whether an epoch has opened in this process: this state is known to be the newest."""
@@ -224,8 +232,8 @@ class DurableRewarder(DurableClient):
             case Kind.LEARNED:
                 self._on_ending(identity, read_learned(frame), "")
             case Kind.REFUSED:
-                why = read_refused(frame) or "no reason given"
-                self._on_ending(identity, frame.step & (2**48 - 1), f"refused by {identity}: {why}")
+                why = read_refused(frame)[1] or "no reason given"
+                self._on_ending(identity, frame.step & (2**48 - 1), f"refused by {self._party_name(identity)}: {why}")
             case _:
                 raise FrameError(f"{identity} may not send {frame.kind.name}")
 

@@ -25,11 +25,12 @@ KEY_COLUMN: Final = "key"
 
 
 class StoredFeatures:
-    """Features that were read."""
+    """Features that were read. `default_row` is that of all keys that have none of their own, if they have one."""
 
-    def __init__(self, rows: dict[str, int], values: Floats) -> None:
+    def __init__(self, rows: dict[str, int], values: Floats, default_row: int | None = None) -> None:
         self._rows = rows
         self._values = values
+        self._default_row = default_row
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -68,8 +69,13 @@ class StoredFeatures:
         values = np.array([features for _, features in rows], np.float64).reshape(len(rows), count)
         return cls(_numbered(path, [key for key, _ in rows]), values)
 
+    def with_zeros(self) -> StoredFeatures:
+        """The same, and zeros under every other key."""
+        zeros = np.zeros((1, self._values.shape[1]))
+        return StoredFeatures(self._rows, np.concatenate([self._values, zeros]), len(self._values))
+
     def lookup(self, key: str) -> Floats:
-        row = self._rows.get(key)
+        row = self._rows.get(key, self._default_row)
         if row is None:
             raise FeatureError("no features are stored under this key")
         features: Floats = self._values[row]

@@ -19,11 +19,11 @@ import json
 import os
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
 
 import numpy as np
 from cryptography import x509
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.suites import federation_in, suite_of
@@ -35,12 +35,17 @@ from hiddenarm.ring.streams import KEY_BYTES
 from hiddenarm.ring.words import Floats
 from hiddenarm.roles.features import FEATURES_FILE, StoredFeatures, find_features
 from hiddenarm.roles.modes import check_private
+from hiddenarm.roles.organisations import Organisations
 
 PROTOCOL_VERSION = 2
 EPOCH_KEY_FILE = "epoch.key"
 AUTHORITY_FILE = "ca.pem"
 CERTIFICATE_FILE = "certificate.pem"
 KEY_FILE = "key.pem"
+
+
+MissingKey = Literal["refuse", "zeros"]
+"""What a party does with a key of which it has no row: it refuses the decision, or takes zeros for its features."""
 
 
 class _Strict(BaseModel):
@@ -106,6 +111,18 @@ class KitFile(_Strict):
     """For the actor: what the arms are called."""
     feature_names: tuple[str, ...] = ()
     """For a party: what its features are called, in their order."""
+    missing_keys: tuple[MissingKey, ...] = ()
+    """For each party, what it does with a key of which it has no row; all refuse unless given. The same in all kits."""
+    organisations: tuple[str, ...] = ()
+    """For each party, what its organisation is called; they are only numbered unless given."""
+
+    @model_validator(mode="after")
+    def _check_entries(self) -> Self:
+        parties = len(self.federation.features)
+        for name, entries in (("missing_keys", self.missing_keys), ("organisations", self.organisations)):
+            if entries and len(entries) != parties:
+                raise ValueError(f"{name} must have an entry for each of {parties} parties, got {len(entries)}")
+        return self
 
     def build_federation(self) -> Federation:
         """The federation that the file describes; whatever does not fit is a `ConfigError`."""
@@ -151,6 +168,7 @@ class Kit:
             "names": self.file.names,
             "durable": self.file.durable,
             "checkpoint_every": self.file.checkpoint_every,
+            "missing_keys": self.missing_keys,
         }
 
     @property
@@ -163,6 +181,17 @@ class Kit:
             **{field.name: getattr(public, field.name) for field in fields(Federation) if field.name != "max_batch"},
         }
 
+    @property
+    def missing_keys(self) -> tuple[MissingKey, ...]:
+        """What each party does with a key of which it has no row."""
+        refuse: MissingKey = "refuse"
+        return self.file.missing_keys or (refuse,) * self.federation.parties
+
+    @property
+    def organisations(self) -> Organisations:
+        """What the parties' organisations are called."""
+        return Organisations(self.file.organisations)
+
     def address(self, identity: Identity) -> Address:
         try:
             return self.file.addresses[str(identity)]
@@ -170,8 +199,9 @@ class Kit:
             raise ConfigError(f"{self.folder / 'kit.json'} has no address for {identity}") from None
 
     def features(self) -> StoredFeatures:
-        count = self.federation.features[self.identity.number]
-        return find_features(self.folder, count, self.file.feature_names)
+        number = self.identity.number
+        features = find_features(self.folder, self.federation.features[number], self.file.feature_names)
+        return features.with_zeros() if self.missing_keys[number] == "zeros" else features
 
     def take_epoch_key(self) -> bytes | None:
         """The dealer's key, if the kit fixes one for an audit. It is removed: a second epoch must not use it again."""
@@ -250,6 +280,8 @@ def _explained(error: ValidationError) -> str:
     """The first problem, with the nearest known name where a key is unknown."""
     problem = error.errors()[0]
     where = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "value_error":
+        return str(problem["ctx"]["error"])
     if problem["type"] != "extra_forbidden":
         return f"{where}: {problem['msg']}"
     known = [*KitFile.model_fields, *FederationFile.model_fields, *Address.model_fields]

@@ -9,8 +9,10 @@
     REWARD       rewarder -> parties       step = number of the lesson; for each: the decision's epoch and number (u64
                                            each), masked reward (u64)
     LEARNED      party -> rewarder         step = number of the lesson now in the model; party 0 tells the actor too
-    REFUSED      party -> anyone           program, step; why (text): this run ends, the federation goes on; round = 1
-                                           if the same may be asked for again later
+    REFUSED      party -> anyone           program, step; how many keys of a DECIDE are refused (u16) and their
+                                           positions (u16 each), 0 if it is all of it, and for all but the actor; why
+                                           (text): this run ends, the federation goes on; round = 1 if the same may be
+                                           asked for again later
     ROUND        party -> party            program, step, round; words
 
 A program is a name and how many interactions it treats at once; its number travels in the frame's field of that name,
@@ -24,6 +26,7 @@ only reads. It may be a version that the parties do not have yet: they wait for 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -200,13 +203,31 @@ def read_learned(frame: Frame) -> int:
     return frame.step
 
 
-def refused_frame(program: ProgramId, step: int, why: str, *, retry: bool = False) -> Frame:
-    return run_frame(Kind.REFUSED, program, step, round=int(retry), payload=why.encode()[:MAX_REASON_BYTES])
+def refused_frame(
+    program: ProgramId, step: int, why: str, *, positions: Sequence[int] = (), retry: bool = False
+) -> Frame:
+    """`positions` are those of the keys to which the refusal is due, in their order; none if it is the whole run."""
+    numbers = b"".join(_LENGTH.pack(number) for number in (len(positions), *positions))
+    return run_frame(Kind.REFUSED, program, step, round=int(retry), payload=numbers + why.encode()[:MAX_REASON_BYTES])
 
 
-def read_refused(frame: Frame) -> str:
-    text = frame.payload.decode(errors="replace")
-    return "".join(letter for letter in text if letter.isprintable())
+def read_refused(frame: Frame) -> tuple[list[int], str]:
+    """The positions of refused keys, and why."""
+    program, _ = program_and_step(frame)
+    (count,) = _LENGTH.unpack_from(frame.payload) if len(frame.payload) >= _LENGTH.size else (0xFFFF,)
+    start = _LENGTH.size * (1 + count)
+    if count > program.count or len(frame.payload) < start:
+        raise FrameError(f"a REFUSED frame about {program.count} at once is malformed")
+    positions = [position for (position,) in _LENGTH.iter_unpack(frame.payload[_LENGTH.size : start])]
+    if positions != sorted(set(positions)) or any(position >= program.count for position in positions):
+        raise FrameError(f"a REFUSED frame about {program.count} at once names positions that cannot be")
+    text = frame.payload[start:].decode(errors="replace")
+    return positions, "".join(letter for letter in text if letter.isprintable())
+
+
+def refused_bytes(count: int) -> int:
+    """The longest refusal of so many at once."""
+    return _LENGTH.size * (1 + count) + MAX_REASON_BYTES
 
 
 def _check_length(frame: Frame, expected: int) -> None:

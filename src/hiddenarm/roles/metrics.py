@@ -10,7 +10,7 @@ import json
 import os
 import resource
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -30,6 +30,10 @@ from hiddenarm.roles.vitals import BOUNDS, RunTimes, Vitals
 
 _SILENT_SECONDS: Final = 5.0
 """A peer that has said nothing for this long is called silent: it is asked every second."""
+
+
+Labels = tuple[tuple[str, str], ...]
+"""Names and values."""
 
 
 class Family(NamedTuple):
@@ -70,7 +74,7 @@ class Sample:
 
     family: Family
     value: float
-    labels: tuple[tuple[str, str], ...] = ()
+    labels: Labels = ()
     suffix: str = ""
 
 
@@ -97,19 +101,20 @@ class Observer:
     def health(self) -> Health:
         silences = self._endpoint.switchboard.silences
         needed = needed_peers(self._kit)
-        missing = [str(peer) for peer in needed if peer not in silences]
-        silent = [str(peer) for peer, seconds in silences.items() if peer in needed and seconds > _SILENT_SECONDS]
+        name_of = self._kit.organisations.of
+        missing = [name_of(peer) for peer in needed if peer not in silences]
+        silent = [name_of(peer) for peer, seconds in silences.items() if peer in needed and seconds > _SILENT_SECONDS]
         return Health(missing, silent)
 
     def samples(self) -> Iterator[Sample]:
         """Everything, in the order of `FAMILIES`."""
         kit, vitals = self._kit, self._endpoint.machine.vitals()
-        labels = {"role": str(kit.identity), "federation": kit.file.name, "version": version("hiddenarm")}
-        yield Sample(INFO, 1, tuple(labels.items()))
+        about = (("federation", kit.file.name), ("version", version("hiddenarm")))
+        yield Sample(INFO, 1, (*self._labels("role", kit.identity), *about))
         yield Sample(HEALTHY, float(self.health().ok))
         yield Sample(UP, time.monotonic() - self._began)
         yield from self._of_peers()
-        yield from _of_links(self._endpoint.meter)
+        yield from _of_links(self._endpoint.meter, {str(peer): self._labels("peer", peer) for peer in all_members(kit)})
         yield from _of_runs(vitals.runs)
         yield from _of_state(vitals)
         yield Sample(EXPIRES, certificate_expiry(kit.tls.certificate))
@@ -118,9 +123,15 @@ class Observer:
     def _of_peers(self) -> Iterator[Sample]:
         silences = self._endpoint.switchboard.silences
         peers = [peer for peer in all_members(self._kit) if self._endpoint.machine.expects(peer)]
-        yield from (Sample(PEER_READY, float(peer in silences), (("peer", str(peer)),)) for peer in peers)
+        yield from (Sample(PEER_READY, float(peer in silences), self._labels("peer", peer)) for peer in peers)
         for peer, seconds in sorted(silences.items()):
-            yield Sample(PEER_SILENCE, seconds, (("peer", str(peer)),))
+            yield Sample(PEER_SILENCE, seconds, self._labels("peer", peer))
+
+    def _labels(self, label: str, member: Identity) -> Labels:
+        """A member, and its organisation if that has a name."""
+        organisation = self._kit.organisations.name(member)
+        named = () if organisation is None else (("organisation", organisation),)
+        return ((label, str(member)), *named)
 
 
 def start_monitor(endpoint: Endpoint) -> Monitor | None:
@@ -178,12 +189,12 @@ def certificate_expiry(path: Path) -> float:
     return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc.timestamp()
 
 
-def _of_links(meter: Meter) -> Iterator[Sample]:
+def _of_links(meter: Meter, of_peer: Mapping[str, Labels]) -> Iterator[Sample]:
     rows = [(direction, row) for direction, of_one in meter.as_dict().items() for row in of_one]
     for family, column in ((FRAMES, "frames"), (BYTES, "bytes")):
-        totals: dict[tuple[tuple[str, str], ...], int] = {}
+        totals: dict[Labels, int] = {}
         for direction, row in rows:
-            labels = (("peer", str(row["peer"])), ("direction", direction), ("kind", str(row["kind"])))
+            labels = (*of_peer[str(row["peer"])], ("direction", direction), ("kind", str(row["kind"])))
             totals[labels] = totals.get(labels, 0) + int(row[column])
         yield from (Sample(family, total, labels) for labels, total in totals.items())
     programs = {

@@ -65,13 +65,21 @@ class FeatureSource(Protocol):
         """The features under a key; raises `FeatureError` if there are none."""
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class _NoFeatures:
+    """Keys without usable features, by their positions in the request; why, for the first of them."""
+
+    positions: list[int]
+    why: str
+
+
 @dataclass(slots=True, repr=False)
 class _DecideRequest:
     program: ProgramId
     step: int
     version: int
     keys: list[str]
-    features: Words | FeatureError | None = None
+    features: Words | _NoFeatures | None = None
     """None until they are looked up."""
     blocked_since: float | None = None
     """Since when there is nothing to do but to wait for the lesson that it needs."""
@@ -227,7 +235,7 @@ class Party:
         """A peer cannot take part in a decision or a lesson: end it here too. Its randomness is never used again."""
         program, step = program_and_step(frame)
         if program.name == LEARN:
-            self._school.refused_by_peer(identity, step, read_refused(frame))
+            self._school.refused_by_peer(identity, step, read_refused(frame)[1])
         elif program.name != DECIDE:
             raise FrameError(f"{identity} refused {program.name}")
         elif not self._runs.drop((program, step)) and step >= self._supply.next_step(program):
@@ -309,9 +317,10 @@ class Party:
             self._refuse_decision(key, str(error))
             return
         features = self._own_features(request.keys) if request.features is None else request.features
-        if isinstance(features, FeatureError):
-            self._log.warning("refused a decision", number=request.step, reason=str(features))
-            self._refuse_decision(key, NO_FEATURES)
+        if isinstance(features, _NoFeatures):
+            refused = len(features.positions)
+            self._log.warning("refused a decision", number=request.step, refused=refused, reason=features.why)
+            self._refuse_decision(key, NO_FEATURES, positions=features.positions)
             return
         self._launch_decision(request, model, features)
 
@@ -338,18 +347,23 @@ class Party:
 
         self._runs.launch(key, evaluation, Outcome(finish, announce, out_of_range))
 
-    def _own_features(self, keys: list[str]) -> Words | FeatureError:
-        """This party's features under some keys, [1, keys, features], or why it has none."""
-        try:
-            rows = [checked_row(self._features.lookup(key), self.federation, self.number) for key in keys]
-            return np.array(rows)[None]
-        except FeatureError as error:
-            return error
+    def _own_features(self, keys: list[str]) -> Words | _NoFeatures:
+        """This party's features under some keys, [1, keys, features], or which of them have none."""
+        rows, refused = [], []
+        for position, key in enumerate(keys):
+            try:
+                rows.append(checked_row(self._features.lookup(key), self.federation, self.number))
+            except FeatureError as error:
+                refused.append((position, str(error)))
+        if refused:
+            return _NoFeatures([position for position, _ in refused], refused[0][1])
+        return np.array(rows)[None]
 
-    def _refuse_decision(self, key: RunKey, why: str, retry: bool = False) -> None:
+    def _refuse_decision(self, key: RunKey, why: str, positions: Sequence[int] = (), retry: bool = False) -> None:
+        """End a decision everywhere. Only the actor is told which keys it is for: it asks again for the others."""
         self._runs.drop(key)
-        for identity in (*self._peers, ACTOR):
-            self._send(identity, refused_frame(*key, why, retry=retry))
+        send_to_all(self._send, self._peers, refused_frame(*key, why, retry=retry))
+        self._send(ACTOR, refused_frame(*key, why, positions=positions, retry=retry))
 
     def _name(self, step: int) -> int:
         """The name of a single decision."""

@@ -1,7 +1,7 @@
 """What a party writes down, and reads back after a crash.
 
     area        key                          payload
-    me          -                            digest of identity and configuration: whose state this is
+    me          -                            whose state this is (`owner`)
     epoch       -                            prepared and activated epoch, consent, what peers were heard to have
                                              committed
     opened      epoch                        the plan of an epoch that was activated
@@ -36,7 +36,7 @@ from hiddenarm.roles.openings import INITIAL, MAX_CHECKPOINTS, CheckpointName, C
 from hiddenarm.store.contract import Change, Delete, DeleteFrom, Put, Store
 from hiddenarm.store.journal import Journal, Then
 
-_ME, _EPOCH, _OPENED, _DECISION, _LESSON, _CHECKPOINT = "me", "epoch", "opened", "decision", "lesson", "checkpoint"
+_EPOCH, _OPENED, _DECISION, _LESSON, _CHECKPOINT = "epoch", "opened", "decision", "lesson", "checkpoint"
 _ONLY = b""
 _NUMBER = struct.Struct(">Q")
 _DECISIONS = struct.Struct(">QHQ")
@@ -52,7 +52,7 @@ _WORD = "<u8"
 class PartyRecords:
     """The records of party `number`. Reading is immediate; what is written lasts when `then` is called."""
 
-    def __init__(self, store: Store, journal: Journal, federation: Federation, number: int, digest: bytes) -> None:
+    def __init__(self, store: Store, journal: Journal, federation: Federation, number: int) -> None:
         self.prepared = 0
         self.activated = 0
         self.epoch = 0
@@ -70,7 +70,6 @@ class PartyRecords:
         self._origin = INITIAL
         self._kept_notes = list(self.noted)
         self._taught: dict[tuple[int, int], SpentSteps] = {}
-        self._check_owner(digest)
         self._load()
 
     def statement(self) -> PartyStatement:
@@ -237,13 +236,6 @@ class PartyRecords:
         return {_NUMBER.unpack(key)[0]: Plan.decode(payload) for key, payload in self._store.items(_OPENED)}
 
     # Loading
-
-    def _check_owner(self, digest: bytes) -> None:
-        owner = self._store.get(_ME, _ONLY)
-        if owner is None:
-            self._store.commit([Put(_ME, _ONLY, digest)])
-        elif owner != digest:
-            raise StoreError("this state is that of another party, or of a federation with another configuration")
 
     def _load(self) -> None:
         payload = self._store.get(_EPOCH, _ONLY)

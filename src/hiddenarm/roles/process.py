@@ -29,7 +29,7 @@ from hiddenarm.roles.durable_dealer import DurableDealer
 from hiddenarm.roles.durable_party import DurableParty
 from hiddenarm.roles.durable_rewarder import DurableRewarder
 from hiddenarm.roles.kit import Address, Kit
-from hiddenarm.roles.messages import DEALER, MAX_KEY_BYTES, MAX_REASON_BYTES, PROGRAM_NUMBERS, REWARD_BYTES
+from hiddenarm.roles.messages import DEALER, MAX_KEY_BYTES, PROGRAM_NUMBERS, REWARD_BYTES, refused_bytes
 from hiddenarm.roles.openings import committed_bytes, plan_bytes, statement_bytes
 from hiddenarm.roles.party import Party
 from hiddenarm.roles.rewarder import Rewarder
@@ -168,7 +168,7 @@ def frame_caps(kit: Kit) -> dict[Kind, int]:
         Kind.PREPARED: plan_bytes(),
         Kind.ACTIVE: plan_bytes(),
         Kind.COMMITTED: committed_bytes(),
-        Kind.REFUSED: MAX_REASON_BYTES,
+        Kind.REFUSED: refused_bytes(many),
         Kind.ROUND: max(size for layout in layouts for sizes in layout.round_bytes for size in sizes),
     }
 
@@ -213,21 +213,21 @@ def _machine(endpoint: Endpoint, state: State | None) -> Machine:
         case Role.DEALER:
             return Dealer(federation, kit.take_epoch_key() or fresh_key(), send, max_batch=max(many, GATHERED_AT_ONCE))
         case Role.ACTOR:
-            return Actor(federation, send, max_batch=many)
+            return Actor(federation, send, max_batch=many, name_of=kit.organisations.of)
         case Role.REWARDER:
-            return Rewarder(federation, send, max_batch=many)
+            return Rewarder(federation, send, max_batch=many, name_of=kit.organisations.of)
 
 
 def _durable_machine(endpoint: Endpoint, state: State | None) -> Machine:
     kit, send = endpoint.kit, endpoint.send
-    federation, many = kit.federation, kit.file.max_batch
+    federation, many, name_of = kit.federation, kit.file.max_batch, kit.organisations.of
     if state is None:
         return DurableDealer(federation, send, max_batch=max(many, GATHERED_AT_ONCE))
     match kit.identity.role:
         case Role.ACTOR:
-            return DurableActor(federation, send, records=state.actor(), max_batch=many)
+            return DurableActor(federation, send, records=state.actor(), max_batch=many, name_of=name_of)
         case Role.REWARDER:
-            return DurableRewarder(federation, send, records=state.rewarder(), max_batch=many)
+            return DurableRewarder(federation, send, records=state.rewarder(), max_batch=many, name_of=name_of)
         case _:
             return DurableParty(
                 federation,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hiddenarm.bandit.decisions import split_number
 from hiddenarm.bandit.features import checked_reward
 from hiddenarm.bandit.federation import Federation
@@ -19,8 +21,10 @@ from hiddenarm.roles.vitals import Vitals
 class Rewarder(Client):
     """Sends rewards as numbered lessons; `outcomes` holds, by lesson, None for learned or the error to raise."""
 
-    def __init__(self, federation: Federation, send: Send, *, max_batch: int = 256) -> None:
-        super().__init__(federation, send, max_batch=max_batch)
+    def __init__(
+        self, federation: Federation, send: Send, *, max_batch: int = 256, name_of: Callable[[Identity], str] = str
+    ) -> None:
+        super().__init__(federation, send, max_batch=max_batch, name_of=name_of)
         self._solves = suite_of(federation).solves
         self.outcomes: dict[int, DecisionIdError | None] = {}
         self._masks: dict[int, Stream] = {}
@@ -91,7 +95,8 @@ class Rewarder(Client):
             case Role.PARTY, Kind.LEARNED:
                 self._settle(identity, frame, None)
             case Role.PARTY, Kind.REFUSED:
-                self._settle(identity, frame, DecisionIdError(f"refused by {identity}: {read_refused(frame)}"))
+                why = f"refused by {self._party_name(identity)}: {read_refused(frame)[1]}"
+                self._settle(identity, frame, DecisionIdError(why))
             case Role.DEALER, Kind.SEED:
                 self._on_seed(frame)
             case _:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-from hiddenarm.net.hello import hello_payload
 from hiddenarm.roles.client_records import ActorRecords, RewarderRecords
 from hiddenarm.roles.kit import Kit
+from hiddenarm.roles.owner import OWNER_AREA, OWNER_KEY, owner_of
 from hiddenarm.roles.party_records import PartyRecords
 from hiddenarm.store.journal import DirectJournal, GroupJournal, Journal, Then
-from hiddenarm.store.sqlite import SqliteStore
+from hiddenarm.store.sqlite import SqliteStore, read_record
 
 STATE_FOLDER = "state"
 
@@ -22,19 +21,19 @@ class State:
 
     def __init__(self, kit: Kit, call: Callable[[Then], None] | None = None) -> None:
         self._kit = kit
-        self._store = SqliteStore(state_folder(kit))
+        self._store = _owned_store(kit)
         self._group = None if call is None else GroupJournal(self._store, call)
         self._journal: Journal = self._group or DirectJournal(self._store)
 
     def party(self) -> PartyRecords:
         kit = self._kit
-        return PartyRecords(self._store, self._journal, kit.federation, kit.identity.number, owner_digest(kit))
+        return PartyRecords(self._store, self._journal, kit.federation, kit.identity.number)
 
     def actor(self) -> ActorRecords:
-        return ActorRecords(self._store, self._journal, owner_digest(self._kit))
+        return ActorRecords(self._store, self._journal)
 
     def rewarder(self) -> RewarderRecords:
-        return RewarderRecords(self._store, self._journal, owner_digest(self._kit))
+        return RewarderRecords(self._store, self._journal)
 
     def close(self) -> None:
         """Write what was handed over, and let go."""
@@ -47,6 +46,21 @@ def state_folder(kit: Kit) -> Path:
     return kit.folder / STATE_FOLDER
 
 
-def owner_digest(kit: Kit) -> bytes:
-    """Names a role of a federation with its numbers: with others, its shares would mean something else."""
-    return hashlib.blake2b(hello_payload(kit.terms) + str(kit.identity).encode(), digest_size=32).digest()
+def check_state(kit: Kit) -> bool:
+    """Raise StoreError if there is state that is not that of this kit, which may be in use; whether there is any."""
+    folder = state_folder(kit)
+    kept = read_record(folder, OWNER_AREA, OWNER_KEY)
+    if kept is not None:
+        owner_of(kit, folder).check(kept)
+    return kept is not None
+
+
+def _owned_store(kit: Kit) -> SqliteStore:
+    folder = state_folder(kit)
+    store = SqliteStore(folder)
+    try:
+        owner_of(kit, folder).claim(store)
+    except BaseException:
+        store.close()
+        raise
+    return store

@@ -13,6 +13,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -134,6 +135,29 @@ class SqliteStore:
         if isinstance(error, sqlite3.OperationalError):
             return StoreError(f"{self._path} cannot be used: {text}")
         return DamagedStoreError(f"{self._path} is damaged: {text}")
+
+
+def read_record(folder: Path, area: str, key: bytes) -> bytes | None:
+    """The payload of one record, None if there is none or no store. The store may be in use; nothing is written."""
+    path = folder / FILE
+    if not path.exists():
+        return None
+    query = "SELECT payload, seal FROM records WHERE area = ? AND key = ?"
+    in_use = path.with_name(f"{FILE}-wal").exists()  # if not, SQLite would make one, and leave it
+    address = f"{path.resolve().as_uri()}?mode=ro{'' if in_use else '&immutable=1'}"
+    try:
+        with closing(sqlite3.connect(address, uri=True)) as connection:
+            found = connection.execute(query, (area, key)).fetchone()
+    except sqlite3.Error as error:
+        raise StoreError(f"{path} cannot be read: {_printable(str(error))}") from None
+    if found is None:
+        return None
+    payload, kept = found
+    if not (
+        isinstance(payload, bytes) and isinstance(kept, bytes) and hmac.compare_digest(kept, seal(area, key, payload))
+    ):
+        raise DamagedStoreError(f"{path}: record {key.hex()} of {area} does not match its seal")
+    return payload
 
 
 def _check_folder(folder: Path) -> None:

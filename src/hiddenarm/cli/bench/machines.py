@@ -12,7 +12,7 @@ from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import fresh_key
 from hiddenarm.ring.words import Floats
-from hiddenarm.roles.actor import Actor
+from hiddenarm.roles.actor import Actor, all_decided
 from hiddenarm.roles.dealer import Dealer
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
 from hiddenarm.roles.party import Party
@@ -59,7 +59,7 @@ class Machines:
         self._run()
         outcome = self._actor.outcomes.pop(asked)
         assert not isinstance(outcome, Exception)
-        (decision,) = outcome
+        [decision] = all_decided(outcome)
         lesson = self._rewarder.teach((decision.id, self._world.reward(row, decision.arm)))
         self._run()
         del self._rewarder.outcomes[lesson]

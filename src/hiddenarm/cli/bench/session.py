@@ -30,6 +30,7 @@ from hiddenarm.errors import PeerError, PeerLost
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import fresh_key
+from hiddenarm.roles.actor import all_decided
 from hiddenarm.roles.application import CONNECT_SECONDS, ActorClient, RewarderClient
 from hiddenarm.roles.kit import Kit
 from hiddenarm.roles.messages import ACTOR, REWARDER
@@ -152,7 +153,7 @@ class Session:
         contexts = [self.next_context() for _ in range(steps)]
         asked = deque(self.actor.ask([key], self.version + ahead) for ahead, (key, _) in enumerate(contexts[:2]))
         for step, (_, label) in enumerate(contexts, start=2):
-            [decision] = self.actor.answer(asked.popleft())
+            [decision] = all_decided(self.actor.answer(asked.popleft()))
             self.version = self.rewarder.submit(decision.id, 1.0 if decision.arm == label else 0.0)
             if step < steps:
                 asked.append(self.actor.ask([contexts[step][0]], self.version + 1))
@@ -163,7 +164,7 @@ class Session:
         contexts = [self.next_context() for _ in range(interactions)]
         sleep(_PAUSE_SECONDS)
         start = perf_counter()
-        decisions = self.actor.decide_many([key for key, _ in contexts], self.version)
+        decisions = all_decided(self.actor.decide_many([key for key, _ in contexts], self.version))
         earned = [float(decision.arm == label) for decision, (_, label) in zip(decisions, contexts, strict=True)]
         rewards = [(decision.id, reward) for decision, reward in zip(decisions, earned, strict=True)]
         self.version = self.rewarder.reward_many(rewards)
