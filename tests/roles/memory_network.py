@@ -44,8 +44,8 @@ def party(number: int) -> Identity:
     return Identity(Role.PARTY, number)
 
 
-def small_federation(parties: int, arms: int = 3, epsilon: float = 0.25, repair_every: int = 10_000) -> Federation:
-    return Federation(arms=arms, features=(2,) * parties, epsilon=epsilon, repair_every=repair_every)
+def small_federation(parties: int, arms: int = 3, epsilon: float = 0.25, **numbers: int) -> Federation:
+    return Federation(arms=arms, features=(2,) * parties, epsilon=epsilon, **numbers)
 
 
 def small_paper_federation(parties: int, arms: int = 3, epsilon: float = 0.25) -> PaperFederation:

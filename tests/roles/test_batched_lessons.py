@@ -97,16 +97,69 @@ def test_single_lessons_and_batches_mix_in_any_order() -> None:
     room.check_model(UNIT)
 
 
-def test_a_repair_follows_many_single_lessons() -> None:
-    rng = random.Random(2)
-    federation = small_federation(2, repair_every=GATHERED_AT_ONCE + 20)
-    room = Class(MemoryNetwork(federation).start())
-    for _ in range(federation.repair_every):
+def learn_singly(room: Class, rng: random.Random, times: int) -> None:
+    for _ in range(times):
         (decision,) = room.decide(*some(1, rng))
         room.reward((decision, rng.random()))
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+def test_a_repair_replaces_a_model_that_was_spoilt(parties: int) -> None:
+    """It is solved from the sums, taught the lessons since then, and put in place when it has caught up."""
+    rng = random.Random(2)
+    federation = small_federation(parties, repair_every=2 * GATHERED_AT_ONCE)
+    room = Class(MemoryNetwork(federation).start())
     school = room.network.party(0)._school
+    learn_singly(room, rng, federation.repair_every - 1)
+    assert school._repairs == 0
+    for shared, error in ((school._model.inverses, 2.0**39), (school._model.weights, 2.0**19)):
+        assert shared.share is not None
+        shared.share += np.uint64(error)  # a half
+    learn_singly(room, rng, 1)
     assert school._repairs == 1
+    assert school._repair is not None
+    learn_singly(room, rng, federation.repair_every // 2 - 1)
+    assert school._repair is not None
+    assert school._repair.caught_up == 0
+    with pytest.raises(AssertionError):
+        room.check_model(0.1)
+    learn_singly(room, rng, 10)
+    assert school._repair is None
+    room.check_model(UNIT)
+    learn_singly(room, rng, 2)
+    assert len(school._singly) < GATHERED_AT_ONCE
+    room.check_model(UNIT)
+
+
+@pytest.mark.parametrize("lessons", [0, 10, 27])
+def test_a_batch_ends_a_repair_and_the_next_one_is_complete(lessons: int) -> None:
+    rng = random.Random(3)
+    federation = small_federation(2, repair_every=2 * GATHERED_AT_ONCE)
+    room = Class(MemoryNetwork(federation).start())
+    school = room.network.party(1)._school
+    learn_singly(room, rng, federation.repair_every + lessons)
+    assert school._repair is not None
+    room.reward(*((decision, rng.random()) for decision in room.decide(*some(3, rng))))
+    assert school._repair is None
     assert not school._singly
+    room.check_model(UNIT)
+    before = school._repairs
+    while school._repairs == before or school._repair is not None:
+        learn_singly(room, rng, 1)
+    room.check_model(UNIT)
+
+
+def test_a_model_that_is_full_refuses_rewards_and_goes_on_deciding() -> None:
+    rng = random.Random(4)
+    room = Class(MemoryNetwork(small_federation(2, max_interactions=5)).start())
+    learn_singly(room, rng, 4)
+    pair = room.decide(*some(2, rng))
+    with pytest.raises(InputError, match="max_interactions"):
+        room.reward(*((decision, 1.0) for decision in pair))
+    learn_singly(room, rng, 1)
+    (decision,) = room.decide(KEYS[0])
+    with pytest.raises(InputError, match="learns no more"):
+        room.reward((decision, 1.0))
     room.check_model(UNIT)
 
 

@@ -37,7 +37,7 @@ from hiddenarm.mpc.values import Masked, Shared
 from hiddenarm.ring.words import Words, encode
 
 GATHERED_AT_ONCE = 25
-"""Interactions learned one by one that are added to the sums at a time."""
+"""Interactions learned one by one that are added to the sums at a time; fewer where repairs are more frequent."""
 FULL = "the model holds as many interactions as the federation declared (`max_interactions`): it learns no more"
 
 
@@ -169,6 +169,11 @@ class _Solving:
         (rounded,) = yield (truncate(run, left, plan.fine_gram_bits + bits - plan.fine_bits),)
         (masked,) = yield (mask(run, share_of(run, rounded)),)
         return refined, masked
+
+
+def gathered_at_once(federation: Federation) -> int:
+    """How many interactions learned one by one are added to the sums at a time."""
+    return min(GATHERED_AT_ONCE, federation.repair_every)
 
 
 def initial_sums(federation: Federation, party: int | None, replicates: int = 1) -> Sums:

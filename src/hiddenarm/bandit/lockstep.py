@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hiddenarm.bandit.audit import audit_coins
-from hiddenarm.bandit.batches import FULL, GATHERED_AT_ONCE, Sums, initial_sums, public_diagonal, zero_weights
+from hiddenarm.bandit.batches import FULL, Sums, gathered_at_once, initial_sums, public_diagonal, zero_weights
 from hiddenarm.bandit.catalogue import (
     DECIDE_ONE,
     GATHER,
@@ -177,7 +177,7 @@ class Lockstep:
         self.interactions_learned += 1
         if self._suite.solves:
             self._learned_singly.append((kept, masked))
-            if len(self._learned_singly) == GATHERED_AT_ONCE:
+            if len(self._learned_singly) == gathered_at_once(self.federation):
                 self._gather_single_ones()
 
     def decide_batch(self, contexts: Sequence[ArrayLike]) -> tuple[tuple[int, int], NDArray[np.int64]]:
@@ -234,8 +234,9 @@ class Lockstep:
 
     def _add_single_ones(self) -> None:
         """Add to the sums what was learned singly."""
-        for start in range(0, len(self._learned_singly), GATHERED_AT_ONCE):
-            chunk = self._learned_singly[start : start + GATHERED_AT_ONCE]
+        most = gathered_at_once(self.federation)
+        for start in range(0, len(self._learned_singly), most):
+            chunk = self._learned_singly[start : start + most]
             kept = [[parties[party] for parties, _ in chunk] for party in range(self.federation.parties)]
             self._gather(kept, np.stack([masked for _, masked in chunk], axis=-1))
         self._learned_singly = []

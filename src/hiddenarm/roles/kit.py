@@ -67,6 +67,8 @@ class FederationFile(_Strict):
     reciprocal_bits: int = 8
     repair_every: int = 10_000
     newton_iterations: int | None = None
+    score_bound: float = Field(default=32.0, exclude=True)
+    """Of kits made by earlier versions: it only serves to recognise their state."""
 
     @classmethod
     def of(cls, federation: Federation) -> FederationFile:

@@ -5,7 +5,7 @@
 
 Upkeep spreads the repair of the model over lessons, so that no decision waits for all of it:
 
-    1. every GATHERED_AT_ONCE lessons, their interactions are added to the sums (repair)
+    1. every 25 lessons (`gathered_at_once`), their interactions are added to the sums (repair)
     2. when the sums hold another `repair_every` interactions, a second model is solved from them alone, in runs beside
        everything else (`repair_programs`)
     3. from the REPAIR_LAGth lesson after that on, each lesson teaches the second model LEARNED_AGAIN of the lessons
@@ -31,7 +31,7 @@ from typing import Protocol
 
 import numpy as np
 
-from hiddenarm.bandit.batches import FULL, GATHERED_AT_ONCE, Sums, initial_sums, public_diagonal, zero_weights
+from hiddenarm.bandit.batches import FULL, Sums, gathered_at_once, initial_sums, public_diagonal, zero_weights
 from hiddenarm.bandit.catalogue import (
     GATHER,
     LEARN_AGAIN,
@@ -183,6 +183,7 @@ class School:
         self._gathered = 0
         self._repair: _Repair | None = None
         self._repairs = 0
+        self._gather_every = gathered_at_once(federation)
         self._repair_lag = min(REPAIR_LAG, federation.repair_every // 2)
         self._repair_gathers: dict[int, int] = {}
         self._learned_again = 0
@@ -358,8 +359,8 @@ class School:
 
     def _gather_stage(self) -> _Stage:
         """Add the first interactions that were learned singly to the sums."""
-        chunk = _joined(self._singly[:GATHERED_AT_ONCE])
-        self._singly = self._singly[GATHERED_AT_ONCE:]
+        chunk = _joined(self._singly[: self._gather_every])
+        self._singly = self._singly[self._gather_every :]
         self._gathered += len(chunk.kept)
         program = ProgramId(REPAIR, len(chunk.kept))
         step = self._repair_gathers.get(program.count, 0)
@@ -384,7 +385,7 @@ class School:
             due = self._current.lesson.number - repair.begun_at >= self._repair_lag
             behind = self._singly[repair.caught_up :] if due else []
             return [self._learn_again_stage(repair, taken) for taken in behind[:LEARNED_AGAIN]]
-        if len(self._singly) < GATHERED_AT_ONCE:
+        if len(self._singly) < self._gather_every:
             return []
         before, every = self._gathered, self._federation.repair_every
         stage = self._gather_stage()

@@ -27,7 +27,8 @@ _DIGESTED: Final = (
     *("federation", "suite", "arms", "features", "epsilon", "ridge", "norms", "fraction_bits", "score_bound"),
     *("reciprocal_bits", "repair_every"),
 )
-"""The fields under the digest that earlier versions kept."""
+"""The fields under the digest that earlier versions kept. The bound of scores was declared then; now it follows from
+`max_interactions`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class Owner:
     role: str
     terms: Mapping[str, Value]
     defaults: Mapping[str, Value]
+    earlier: Mapping[str, Value]
+    """The fields of a kit that only earlier versions used."""
     kit_file: Path
     state: Path
 
@@ -62,13 +65,14 @@ class Owner:
 
     def _fields_of_digest(self, kept: bytes) -> dict[str, Value]:
         """What a store of an earlier version was made for, if its digest is that of this kit."""
-        digested = {name: self.terms[name] for name in _DIGESTED}
+        terms = {**self.terms, **self.earlier}
+        digested = {name: terms[name] for name in _DIGESTED}
         if blake2b(hello_payload(digested) + self.role.encode(), digest_size=_DIGEST_BYTES).digest() != kept:
             raise StoreError(
                 f"{self.state} was written by an earlier version for another role or configuration than that of "
                 f"{self.kit_file}; one of these fields differs: role, {', '.join(_DIGESTED)}. {self._advice}"
             )
-        return {"role": self.role, **digested}
+        return {"role": self.role, **{name: value for name, value in digested.items() if name in self.terms}}
 
     @property
     def _advice(self) -> str:
@@ -80,7 +84,8 @@ class Owner:
 
 def owner_of(kit: Kit, state: Path) -> Owner:
     """The role of a kit, as the owner of the state in a folder."""
-    return Owner(str(kit.identity), kit.terms, _defaults(kit.federation), kit.folder / "kit.json", state)
+    earlier = {"score_bound": kit.file.federation.score_bound}
+    return Owner(str(kit.identity), kit.terms, _defaults(kit.federation), earlier, kit.folder / "kit.json", state)
 
 
 def _defaults(federation: Federation) -> dict[str, Value]:
