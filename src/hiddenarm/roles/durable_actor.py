@@ -21,7 +21,7 @@ from hiddenarm.roles.actor import MAX_ASKED, Actor, RunName, check_request
 from hiddenarm.roles.client_records import ActorRecords
 from hiddenarm.roles.durable_client import MAX_REQUEST_BYTES, DurableClient
 from hiddenarm.roles.messages import DEALER
-from hiddenarm.roles.openings import Plan
+from hiddenarm.roles.openings import Plan, decode_members
 from hiddenarm.roles.runs import Send
 from hiddenarm.roles.vitals import Vitals
 
@@ -101,6 +101,9 @@ class DurableActor(DurableClient):
             if other is not None and other != digest:
                 raise InputError(f"request {request!r} was made before, with other keys or another `after`")
         return self._records.reply(request)
+
+    def _missing_at(self, said: bytes) -> Sequence[Identity]:
+        return decode_members(said)
 
     def _start(self, plan: Plan, seed: Frame) -> None:
         actor = Actor(self.federation, self._send, max_batch=self._max_batch, version=plan.length)

@@ -30,6 +30,7 @@ from hiddenarm.roles.openings import (
     Plan,
     RewarderStatement,
     Standing,
+    encode_members,
     find_behind,
     make_plan,
 )
@@ -182,7 +183,10 @@ class DurableParty:
                 return self._opening.statement.encode()
             case Role.REWARDER:
                 statement = self._opening.statement
-                return Standing(*statement.committed, self.records.epoch, statement.consents).encode()
+                missing = tuple(self.missing)
+                return Standing(*statement.committed, self.records.epoch, statement.consents, missing).encode()
+            case Role.ACTOR:
+                return encode_members(self.missing)
             case _:
                 return b""
 

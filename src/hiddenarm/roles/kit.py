@@ -36,7 +36,7 @@ from hiddenarm.ring.words import Floats
 from hiddenarm.roles.features import FEATURES_FILE, StoredFeatures, find_features
 from hiddenarm.roles.modes import check_private
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 EPOCH_KEY_FILE = "epoch.key"
 AUTHORITY_FILE = "ca.pem"
 CERTIFICATE_FILE = "certificate.pem"
