@@ -31,7 +31,7 @@ import numpy as np
 from hiddenarm.bandit.catalogue import GATHER, REPAIR, SOLVE, ProgramId
 from hiddenarm.bandit.decisions import DecisionIds, decision_name, split_name
 from hiddenarm.bandit.programs import DECIDE, LEARN, LEARN_AHEAD
-from hiddenarm.errors import FrameError
+from hiddenarm.errors import ClientError, FrameError
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import KEY_BYTES
@@ -40,6 +40,8 @@ from hiddenarm.ring.words import Words
 DEALER = Identity(Role.DEALER)
 ACTOR = Identity(Role.ACTOR)
 REWARDER = Identity(Role.REWARDER)
+
+CLIENTS = (ACTOR, REWARDER)
 
 PROGRAM_NUMBERS = {DECIDE: 1, LEARN: 2, GATHER: 3, SOLVE: 4, REPAIR: 5, LEARN_AHEAD: 6}
 _DECIDE_NUMBER, _LEARN_NUMBER = PROGRAM_NUMBERS[DECIDE], PROGRAM_NUMBERS[LEARN]
@@ -205,6 +207,11 @@ def refused_frame(program: ProgramId, step: int, why: str, *, retry: bool = Fals
 def read_refused(frame: Frame) -> str:
     text = frame.payload.decode(errors="replace")
     return "".join(letter for letter in text if letter.isprintable())
+
+
+def misuse(identity: Identity, why: str) -> FrameError:
+    """The error to raise for a frame that a peer may not send: that of a client ends its link, and nothing else."""
+    return ClientError(why) if identity in CLIENTS else FrameError(why)
 
 
 def _check_length(frame: Frame, expected: int) -> None:

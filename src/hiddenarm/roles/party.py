@@ -24,7 +24,7 @@ from hiddenarm.bandit.decisions import decision_name, split_name, split_number
 from hiddenarm.bandit.features import checked_row
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.programs import DECIDE, LEARN
-from hiddenarm.errors import FeatureError, FrameError, InputError, PeerLost
+from hiddenarm.errors import ClientError, FeatureError, FrameError, InputError, PeerLost
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.words import Words
@@ -33,9 +33,11 @@ from hiddenarm.roles.ledger import Ledger, MemoryLedger
 from hiddenarm.roles.lessons import Lesson, School, SchoolState
 from hiddenarm.roles.messages import (
     ACTOR,
+    CLIENTS,
     DEALER,
     REWARDER,
     learned_frame,
+    misuse,
     program_and_step,
     read_decide,
     read_refused,
@@ -154,11 +156,12 @@ class Party:
         self._start_what_can_start()
 
     def on_lost(self, identity: Identity, reason: str, graceful: bool) -> None:
-        """The federation ends with the actor, with a peer, or with the dealer; the rewarder may leave before."""
+        """The federation ends with another party or the dealer, and when the actor says goodbye. A client that is lost
+        or was cut off ends nothing: what was asked for is done, and the other client may go on."""
         self._present.discard(identity)
-        if not graceful:
+        if not graceful and identity not in CLIENTS:
             raise PeerLost(f"{identity} is gone: {reason}")
-        if identity != REWARDER:
+        if graceful and identity != REWARDER:
             self.finished = True
 
     def on_dealer_away(self) -> None:
@@ -178,7 +181,7 @@ class Party:
     def on_frame(self, identity: Identity, frame: Frame) -> None:
         handler = self._handlers.get((identity.role, frame.kind))
         if handler is None:
-            raise FrameError(f"{identity} may not send {frame.kind.name}")
+            raise misuse(identity, f"{identity} may not send {frame.kind.name}")
         handler(identity, frame)
 
     def _on_seed(self, _: Identity, frame: Frame) -> None:
@@ -202,6 +205,18 @@ class Party:
             self._runs.on_early_round(identity, key, frame, self._supply.layout(program).rounds)
 
     def _on_decide(self, identity: Identity, frame: Frame) -> None:
+        try:
+            request = self._read_request(identity, frame)
+        except FrameError as error:
+            raise ClientError(str(error)) from None
+        name = self._name(request.step) if request.program == DECIDE_ONE else None
+        self._school.note_request(request.version, name)
+        if len(self._requests) < LOOKED_UP_AHEAD:
+            request.features = self._own_features(request.keys)
+        self._requests.append(request)
+        self._start_what_can_start()
+
+    def _read_request(self, identity: Identity, frame: Frame) -> _DecideRequest:
         version, keys = read_decide(frame)
         program, step = program_and_step(frame)
         self._check_batch(identity, program.count)
@@ -210,17 +225,15 @@ class Party:
             raise FrameError(f"the actor asked for decision {step} where {due} was due")
         if len(self._requests) >= MAX_WAITING:
             raise FrameError(f"the actor has more than {MAX_WAITING} requests waiting")
-        request = _DecideRequest(program, step, version, keys)
-        self._school.note_request(version, self._name(step) if program == DECIDE_ONE else None)
-        if len(self._requests) < LOOKED_UP_AHEAD:
-            request.features = self._own_features(keys)
-        self._requests.append(request)
-        self._start_what_can_start()
+        return _DecideRequest(program, step, version, keys)
 
     def _on_reward(self, identity: Identity, frame: Frame) -> None:
-        rewards = read_rewards(frame)
-        self._check_batch(identity, len(rewards))
-        self._school.enrol(Lesson(frame.step, rewards))
+        try:
+            rewards = read_rewards(frame)
+            self._check_batch(identity, len(rewards))
+            self._school.enrol(Lesson(frame.step, rewards))
+        except FrameError as error:
+            raise ClientError(str(error)) from None
         self._start_what_can_start()
 
     def _on_refused(self, identity: Identity, frame: Frame) -> None:
@@ -323,14 +336,14 @@ class Party:
         def announce(words: Words) -> None:
             report.append(self._reports.frame(step, words))
             if self._interactions.tells_early:
-                self._send(ACTOR, report.pop())
+                self._tell(self._send, [ACTOR], report.pop())
 
         def tell() -> None:
             for frame in report:
-                self._send(ACTOR, frame)
+                self._tell(self._send, [ACTOR], frame)
 
         def out_of_range(why: str) -> None:  # seen by all parties alike: the decision ends, the federation goes on
-            self._send(ACTOR, refused_frame(program, step, why))
+            self._tell(self._send, [ACTOR], refused_frame(program, step, why))
 
         def finish() -> None:
             self._interactions.keep(program, step, features, evaluation.result, tell)
@@ -348,8 +361,7 @@ class Party:
 
     def _refuse_decision(self, key: RunKey, why: str, retry: bool = False) -> None:
         self._runs.drop(key)
-        for identity in (*self._peers, ACTOR):
-            self._send(identity, refused_frame(*key, why, retry=retry))
+        self._tell(self._send, [*self._peers, ACTOR], refused_frame(*key, why, retry=retry))
 
     def _name(self, step: int) -> int:
         """The name of a single decision."""

@@ -47,7 +47,7 @@ class SharedLoop:
 
     def look(self) -> None:
         """See to what has come, without waiting. If another thread runs the loop, that is done anyway."""
-        if not self._running:
+        if not self._running and self._failure is None:
             self._take_turn(0.0)
 
     def wake(self) -> None:
@@ -60,7 +60,6 @@ class SharedLoop:
         while self._running:
             self.wake()
             self._await_turn(None)
-        self._running = True
 
     def _take_turn(self, seconds: float | None) -> None:
         """Run the loop for a turn, or wait until the thread that runs it has done so."""
