@@ -89,11 +89,16 @@ def check(kit: Path, offline: bool, seconds: float) -> None:
 @click.command()
 @click.argument("kit", type=_KIT)
 @click.option("--json", "as_json", is_flag=True, help="Everything, for machines.")
-def status(kit: Path, as_json: bool) -> None:
-    """Ask the role that runs from this kit, on this machine, how it is doing."""
-    from hiddenarm.cli.status import show_status
+@click.option("--live", is_flag=True, help="Only ask whether it runs: print nothing, end with 0 if it answers.")
+def status(kit: Path, as_json: bool, live: bool) -> None:
+    """Ask the role that runs from this kit, on this machine, how it is doing; end with 4 if no decisions can be
+    served."""
+    from hiddenarm.cli.status import check_alive, show_status
 
-    show_status(kit, as_json)
+    if live:
+        check_alive(kit)
+    else:
+        show_status(kit, as_json)
 
 
 @click.command()

@@ -25,6 +25,7 @@ from hiddenarm.roles.client import Client
 from hiddenarm.roles.messages import (
     MAX_KEY_BYTES,
     MAX_LESSONS,
+    NO_STOCK,
     decide_frame,
     program_and_step,
     read_learned,
@@ -65,6 +66,7 @@ class Actor(Client):
         self._next_step: dict[int, int] = {}
         self._version = version
         self._asked: dict[RunName, _Asked] = {}
+        self._stranded = False
 
     @property
     def idle(self) -> bool:
@@ -105,7 +107,7 @@ class Actor(Client):
 
     def vitals(self) -> Vitals:
         """How it is doing."""
-        return Vitals(waiting=len(self._asked))
+        return Vitals(waiting=len(self._asked), stranded=self._stranded)
 
     def on_frame(self, identity: Identity, frame: Frame) -> None:
         match identity.role, frame.kind:
@@ -159,8 +161,9 @@ class Actor(Client):
     def _on_refused(self, identity: Identity, frame: Frame) -> None:
         program, step = program_and_step(frame)
         if self._asked.pop((program.count, step), None) is not None:
-            kind = UnavailableError if frame.round else FeatureError
-            self.outcomes[program.count, step] = kind(f"{identity} refused the decision: {read_refused(frame)}")
+            kind, why = UnavailableError if frame.round else FeatureError, read_refused(frame)
+            self.outcomes[program.count, step] = kind(f"{identity} refused the decision: {why}")
+            self._stranded |= program.count == 1 and why == NO_STOCK
 
 
 def check_request(keys: Sequence[str], after: int, max_batch: int) -> None:

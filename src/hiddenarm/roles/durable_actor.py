@@ -56,7 +56,8 @@ class DurableActor(DurableClient):
 
     def vitals(self) -> Vitals:
         """How it is doing."""
-        return Vitals(waiting=len(self._waiting))
+        stranded = self._actor is not None and self._actor.vitals().stranded
+        return Vitals(waiting=len(self._waiting), stranded=stranded)
 
     def ask(self, *keys: str, after: int = 0, request: str | None = None) -> Ticket:
         """Ask for decisions, now or when an epoch is open."""

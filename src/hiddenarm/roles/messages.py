@@ -47,6 +47,9 @@ PROGRAM_NUMBERS = {DECIDE: 1, LEARN: 2, GATHER: 3, SOLVE: 4, REPAIR: 5, LEARN_AH
 _DECIDE_NUMBER, _LEARN_NUMBER = PROGRAM_NUMBERS[DECIDE], PROGRAM_NUMBERS[LEARN]
 PROGRAM_NAMES = {number: name for name, number in PROGRAM_NUMBERS.items()}
 
+NO_STOCK = "the dealer is away and what it dealt is used up; try again when it is back"
+"""Why the last party refuses a decision that may be asked for again."""
+
 MAX_KEY_BYTES = 512
 MAX_REASON_BYTES = 512
 MAX_LESSONS = 2**48

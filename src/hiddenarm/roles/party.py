@@ -35,6 +35,7 @@ from hiddenarm.roles.messages import (
     ACTOR,
     CLIENTS,
     DEALER,
+    NO_STOCK,
     REWARDER,
     learned_frame,
     misuse,
@@ -57,7 +58,6 @@ way."""
 LOOKED_UP_AHEAD = 4
 """Requests in the queue whose features are looked up before their turn comes."""
 NO_LESSON = "the lesson it needs has not been taught; ask again when its reward was given"
-NO_STOCK = "the dealer is away and what it dealt is used up; try again when it is back"
 
 
 class FeatureSource(Protocol):
@@ -121,6 +121,7 @@ class Party:
         self._refused_by_peer: set[RunKey] = set()
         self._interactions: Ledger = MemoryLedger() if ledger is None else ledger
         self._epoch = epoch
+        self._stranded = False
         self._handlers: dict[tuple[Role, Kind], Callable[[Identity, Frame], None]] = {
             (Role.PARTY, Kind.ROUND): self._on_round,
             (Role.PARTY, Kind.REFUSED): self._on_refused,
@@ -143,6 +144,7 @@ class Party:
             pending=self._interactions.pending,
             version=self._school.version,
             stock=self._supply.in_stock,
+            stranded=self._stranded,
             runs=self._runs.times,
         )
 
@@ -239,6 +241,8 @@ class Party:
     def _on_refused(self, identity: Identity, frame: Frame) -> None:
         """A peer cannot take part in a decision or a lesson: end it here too. Its randomness is never used again."""
         program, step = program_and_step(frame)
+        if program == DECIDE_ONE and read_refused(frame) == NO_STOCK:
+            self._stranded = True
         if program.name == LEARN:
             self._school.refused_by_peer(identity, step, read_refused(frame))
         elif program.name != DECIDE:
