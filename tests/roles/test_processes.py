@@ -26,6 +26,7 @@ from role_processes import (
 from hiddenarm.bandit.audit import audit_coins
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.plain import PlainBandit, coins_at
+from hiddenarm.cli.local_roles import LocalRoles
 from hiddenarm.errors import FeatureError, HiddenArmError, PeerLost
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.net.identity import Identity, Role
@@ -155,6 +156,20 @@ def test_refused_requests_do_not_end_the_federation(tmp_path: Path) -> None:
             assert arm == twin.decide(contexts[number], *coins_at(coins, number))
         assert np.isfinite(twin.weights).all()
         roles.stop()
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_when_whoever_started_parties_and_dealer_is_gone_they_end(tmp_path: Path, durable: bool) -> None:
+    """Also if it ran the clients itself: their loss alone ends nobody."""
+    federation = federation_of(2)
+    servers = [member for member in members(federation) if member not in (ACTOR, REWARDER)]
+    given = (tmp_path / "kits", federation, KEYS, contexts_of(federation), EPOCH_KEY)
+    with LocalRoles(*given, clients=False, durable=durable) as roles:
+        for server in servers:
+            stdin = roles.process(server).stdin
+            assert stdin is not None
+            stdin.close()
+        assert set(ends(roles, servers).values()) == {0}
 
 
 def test_when_whoever_started_the_roles_is_gone_they_end_in_good_order(tmp_path: Path) -> None:

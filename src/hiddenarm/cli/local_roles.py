@@ -27,7 +27,8 @@ _BEHIND_OTHERS = 19
 
 
 class LocalRoles:
-    """Kits and processes of all roles, in a folder. A context manager: on exit nothing keeps running.
+    """Kits and processes of all roles, in a folder. A context manager: on exit nothing keeps running; nor if this
+    process is killed, as the roles then see the end of their standard input.
 
     Without `clients`, actor and rewarder get kits but no processes: the caller runs them, from `kit`. With `durable`
     their state lasts, and the dealer makes its keys itself. `route` gives the address at which the others dial a role
@@ -141,7 +142,8 @@ class LocalRoles:
 
     def _start(self, identity: Identity) -> subprocess.Popen[str]:
         listener = self._listeners.get(identity)
-        command = [sys.executable, "-m", "hiddenarm", "serve", str(self.kit(identity)), "--log-level", "warning"]
+        command = [sys.executable, "-m", "hiddenarm", "serve", str(self.kit(identity)), "--until-eof"]
+        command += ["--log-level", "warning"]
         descriptors: tuple[int, ...] = ()
         if listener is not None:
             descriptors = (listener.fileno(),)
