@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -104,10 +105,10 @@ class LocalRoles:
 
     def explain_failure(self) -> str:
         """What the roles that ended said last, for the error message."""
-        lines = []
+        lines, deadline = [], time.monotonic() + _STOP_SECONDS
         for identity, process in self._processes.items():
             try:
-                code = process.wait(timeout=_STOP_SECONDS)
+                code = process.wait(timeout=max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 lines.append(f"{identity} is still running")
                 continue
