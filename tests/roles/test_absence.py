@@ -121,6 +121,19 @@ def test_before_the_first_epoch_roles_may_take_longer_to_start(world: World) -> 
     assert world.gone == [other(world)]
 
 
+@pytest.mark.parametrize("patience", [RECONNECT_SECONDS, START_SECONDS])
+def test_who_was_gone_long_ago_gets_time_for_one_more_connection(world: World, patience: float) -> None:
+    if patience == RECONNECT_SECONDS:
+        world.open()
+    world.open(other(world))
+    world.now += 1000
+    assert world.gone == [other(world)]
+    world.machine.doubt_absence()
+    assert world.gone == []
+    world.now += RECONNECT_SECONDS
+    assert world.gone == [other(world)]
+
+
 def test_members_travel_as_bytes() -> None:
     members = (party(0), party(70), DEALER, ACTOR, REWARDER)
     assert decode_members(encode_members(members)) == members

@@ -29,6 +29,8 @@ CONNECT_SECONDS = 30.0
 ANSWER_SECONDS = 60.0
 RETRY_SECONDS = 5.0
 """When to come back with a request that was answered with "unavailable"."""
+STALE_SECONDS = 2.0
+"""Who was gone when the links were last served, so long ago, may be back."""
 READ_EVERY = 16
 """Rewards submitted until the answers to earlier ones are read."""
 MAX_SUBMITTED = 256
@@ -103,6 +105,8 @@ class _Client:
         while somebody is known to be gone."""
         machine = self._endpoint.machine
         if isinstance(machine, DurableActor | DurableRewarder):
+            if self._loop.unserved_seconds > STALE_SECONDS:
+                machine.doubt_absence()
             self._loop.wait_until(lambda: until() or bool(machine.gone), ANSWER_SECONDS)
             if not until():
                 raise _unavailable(machine)

@@ -71,10 +71,14 @@ class DurableClient(ABC):
     def gone(self) -> list[Identity]:
         """Who is absent for longer than a connection takes to be made again; or, before the first epoch of this
         process, than it takes all roles to be started."""
-        patience = RECONNECT_SECONDS if self._was_active else START_SECONDS
-        if self._absent_since is None or self._clock() - self._absent_since < patience:
+        if self._absent_since is None or self._clock() - self._absent_since < self._patience:
             return []
         return self.absent
+
+    def doubt_absence(self) -> None:
+        """The links were not served for a while: give whoever was gone time for one more connection."""
+        if self._absent_since is not None:
+            self._absent_since = max(self._absent_since, self._clock() - self._patience + RECONNECT_SECONDS)
 
     def vitals(self) -> Vitals:
         """How it is doing."""
@@ -131,6 +135,10 @@ class DurableClient(ABC):
             raise PeerError("the parties have not opened the same epoch: they are not in step")
         self._active = self._was_active = True
         self._start(plan, self._seed())
+
+    @property
+    def _patience(self) -> float:
+        return RECONNECT_SECONDS if self._was_active else START_SECONDS
 
     def _note_absence(self) -> None:
         if not self.absent:

@@ -28,6 +28,12 @@ class SharedLoop:
         self._running = False
         self._others = 0  # threads that wait for the one that runs the loop
         self._failure: HiddenArmError | None = None
+        self._served_at = time.monotonic()
+
+    @property
+    def unserved_seconds(self) -> float:
+        """For how long nobody has run the loop; one that sleeps wakes up every second."""
+        return time.monotonic() - self._served_at
 
     def check(self) -> None:
         """Raise what ended the loop, if it has ended."""
@@ -74,6 +80,7 @@ class SharedLoop:
             raise
         finally:
             self._running = False
+            self._served_at = time.monotonic()
             if self._others:
                 self._turn_ended.notify_all()
 
