@@ -21,7 +21,7 @@ test: setup lint
 soak: setup
 	HIDDENARM_SEEDS=1000 $(BIN)/python -m pytest -s tests/simulator
 	$(BIN)/python tests/recovery/soak.py --steps 2000 --kills 200
-	HIDDENARM_SOAK=1 $(BIN)/python -m pytest -s tests/roles/test_attacked.py
+	HIDDENARM_SOAK=1 $(BIN)/python -m pytest -s tests/roles/test_attacked.py tests/roles/test_threads.py
 
 lint: setup
 	$(BIN)/ruff check src tests benchmarks

@@ -87,6 +87,13 @@ class Deployment:
         return [json.loads(line) for line in lines if line.startswith("{")]
 
     def ask(self, role: str, **request: Any) -> dict[str, Any]:
+        """Make a request as an application would: again, when that is the answer."""
+        deadline = time.monotonic() + PATIENCE
+        while "retry_after" in (answer := self.ask_once(role, **request)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return answer
+
+    def ask_once(self, role: str, **request: Any) -> dict[str, Any]:
         process = self.processes[role]
         assert process.stdin is not None
         assert process.stdout is not None
@@ -110,6 +117,21 @@ class Deployment:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
+
+    def ready(self, role: str) -> dict[str, Any]:
+        """What a role says of whether decisions can be served; the status of the page says the same."""
+        status, body = self.get(role, "/readyz")
+        found: dict[str, Any] = json.loads(body)
+        assert status == (200 if found["ready"] else 503)
+        return found
+
+    def until_ready(self, role: str, ready: bool = True) -> dict[str, Any]:
+        """Wait until a role says that it is ready, or that it is not."""
+        deadline = time.monotonic() + PATIENCE
+        while (found := self.ready(role))["ready"] is not ready:
+            assert time.monotonic() < deadline, f"{role}: {found}"
+            time.sleep(0.05)
+        return found
 
     def ends(self, *roles: str) -> dict[str, int]:
         return {role: self.processes[role].wait(PATIENCE) for role in roles}

@@ -12,6 +12,7 @@
     │   ├── ScoreRangeError    scores left the range the comparison was dealt for
     │   └── PeerError          a peer vanished, misbehaved or disagrees
     │       ├── FrameError     a malformed, oversized or unexpected frame
+    │       │   └── ClientError  one of an actor or a rewarder: its link ends, and nothing else
     │       ├── IdentityError  a certificate without the right role and number
     │       ├── HelloError     another protocol version or configuration
     │       └── PeerLost       a connection ended before its time
@@ -93,6 +94,10 @@ class PeerError(ProtocolError):
 
 class FrameError(PeerError):
     """A malformed, oversized or unexpected frame."""
+
+
+class ClientError(FrameError):
+    """A malformed or unexpected frame of an actor or a rewarder: its link ends, and nothing else."""
 
 
 class IdentityError(PeerError):

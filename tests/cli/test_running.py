@@ -33,10 +33,10 @@ def hiddenarm(*arguments: object) -> Result:
     return CliRunner().invoke(commands, [str(argument) for argument in arguments])
 
 
-def test_a_role_with_all_its_peers_is_healthy(deployment: Deployment) -> None:
+def test_a_role_with_all_its_peers_is_alive_and_ready(deployment: Deployment) -> None:
     for role in ROLES:
-        status, body = deployment.get(role, "/healthz")
-        assert (status, json.loads(body)) == (200, {"status": "ok", "missing": [], "silent": []}), role
+        assert deployment.get(role, "/livez") == (200, '{"live": true}\n')
+        assert deployment.ready(role) == {"ready": True, "reasons": [], "notes": []}, role
 
 
 def test_metrics_and_logs_name_organisations(deployment: Deployment) -> None:
@@ -101,7 +101,7 @@ def test_status_prints_a_table(deployment: Deployment) -> None:
     result = hiddenarm("status", deployment.kits / "hotel")
     assert result.exit_code == 0
     for words in (
-        "hotel (party 0): ok",
+        "hotel (party 0): ready",
         "airline (party 1)",
         "connected, last heard",
         "lessons in the model",
@@ -109,7 +109,8 @@ def test_status_prints_a_table(deployment: Deployment) -> None:
     ):
         assert words in result.output
     report = json.loads(hiddenarm("status", deployment.kits / "actor", "--json").output)
-    assert report["health"]["status"] == "ok"
+    assert report["ready"] is True
+    assert report["reasons"] == report["notes"] == []
     assert report["metrics"]["hiddenarm_requests_waiting"] == 0
 
 
@@ -165,7 +166,10 @@ def test_a_stopped_federation_ends_with_0_and_a_missing_peer_is_named(deployment
     """SIGTERM at the clients: goodbyes all around. Last, as nothing runs afterwards."""
     deployment.processes["rewarder"].send_signal(signal.SIGTERM)
     assert deployment.ends("rewarder") == {"rewarder": 0}
-    assert json.loads(deployment.get("hotel", "/healthz")[1])["status"] == "ok"  # clients may come and go
+    deployment.until("hotel", "peer left")
+    note = "rewarder not connected: decisions are served, rewards are not learned"
+    assert deployment.ready("hotel") == {"ready": True, "reasons": [], "notes": [note]}
+    assert "arm" in deployment.ask("actor", key="user 17")
     deployment.processes["actor"].send_signal(signal.SIGTERM)
     assert deployment.ends("actor", *SERVERS) == dict.fromkeys(("actor", *SERVERS), 0)
     assert "SIGTERM" in str(deployment.until("actor", "stopping"))
@@ -175,15 +179,15 @@ def test_a_stopped_federation_ends_with_0_and_a_missing_peer_is_named(deployment
     assert "does not answer" in str(result.exception)
 
 
-def test_a_lonely_role_is_degraded_and_says_who_is_missing(tmp_path: Path) -> None:
+def test_a_lonely_role_is_alive_and_says_who_is_missing(tmp_path: Path) -> None:
     with Deployment(provision(tmp_path)) as deployment:
         deployment.start("dealer", "hotel")
         deployment.until("hotel", "peer ready")
-        status, body = deployment.get("hotel", "/healthz")
-        assert (status, json.loads(body)["missing"]) == (503, ["airline (party 1)"])
+        assert deployment.ready("hotel")["reasons"] == ["airline (party 1) not connected", "actor not connected"]
         result = hiddenarm("status", deployment.kits / "hotel")
-        assert "hotel (party 0): degraded" in result.output
+        assert "hotel (party 0): not ready" in result.output
         assert "airline (party 1) not connected" in str(result.exception)
+        assert hiddenarm("status", deployment.kits / "hotel", "--live").exit_code == 0
         for role in ("dealer", "hotel"):
             deployment.processes[role].send_signal(signal.SIGINT)
         assert deployment.ends("dealer", "hotel") == {"dealer": 0, "hotel": 0}
@@ -220,13 +224,82 @@ def test_where_state_lasts_a_role_that_was_stopped_is_awaited_and_comes_back(tmp
         deployment.processes["hotel"].send_signal(signal.SIGTERM)
         assert deployment.ends("hotel") == {"hotel": 0}
         deployment.until("airline", "peer left")
-        status, body = deployment.get("airline", "/healthz")
-        assert (status, json.loads(body)["missing"]) == (503, ["hotel (party 0)"])
+        assert deployment.ready("airline")["reasons"] == ["no epoch is open: hotel (party 0) not connected"]
         deployment.start("hotel")
         deployment.step()
-        assert json.loads(deployment.get("airline", "/healthz")[1])["status"] == "ok"
+        assert deployment.ready("airline")["ready"]
         versions = parse_metrics(deployment.get("hotel", "/metrics")[1])["hiddenarm_model_version"]
         assert versions == [({}, 3.0)]
+
+
+@pytest.mark.parametrize("client", ["actor", "rewarder"])
+def test_where_state_lasts_nobody_is_ready_without_a_client_and_all_name_it(tmp_path: Path, client: str) -> None:
+    """The dealer and the parties see it themselves, the other client hears of it from the parties. All are alive."""
+    others = [role for role in ROLES if role != client]
+    with running(tmp_path, durable=True) as deployment:
+        deployment.processes[client].kill()
+        for role in others:
+            reasons = deployment.until_ready(role, ready=False)["reasons"]
+            assert reasons == [f"no epoch is open: {client} not connected"], role
+            assert deployment.get(role, "/livez")[0] == 200
+            assert hiddenarm("status", deployment.kits / role, "--live").exit_code == 0
+            result = hiddenarm("status", deployment.kits / role)
+            assert isinstance(result.exception, PeerLost)
+            assert f"{client} not connected" in str(result.exception)
+        deployment.start(client)
+        deployment.step()
+        assert all(deployment.until_ready(role)["notes"] == [] for role in ROLES)
+
+
+def test_without_the_dealer_a_party_is_ready_as_long_as_it_has_stock(tmp_path: Path) -> None:
+    kits = provision(tmp_path, durable=True)
+    for kit in kits.glob("*/kit.json"):
+        kit.write_text(json.dumps({**json.loads(kit.read_text()), "stock": 8}))
+    with Deployment(kits) as deployment:
+        deployment.start(*ROLES)
+        deployment.step()
+        deployment.processes["dealer"].kill()
+        deployment.until("airline", "peer lost")
+        stock = parse_metrics(deployment.get("airline", "/metrics")[1])["hiddenarm_stock_steps"]
+        left = next(int(steps) for labels, steps in stock if labels == {"program": "decide"})
+        assert left > 0
+        while (found := deployment.ready("airline"))["ready"]:
+            assert found["notes"] == [f"dealer not connected: {left} steps of single decisions are left in stock"]
+            note = "dealer not connected: decisions go on from what the last party has in stock"
+            assert deployment.ready("hotel")["notes"] == deployment.ready("actor")["notes"] == [note]
+            assert "arm" in deployment.ask_once("actor", key="user 17")
+            left -= 1
+        assert left == 0
+        assert found["reasons"] == ["dealer not connected, and what it dealt is used up"]
+        refusal = deployment.ask_once("actor", key="user 17")
+        assert "what it dealt is used up" in refusal["error"]
+        for role in ("hotel", "airline", "actor"):  # the others know from the refusal
+            assert deployment.ready(role)["reasons"] == found["reasons"], role
+        deployment.start("dealer")
+        deployment.step()
+        assert deployment.ready("airline") == {"ready": True, "reasons": [], "notes": []}
+
+
+def test_who_is_gone_is_told_at_once_and_by_name(tmp_path: Path) -> None:
+    """Also to requests that wait in a queue. How soon: `test_absence`."""
+    with running(tmp_path, durable=True) as deployment:
+        decision = deployment.ask("actor", key="user 17")
+        for victim, client, request in (
+            ("rewarder", "actor", {"key": "user 17"}),
+            ("actor", "rewarder", {"id": decision["id"], "reward": 1}),
+        ):
+            deployment.processes[victim].kill()
+            deployment.until_ready(client, ready=False)
+            process = deployment.processes[client]
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(20 * (json.dumps(request) + "\n"))
+            process.stdin.flush()
+            answers = [json.loads(process.stdout.readline()) for _ in range(20)]
+            assert {answer["retry_after"] for answer in answers} == {5}
+            assert all(f"not now: {victim} cannot be reached" in answer["error"] for answer in answers)
+            deployment.start(victim)
+            assert "error" not in deployment.ask(client, **request)
 
 
 def test_a_kit_without_a_monitor_has_no_status(tmp_path: Path) -> None:

@@ -216,7 +216,8 @@ def test_the_compose_file_runs_commands_that_there_are() -> None:
     lists = [json.loads(found) for found in re.findall(r'(?:command|test): (\[".*"\])', text)]
     serve, health = lists
     commands.commands[serve[0]].make_context(serve[0], [str(ROOT), *serve[2:]])
-    commands.commands[health[2]].make_context(health[2], [str(ROOT)])
+    commands.commands[health[2]].make_context(health[2], [str(ROOT), *health[4:]])
+    assert health[4:] == ["--live"]  # that a peer is away is no reason to restart a container
     image = (ROOT / "deploy" / "Dockerfile").read_text()
     assert json.loads(re.findall(r"^CMD (.*)$", image, re.MULTILINE)[0]) == serve
     assert health[1] == json.loads(re.findall(r"^ENTRYPOINT (.*)$", image, re.MULTILINE)[0])[0]

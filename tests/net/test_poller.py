@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import select
 import socket
+import time
 from collections.abc import Callable, Iterator
+from threading import Lock, Thread
 
 import pytest
 
@@ -59,4 +61,26 @@ def test_a_socket_that_is_not_watched_cannot_be_forgotten(pair: tuple[socket.soc
     poller = Poller[str]()
     with pytest.raises(KeyError):
         poller.unregister(pair[0])
+    poller.close()
+
+
+@pytest.mark.parametrize("kernel", [select.epoll, Poll])
+def test_a_lock_is_free_while_one_waits_and_what_was_unregistered_meanwhile_is_left_out(
+    kernel: Callable[[], Kernel], pair: tuple[socket.socket, socket.socket]
+) -> None:
+    poller, (here, there), lock = Poller[str](kernel()), pair, Lock()
+    poller.register(here, READ, "a link")
+
+    def intrude() -> None:
+        with lock:  # only to be had while the other thread waits
+            there.send(b"x")
+            time.sleep(0.05)  # it has been woken up, and wants the lock back
+            poller.unregister(here)
+
+    intruder = Thread(target=intrude)
+    with lock:
+        intruder.start()
+        assert poller.poll_unlocked(None, lock) == []
+        assert lock.locked()
+        intruder.join()
     poller.close()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from stations import PARTY0, PARTY1, Office, Recorder, captured_warnings
 
-from hiddenarm.errors import FrameError, HelloError, IdentityError, PeerLost
+from hiddenarm.errors import ClientError, FrameError, HelloError, IdentityError, PeerLost
 from hiddenarm.net.frames import HEADER, Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.switchboard import HELD_BYTES, TURNS_HELD, Limits
@@ -366,3 +366,23 @@ def test_a_frame_that_the_role_refuses_is_told_with_its_sender(office: Office, c
     with pytest.raises(FrameError, match=r"^party 1 sent") as caught:
         server.switchboard.run_until(lambda: False, 10)
     assert str(caught.value).endswith(complaint)
+
+
+def test_a_client_whose_frame_is_refused_loses_its_link_and_nothing_else_ends(office: Office) -> None:
+    """It is told why, and the loop goes on: the same client may come back."""
+    server, client = office.station(PARTY0), office.station(PARTY1)
+    server.start()
+    client.meet(server)
+
+    def refuse(_: object, frame: Frame) -> None:
+        raise ClientError("that was not due")
+
+    server.recorder.answer = refuse
+    for _ in range(3):
+        client.switchboard.send(PARTY0, Frame(Kind.ROUND))
+    client.until(lambda: bool(client.recorder.lost))
+    server.until(lambda: bool(server.recorder.lost))
+    assert client.recorder.lost == [(PARTY0, "that was not due", False)]
+    assert server.recorder.lost == [(PARTY1, "that was not due", False)]
+    assert len(server.recorder.frames) == 1  # what came behind it is not looked at
+    client.meet(server)

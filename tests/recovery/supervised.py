@@ -160,6 +160,7 @@ class Supervised:
                 continue
             if "retry_after" not in answer:
                 return answer
+            time.sleep(0.05)
         raise AssertionError(f"{identity} has not answered {request} in {self.patience} seconds")
 
     def decide(self, name: str, *keys: str, after: int = 0) -> list[tuple[str, int]]:

@@ -213,6 +213,12 @@ class MemoryNetwork:
         self._ready.discard((party(number), client))
         self.party(number).on_lost(client, "done", True)
 
+    def lose(self, machine: Identity, client: Identity) -> None:
+        """A client's link to a role ends without a goodbye, with all that is under way on it."""
+        self._ready.discard((machine, client))
+        self.links[client, machine].clear()
+        self.machines[machine].on_lost(client, "cut off", False)
+
     def _collect(self) -> None:
         for (count, number), outcome in list(self.actor.outcomes.items()):
             del self.actor.outcomes[count, number]

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,7 +19,7 @@ from hiddenarm.bandit.local import Decision
 from hiddenarm.cli.bench.session import Session, make_federation
 from hiddenarm.errors import DecisionIdError, FeatureError, InputError, PeerLost, RefusedKeyError, UnavailableError
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.roles.application import MAX_SUBMITTED, READ_EVERY, ActorClient
+from hiddenarm.roles.application import MAX_SUBMITTED, READ_EVERY, STALE_SECONDS, ActorClient
 from hiddenarm.roles.kit import Kit
 
 REWARDS = READ_EVERY + 3
@@ -114,6 +118,34 @@ def test_what_is_not_settled_in_time_stays(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr("hiddenarm.roles.application.ANSWER_SECONDS", 60.0)
         session.rewarder.settle()
         assert not session.rewarder._submitted
+
+
+def test_a_client_that_is_seldom_used_finds_out_that_a_party_is_back() -> None:
+    """Its links are served only while it waits for an answer: what it knew of who is gone may be old."""
+    with Session(make_federation(2, 3, 4), durable=True) as session, ExitStack() as stack:
+        idler = threading.Thread(target=session.rewarder.idle)
+        idler.start()
+        stack.callback(idler.join)
+        stack.callback(session.rewarder.wake)
+        decide(session)
+        party = session._roles.process(Identity(Role.PARTY, 1))
+        party.kill()
+        party.wait()
+        with pytest.raises(UnavailableError, match="not now: party 1 cannot be reached"):
+            decide(session)
+        with pytest.raises(UnavailableError, match="not now: party 1 cannot be reached"):
+            decide(session)
+        kit = session._roles.kit(Identity(Role.PARTY, 1))
+        back = subprocess.Popen([sys.executable, "-m", "hiddenarm", "serve", str(kit)], stderr=subprocess.DEVNULL)
+        stack.callback(back.wait)
+        stack.callback(back.kill)
+        for _ in range(20):
+            time.sleep(1.5 * STALE_SECONDS)
+            with suppress(UnavailableError):
+                decide(session)
+                break
+        else:
+            raise AssertionError("the party is back, and the client does not find out")
 
 
 def test_a_question_has_one_answer(session: Session) -> None:

@@ -20,11 +20,13 @@ from role_processes import (
     local_roles,
     log_of,
     members,
+    serve,
 )
 
 from hiddenarm.bandit.audit import audit_coins
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.plain import PlainBandit, coins_at
+from hiddenarm.cli.local_roles import LocalRoles
 from hiddenarm.errors import FeatureError, HiddenArmError, PeerLost
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.net.identity import Identity, Role
@@ -32,7 +34,7 @@ from hiddenarm.roles.kit import Kit
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
 
 STEPS = 20
-VICTIMS = [Identity(Role.PARTY, 0), Identity(Role.PARTY, 1), DEALER, ACTOR, REWARDER]
+VICTIMS = [Identity(Role.PARTY, 0), Identity(Role.PARTY, 1), DEALER]
 
 
 @pytest.mark.parametrize("parties", [2, 3])
@@ -64,7 +66,9 @@ def test_twenty_steps_agree_with_the_plain_twin_and_the_meters_with_the_declarat
     [*((victim, False) for victim in VICTIMS), (VICTIMS[1], True), (DEALER, True)],
     ids=lambda value: {True: "busy", False: "idle"}.get(value) or str(value),
 )
-def test_when_a_role_is_killed_the_others_end_and_say_who_is_gone(tmp_path: Path, victim: Identity, busy: bool) -> None:
+def test_when_a_party_or_the_dealer_is_killed_the_others_end_and_say_who_is_gone(
+    tmp_path: Path, victim: Identity, busy: bool
+) -> None:
     """Idle: nobody asks anything after the kill, so everybody must notice by itself. Busy: requests are under way."""
     federation = federation_of(2)
     others = [member for member in members(federation) if member != victim]
@@ -81,6 +85,29 @@ def test_when_a_role_is_killed_the_others_end_and_say_who_is_gone(tmp_path: Path
             roles.reward(identifier, 1.0)
     for member in others:
         check_message(log_of(tmp_path, member), str(victim))
+
+
+@pytest.mark.parametrize("victim", [ACTOR, REWARDER], ids=str)
+def test_when_a_client_is_killed_the_others_go_on(tmp_path: Path, victim: Identity) -> None:
+    """Decisions are made without the rewarder, and rewards learned without the actor. Started again, a client would
+    need a second seed: that ends the federation, by name."""
+    federation = federation_of(2)
+    with local_roles(tmp_path, federation) as roles:
+        ids = [roles.decide(KEYS[step], 0)[0] for step in range(3)]
+        assert roles.reward(ids[0], 1.0) == 1
+        roles.process(victim).send_signal(signal.SIGKILL)
+        roles.process(victim).wait()
+        for step in (1, 2):
+            if victim == ACTOR:
+                assert roles.reward(ids[step], 1.0) == step + 1
+            else:
+                roles.decide(KEYS[step], 1)
+        others = [member for member in members(federation) if member != victim]
+        assert [roles.process(member).poll() for member in others] == [None] * 4
+        serve(kit_of(tmp_path, victim), stdin="")
+        assert ends(roles, others) == dict.fromkeys(others, 4)
+    for member in others:
+        check_message(log_of(tmp_path, member), f"{victim} came back")
 
 
 def flood(stdin) -> None:  # type: ignore[no-untyped-def]
@@ -129,6 +156,20 @@ def test_refused_requests_do_not_end_the_federation(tmp_path: Path) -> None:
             assert arm == twin.decide(contexts[number], *coins_at(coins, number))
         assert np.isfinite(twin.weights).all()
         roles.stop()
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_when_whoever_started_parties_and_dealer_is_gone_they_end(tmp_path: Path, durable: bool) -> None:
+    """Also if it ran the clients itself: their loss alone ends nobody."""
+    federation = federation_of(2)
+    servers = [member for member in members(federation) if member not in (ACTOR, REWARDER)]
+    given = (tmp_path / "kits", federation, KEYS, contexts_of(federation), EPOCH_KEY)
+    with LocalRoles(*given, clients=False, durable=durable) as roles:
+        for server in servers:
+            stdin = roles.process(server).stdin
+            assert stdin is not None
+            stdin.close()
+        assert set(ends(roles, servers).values()) == {0}
 
 
 def test_when_whoever_started_the_roles_is_gone_they_end_in_good_order(tmp_path: Path) -> None:

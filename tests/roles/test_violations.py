@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,13 +15,14 @@ from memory_network import EPOCH_KEY, KEYS, Machine, MemoryNetwork, party, small
 from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE, ProgramId, program_texts
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.programs import DECIDE, LEARN
-from hiddenarm.errors import FrameError, HiddenArmError, PeerError, PeerLost, ProtocolError
+from hiddenarm.errors import ClientError, FrameError, HiddenArmError, PeerError, PeerLost, ProtocolError
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.roles.dealer import MAX_BATCH
 from hiddenarm.roles.messages import (
     ACTOR,
+    CLIENTS,
     DEALER,
     PROGRAM_NUMBERS,
     REWARDER,
@@ -309,7 +311,8 @@ class TestAnswers:
 @pytest.mark.parametrize("me", [party(0), LAST, DEALER, ACTOR, REWARDER], ids=str)
 @pytest.mark.parametrize("graceful", [False, True])
 def test_who_leaves_and_who_is_lost(network: MemoryNetwork, me: Identity, graceful: bool) -> None:
-    """Whoever is lost is named. A goodbye ends parties and dealer in peace; the rewarder's ends nothing."""
+    """Whoever is lost is named; a client that is ends nothing. A goodbye ends parties and dealer in peace; the
+    rewarder's ends nothing."""
     machine: Machine = network.machines[me]
     peers = [other for other in network.machines if other != me and {other, me} != {ACTOR, REWARDER}]
     for peer in peers:
@@ -319,6 +322,9 @@ def test_who_leaves_and_who_is_lost(network: MemoryNetwork, me: Identity, gracef
             machine.on_lost(peer, "done", True)
             ends = peer != REWARDER if me.role is Role.PARTY else peer.role is Role.PARTY
             assert machine.finished is ends  # type: ignore[union-attr]
+        elif peer in CLIENTS:
+            machine.on_lost(peer, "why", graceful)
+            assert machine.finished is False  # type: ignore[union-attr]
         else:
             with pytest.raises(PeerLost, match=f"{peer} .*: why"):
                 machine.on_lost(peer, "why", graceful)
@@ -346,6 +352,63 @@ FRAMES = st.builds(
     st.integers(0, 3) | st.sampled_from([2**62, 2**64 - 1]),
     st.binary(max_size=64) | st.integers(0, 400).map(lambda count: struct.pack("<Q", count) * 2),
 )
+BAD_FRAMES = [
+    (ACTOR, decide_frame(7, 0, "k")),
+    (ACTOR, decide_frame(0, 0, *["k"] * 257)),
+    (ACTOR, Frame(Kind.DECIDE, 1, 0, 0, bytes(8) + b"\xff\xfe")),
+    (ACTOR, Frame(Kind.DECIDE, 99, 0, 0, bytes(8))),
+    (ACTOR, reward_frame(0, (0, 0))),
+    (ACTOR, Frame(Kind.OPEN, step=1)),
+    (REWARDER, reward_frame(7, (0, 0))),
+    (REWARDER, Frame(Kind.REWARD, 2, 0, 0, bytes(15))),
+    (REWARDER, decide_frame(0, 0, "k")),
+    (REWARDER, Frame(Kind.PREPARED)),
+]
+
+
+@pytest.mark.parametrize(("client", "frame"), BAD_FRAMES, ids=lambda value: str(value))
+@pytest.mark.parametrize("victims", [(0,), (1,), (0, 1)], ids=str)
+def test_a_client_that_errs_ends_its_own_link_and_nothing_else(
+    network: MemoryNetwork, client: Identity, frame: Frame, victims: tuple[int, ...]
+) -> None:
+    """One party has got the bad frame, or all: what was asked for before is done, and the other client goes on."""
+    rewarded, left = network.decide(KEYS[0]), network.decide(KEYS[1])
+    network.teach(rewarded.id, 1.0)
+    asked = network.ask(KEYS[2])
+    for number in victims:
+        with pytest.raises(ClientError):
+            network.inject(client, party(number), frame)
+    for machine in (party(0), party(1), DEALER):
+        network.lose(machine, client)
+    network.settle()
+    if client == ACTOR:
+        assert network.reward(left.id, 1.0) == 2
+    else:
+        assert network.decide(KEYS[3], after=network.version_at(0))
+        assert asked in network.decisions
+    assert not any(machine.finished for machine in (*network.parties, network.dealer))
+
+
+@pytest.mark.parametrize("client", [ACTOR, REWARDER], ids=str)
+@pytest.mark.parametrize("kind", [Kind.DECIDE, Kind.REWARD, Kind.WANT, Kind.OPEN])
+def test_a_client_that_errs_does_not_end_the_dealer(network: MemoryNetwork, client: Identity, kind: Kind) -> None:
+    with pytest.raises(ClientError, match=f"{client} may not send {kind.name}"):
+        network.inject(client, DEALER, Frame(kind, 1, 0, 0, bytes(16)))
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_whatever_a_client_sends_the_error_is_its_own(data: st.DataObject) -> None:
+    network = MemoryNetwork(small_federation(2)).start()
+    network.decide(KEYS[0])
+    network.ask(KEYS[1])
+    for _ in range(data.draw(st.integers(0, 20))):
+        network.deliver()
+    client, receiver = data.draw(st.sampled_from([ACTOR, REWARDER])), data.draw(st.sampled_from([party(0), LAST]))
+    for _ in range(4):
+        with suppress(ClientError):
+            network.inject(client, receiver, data.draw(FRAMES))
+        network.machines[receiver].on_idle()
 
 
 @settings(max_examples=150)

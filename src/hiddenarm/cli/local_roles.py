@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +28,8 @@ _BEHIND_OTHERS = 19
 
 
 class LocalRoles:
-    """Kits and processes of all roles, in a folder. A context manager: on exit nothing keeps running.
+    """Kits and processes of all roles, in a folder. A context manager: on exit nothing keeps running; nor if this
+    process is killed, as the roles then see the end of their standard input.
 
     Without `clients`, actor and rewarder get kits but no processes: the caller runs them, from `kit`. With `durable`
     their state lasts, and the dealer makes its keys itself. `route` gives the address at which the others dial a role
@@ -103,10 +105,10 @@ class LocalRoles:
 
     def explain_failure(self) -> str:
         """What the roles that ended said last, for the error message."""
-        lines = []
+        lines, deadline = [], time.monotonic() + _STOP_SECONDS
         for identity, process in self._processes.items():
             try:
-                code = process.wait(timeout=_STOP_SECONDS)
+                code = process.wait(timeout=max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 lines.append(f"{identity} is still running")
                 continue
@@ -141,7 +143,8 @@ class LocalRoles:
 
     def _start(self, identity: Identity) -> subprocess.Popen[str]:
         listener = self._listeners.get(identity)
-        command = [sys.executable, "-m", "hiddenarm", "serve", str(self.kit(identity)), "--log-level", "warning"]
+        command = [sys.executable, "-m", "hiddenarm", "serve", str(self.kit(identity)), "--until-eof"]
+        command += ["--log-level", "warning"]
         descriptors: tuple[int, ...] = ()
         if listener is not None:
             descriptors = (listener.fileno(),)

@@ -24,7 +24,7 @@ import json
 import os
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from queue import SimpleQueue
@@ -67,22 +67,26 @@ def serve_kit(
     folder: Path,
     listen_fd: int | None,
     report: Path | None,
+    until_eof: bool,
     requests: int,
     answers: TextIO,
     log_level: str,
     log_format: str,
 ) -> None:
-    """Run the role of a kit to its end; `requests` is a descriptor, `report` gets what the link's meter counted."""
+    """Run the role of a kit to its end; `requests` is a descriptor, `report` gets what the link's meter counted. With
+    `until_eof` parties and dealer stop when the requests end, as actor and rewarder always do."""
     kit = Kit.read(folder)
     configure_logs(log_level, log_format, str(kit.identity), kit.organisations.in_text)
     try:
-        _serve_role(kit, listen_fd, report, requests, answers)
+        _serve_role(kit, listen_fd, report, until_eof, requests, answers)
     except HiddenArmError as error:
         kit.organisations.put_into(error)
         raise
 
 
-def _serve_role(kit: Kit, listen_fd: int | None, report: Path | None, requests: int, answers: TextIO) -> None:
+def _serve_role(
+    kit: Kit, listen_fd: int | None, report: Path | None, until_eof: bool, requests: int, answers: TextIO
+) -> None:
     match kit.identity.role:
         case Role.ACTOR:
             _serve_actor(kit, requests, answers)
@@ -92,6 +96,8 @@ def _serve_role(kit: Kit, listen_fd: int | None, report: Path | None, requests: 
             keep_freed_memory()
             endpoint = Endpoint(kit)
             with _on_duty(endpoint) as stop:
+                if until_eof:
+                    _stop_at_eof(requests, endpoint, stop)
                 serve(endpoint, None if listen_fd is None else _handed_over(listen_fd), stop)
             if report is not None:
                 _write_report(report, json.dumps(endpoint.meter.as_dict()))
@@ -113,6 +119,19 @@ def _on_duty(endpoint: Endpoint) -> Iterator[StopRequest]:
             if monitor is not None:
                 monitor.close()
         log.info("stopped")
+
+
+def _stop_at_eof(descriptor: int, endpoint: Endpoint, stop: StopRequest) -> None:
+    """Have a thread read to the end of a descriptor, and then stop the role."""
+
+    def read() -> None:
+        with suppress(OSError):
+            while os.read(descriptor, _READ_BYTES):
+                pass
+        stop.made = True
+        endpoint.switchboard.wake()
+
+    Thread(target=read, daemon=True).start()
 
 
 def _handed_over(descriptor: int) -> socket.socket:

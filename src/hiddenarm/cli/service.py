@@ -22,13 +22,16 @@ _FORMATS: Final = ("text", "json")
 @click.argument("kit", type=_KIT)
 @click.option("--listen-fd", type=int, help="A listening socket that was handed over.")
 @click.option("--report", type=FILE, help="Write what the link's meter counted.")
+@click.option("--until-eof", is_flag=True, help="Also stop when standard input ends, and with it whoever holds it.")
 @click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(_FORMATS), default="text", show_default=True)
-def serve(kit: Path, listen_fd: int | None, report: Path | None, log_level: str, log_format: str) -> None:
+def serve(
+    kit: Path, listen_fd: int | None, report: Path | None, until_eof: bool, log_level: str, log_format: str
+) -> None:
     """Run one role from its kit, until the federation ends or it is told to stop (SIGTERM)."""
     from hiddenarm.cli.serve import serve_kit
 
-    serve_kit(kit, listen_fd, report, _STDIN, sys.stdout, log_level, log_format)
+    serve_kit(kit, listen_fd, report, until_eof, _STDIN, sys.stdout, log_level, log_format)
 
 
 @click.command()
@@ -89,11 +92,16 @@ def check(kit: Path, offline: bool, seconds: float) -> None:
 @click.command()
 @click.argument("kit", type=_KIT)
 @click.option("--json", "as_json", is_flag=True, help="Everything, for machines.")
-def status(kit: Path, as_json: bool) -> None:
-    """Ask the role that runs from this kit, on this machine, how it is doing."""
-    from hiddenarm.cli.status import show_status
+@click.option("--live", is_flag=True, help="Only ask whether it runs: print nothing, end with 0 if it answers.")
+def status(kit: Path, as_json: bool, live: bool) -> None:
+    """Ask the role that runs from this kit, on this machine, how it is doing; end with 4 if no decisions can be
+    served."""
+    from hiddenarm.cli.status import check_alive, show_status
 
-    show_status(kit, as_json)
+    if live:
+        check_alive(kit)
+    else:
+        show_status(kit, as_json)
 
 
 @click.command()

@@ -26,23 +26,34 @@ Labels = dict[str, str]
 Metrics = dict[str, list[tuple[Labels, float]]]
 
 
+def check_alive(kit: Path) -> None:
+    """Raise PeerLost if the role of a kit is not running, or its loop does not answer."""
+    _ask(kit, "/livez")
+
+
 def show_status(kit: Path, as_json: bool) -> None:
-    """Print how the role of a kit is doing. Raises PeerLost if it is not running or cannot do its work."""
+    """Print how the role of a kit is doing. Raises PeerLost if it is not running or decisions cannot be served."""
+    me, ready_text, metrics_text = _ask(kit, "/readyz", "/metrics")
+    ready, metrics = json.loads(ready_text), parse_metrics(metrics_text)
+    if as_json:
+        print(json.dumps({"role": me, **ready, "metrics": _flat(metrics)}, indent=2))
+    else:
+        _print(Console(), me, ready, metrics)
+    if not ready["ready"]:
+        raise PeerLost(f"{me} is not ready: {'; '.join(ready['reasons'])}")
+
+
+def _ask(kit: Path, *paths: str) -> list[str]:
+    """The name of a kit's role, and pages of its monitor."""
     file = read_kit_file(kit)
     if file.monitor_port is None:
         raise ConfigError(f"{kit / 'kit.json'} has no monitor_port, so nobody can ask the role how it is doing")
     where = f"{HOST}:{file.monitor_port}"
     me = Organisations(file.organisations).of(Identity(file.role, file.number))
     try:
-        health, metrics = json.loads(_get(where, "/healthz")), parse_metrics(_get(where, "/metrics"))
+        return [str(me), *(_get(where, path) for path in paths)]
     except (OSError, ValueError):
         raise PeerLost(f"{me} does not answer at {where}: start it with hiddenarm serve {kit}") from None
-    if as_json:
-        print(json.dumps({"role": me, "health": health, "metrics": _flat(metrics)}, indent=2))
-    else:
-        _print(Console(), me, health, metrics)
-    if health["status"] != "ok":
-        raise PeerLost(f"{me} cannot work: {_complaint(health)}")
 
 
 def parse_metrics(text: str) -> Metrics:
@@ -72,13 +83,11 @@ def _flat(metrics: Metrics) -> dict[str, Any]:
     }
 
 
-def _complaint(health: dict[str, Any]) -> str:
-    missing, silent = ", ".join(health["missing"]), ", ".join(health["silent"])
-    return "; ".join(part for part in (missing and f"{missing} not connected", silent and f"{silent} silent") if part)
-
-
-def _print(console: Console, role: str, health: dict[str, Any], metrics: Metrics) -> None:
-    table = Table(title=f"{role}: {health['status']}", show_header=False)
+def _print(console: Console, role: str, ready: dict[str, Any], metrics: Metrics) -> None:
+    table = Table(title=f"{role}: {'ready' if ready['ready'] else 'not ready'}", show_header=False)
+    for kind in ("reasons", "notes"):
+        for text in ready[kind]:
+            table.add_row("why" if kind == "reasons" else "note", text)
     for name, value in _rows(metrics):
         table.add_row(name, value)
     console.print(table)

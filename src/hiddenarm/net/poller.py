@@ -9,6 +9,7 @@ from __future__ import annotations
 import select
 import socket
 from math import ceil
+from threading import Lock
 from typing import Final, Generic, Protocol, TypeVar
 
 READ: Final = select.POLLIN
@@ -62,6 +63,16 @@ class Poller(Generic[Served]):
             seconds = 0  # the kernel would wait forever
         happened, served = self._ask(seconds, MOST_AT_ONCE), self._served
         return [(served[number], events) for number, events in happened] if happened else []
+
+    def poll_unlocked(self, seconds: float | None, lock: Lock) -> list[tuple[Served, int]]:
+        """The same, with a lock that the caller holds let go of meanwhile: others may register and unregister."""
+        lock.release()
+        try:
+            happened = self._ask(None if seconds is None else max(0.0, seconds), MOST_AT_ONCE)
+        finally:
+            lock.acquire()
+        served = self._served
+        return [(served[number], events) for number, events in happened if number in served]
 
     def close(self) -> None:
         """Stop watching at all."""

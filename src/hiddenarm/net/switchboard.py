@@ -33,11 +33,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
+from threading import Lock
 from typing import Final, Protocol
 
 import structlog
 
-from hiddenarm.errors import FrameError, HelloError, IdentityError, PeerError, PeerLost
+from hiddenarm.errors import ClientError, FrameError, HelloError, IdentityError, PeerError, PeerLost
 from hiddenarm.net.answers import Answers
 from hiddenarm.net.connection import Connection, Phase, reason_of
 from hiddenarm.net.frames import Frame, Kind, notice, notice_text
@@ -66,7 +67,8 @@ _ALWAYS_LISTENING: Final = frozenset((Role.PARTY, Role.DEALER))
 
 
 class Handler(Protocol):
-    """What a role does with its peers. An exception raised in here leaves the loop, which must then be closed."""
+    """What a role does with its peers. An exception raised in here leaves the loop, which must then be closed; but a
+    `ClientError` raised by `on_frame` ends the link of whoever sent the frame, and nothing else."""
 
     def expects(self, identity: Identity) -> bool:
         """Whether this identity may connect to us at all."""
@@ -111,7 +113,10 @@ class _Dial:
 
 
 class Switchboard:
-    """Connects one role with its peers; see the module's docstring. Not thread-safe, but for `stop`.
+    """Connects one role with its peers; see the module's docstring. Not thread-safe, but for `stop`, `wake` and `call`.
+
+    With a `lock`, several threads may use it, each while it holds the lock; one at a time may run the loop, which lets
+    go of the lock while it sleeps.
 
     `spin_seconds` is how long to poll before sleeping, after something came and in `exchange`: to be woken up costs
     more than a short wait. Meanwhile the core is left to others who want it. 0 turns it off. Without
@@ -129,6 +134,7 @@ class Switchboard:
         spin_seconds: float = 0.0,
         limits: Limits | None = None,
         uses_idle_time: bool = True,
+        lock: Lock | None = None,
     ) -> None:
         self.me = me
         self.meter = Meter()
@@ -139,6 +145,7 @@ class Switchboard:
         self._clock = clock
         self._spin = spin_seconds
         self._uses_idle_time = uses_idle_time
+        self._lock = lock
         self._limits = limits or Limits()
         self._server_context = server_context(tls)
         self._client_context = client_context(tls)
@@ -340,6 +347,8 @@ class Switchboard:
             return poll(0)
         if self._spin and (ready := self._spin_for_events()):
             return ready
+        if self._lock is not None:
+            return self._poller.poll_unlocked(longest, self._lock)
         if not self._uses_idle_time:
             return poll(longest)
         ready = poll(IDLE_SECONDS if longest is None else min(longest, IDLE_SECONDS))
@@ -558,6 +567,8 @@ class Switchboard:
             else:
                 try:
                     self._handler.on_frame(connection.peer, frame)  # type: ignore[arg-type]  # it has one if it is ready
+                except ClientError as error:
+                    self._fail(connection, error)
                 except FrameError as error:
                     raise _blamed(connection, error) from error
         elif connection.phase is Phase.HELLO:

@@ -31,6 +31,7 @@ from hiddenarm.roles.client import Client
 from hiddenarm.roles.messages import (
     MAX_KEY_BYTES,
     MAX_LESSONS,
+    NO_STOCK,
     decide_frame,
     program_and_step,
     read_learned,
@@ -95,6 +96,7 @@ class Actor(Client):
         self._next_step: dict[int, int] = {}
         self._version = version
         self._asked: dict[RunName, _Asked] = {}
+        self._stranded = False
 
     @property
     def idle(self) -> bool:
@@ -140,7 +142,7 @@ class Actor(Client):
 
     def vitals(self) -> Vitals:
         """How it is doing."""
-        return Vitals(waiting=len(self._asked))
+        return Vitals(waiting=len(self._asked), stranded=self._stranded)
 
     def on_frame(self, identity: Identity, frame: Frame) -> None:
         match identity.role, frame.kind:
@@ -207,6 +209,7 @@ class Actor(Client):
         if not refused:
             kind = UnavailableError if frame.round else FeatureError
             self.outcomes[question.name] = kind(f"{self._party_name(identity)} refused the decision: {why}")
+            self._stranded |= program.count == 1 and why == NO_STOCK
             return
         positions, named = [asked.positions[place] for place in refused], self._party_name(identity)
         errors = {at: RefusedKeyError(question.keys[at], identity.number, why, named=named) for at in positions}

@@ -3,28 +3,34 @@
 In a federation whose state lasts, a client does not wait for the others, nor end with them. A request that cannot be
 answered now raises `UnavailableError`, and may be made again. A request with a name (`request`) is answered once: made
 again, also by another process after a crash, it gets the same answer.
+
+Clients may be used from many threads at once: their requests are under way at the same time (`shared_loop`).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from threading import Lock
 from types import TracebackType
 from typing import Self
 
 from hiddenarm.bandit.local import Decision
-from hiddenarm.errors import HiddenArmError, InputError, PeerError, PeerLost, UnavailableError
+from hiddenarm.errors import HiddenArmError, InputError, PeerLost, UnavailableError
 from hiddenarm.roles.actor import Actor, KeyAnswer, RunName, all_decided
 from hiddenarm.roles.durable_actor import DurableActor, Ticket
 from hiddenarm.roles.durable_rewarder import DurableRewarder
 from hiddenarm.roles.kit import Kit
 from hiddenarm.roles.process import Endpoint
 from hiddenarm.roles.rewarder import Rewarder
+from hiddenarm.roles.shared_loop import SharedLoop
 
 CONNECT_SECONDS = 30.0
 ANSWER_SECONDS = 60.0
 RETRY_SECONDS = 5.0
 """When to come back with a request that was answered with "unavailable"."""
+STALE_SECONDS = 2.0
+"""Who was gone when the links were last served, so long ago, may be back."""
 READ_EVERY = 16
 """Rewards submitted until the answers to earlier ones are read."""
 MAX_SUBMITTED = 256
@@ -38,7 +44,10 @@ class _Client:
     """A role inside an application: connect on entry, say goodbye on exit."""
 
     def __init__(self, kit: Kit) -> None:
-        self._endpoint = Endpoint(kit)
+        self._lock = Lock()
+        self._endpoint = Endpoint(kit, self._lock)
+        self._loop = SharedLoop(self._endpoint.switchboard, self._lock)
+        self._woken = False
         self._organisations = kit.organisations
 
     @property
@@ -55,60 +64,72 @@ class _Client:
 
     def __enter__(self) -> Self:
         machine = self._endpoint.machine
-        try:
-            self._endpoint.connect()
-            if isinstance(machine, Actor | Rewarder):
-                self._connect(machine)
-        except HiddenArmError as error:
-            self._endpoint.abort(str(error))
-            self._organisations.put_into(error)
-            raise
+        with self._lock:
+            try:
+                self._endpoint.connect()
+                if isinstance(machine, Actor | Rewarder):
+                    self._connect(machine)
+            except HiddenArmError as error:
+                self._endpoint.abort(str(error))
+                self._organisations.put_into(error)
+                raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            self._endpoint.close("done")
-        else:
-            told = isinstance(error, HiddenArmError) and not isinstance(error, InputError)  # which may name a key
-            why = str(error) if told else f"{self._endpoint.kit.identity} failed"
-            self._endpoint.abort(why)
+        with self._lock:
+            self._loop.end()
+            if error is None:
+                self._endpoint.close("done")
+            else:
+                told = isinstance(error, HiddenArmError) and not isinstance(error, InputError)  # which may name a key
+                why = str(error) if told else f"{self._endpoint.kit.identity} failed"
+                self._endpoint.abort(why)
 
-    def idle(self, until: Callable[[], bool] = lambda: False) -> None:
-        """Serve the links while the application has nothing to ask, until `wake` or `until`; a lost peer is raised."""
-        try:
-            self._endpoint.switchboard.run(until)
-        except PeerError as error:
-            self._organisations.put_into(error)
-            raise
+    def idle(self, until: Callable[[], bool] = lambda: False, seconds: float | None = None) -> None:
+        """Serve the links while the application has nothing to ask, until `wake` or `until`, or for so many seconds; a
+        lost peer is raised. For one thread: while another waits for an answer, the links are served anyway."""
+        with self._lock:
+            try:
+                self._loop.wait_until(lambda: self._woken or until(), seconds)
+            except HiddenArmError as error:
+                self._organisations.put_into(error)
+                raise
+            self._woken = False
 
     def wake(self) -> None:
-        """End `idle`, or the next one. May be called from another thread."""
-        self._endpoint.switchboard.stop()
+        """End `idle`, or the next one. May be called from another thread and from a signal handler."""
+        self._woken = True
+        self._loop.wake()
 
     def _connect(self, machine: Actor | Rewarder) -> None:
-        if not self._endpoint.switchboard.run_until(lambda: machine.ready, CONNECT_SECONDS):
-            raise PeerLost("not all parties and the dealer could be reached")
+        if not self._loop.wait_until(lambda: machine.ready, CONNECT_SECONDS):
+            raise PeerLost(f"{', '.join(map(str, machine.missing))} could not be reached")
 
     def _await(self, until: Callable[[], bool], what: str) -> None:
-        """Wait for an answer; in a federation whose state lasts, a wait in vain is no reason to end."""
+        """Wait for an answer; in a federation whose state lasts, a wait in vain is no reason to end, and there is none
+        while somebody is known to be gone."""
         try:
-            if self._endpoint.switchboard.run_until(until, ANSWER_SECONDS):
-                return
-        except PeerError as error:
+            self._await_answer(until, what)
+        except HiddenArmError as error:
             self._organisations.put_into(error)
             raise
+
+    def _await_answer(self, until: Callable[[], bool], what: str) -> None:
         machine = self._endpoint.machine
-        if not isinstance(machine, DurableActor | DurableRewarder):
+        if isinstance(machine, DurableActor | DurableRewarder):
+            if self._loop.unserved_seconds > STALE_SECONDS:
+                machine.doubt_absence()
+            self._loop.wait_until(lambda: until() or bool(machine.gone), ANSWER_SECONDS)
+            if not until():
+                raise _unavailable(machine)
+        elif not self._loop.wait_until(until, ANSWER_SECONDS):
             raise PeerLost(f"no answer to {what}")
-        missing = ", ".join(self._organisations.of(peer) for peer in machine.missing)
-        why = f"{missing} cannot be reached" if missing else "no answer has come in time"
-        raise UnavailableError(f"not now: {why}; make the same request again", RETRY_SECONDS)
 
 
 class ActorClient(_Client):
-    """The actor inside an application.
+    """The actor inside an application. Many threads may use one client.
 
     with ActorClient(Kit.read(folder)) as actor:
         decision = actor.decide("user 17")
@@ -141,43 +162,49 @@ class ActorClient(_Client):
         everything that is asked later; if they do not come within seconds, `answer` raises `UnavailableError`.
         """
         machine = self._machine
-        if not isinstance(machine, Actor):
-            return machine.ask(*keys, after=after, request=request)
-        _refuse_name(request)
-        if machine.idle:
-            self._endpoint.switchboard.run_once()  # to know of the newest version
-        return machine.ask(*keys, after=after)
+        with self._lock:
+            self._loop.check()
+            if not isinstance(machine, Actor):
+                return machine.ask(*keys, after=after, request=request)
+            _refuse_name(request)
+            if machine.idle:
+                self._loop.look()  # to know of the newest version
+            return machine.ask(*keys, after=after)
 
     def answer(self, question: Question) -> list[KeyAnswer]:
         """Wait for what was asked for, as `decide_many` gives it. To be called once for each question."""
         machine = self._machine
-        if isinstance(machine, Actor):
-            assert isinstance(question, tuple)
-            outcome = self._answer_now(machine, question)
-        else:
-            assert isinstance(question, int)
-            outcome = self._answer_lasting(machine, question)
+        with self._lock:
+            if isinstance(machine, Actor):
+                assert isinstance(question, tuple)
+                outcome = self._answer_now(machine, question)
+            else:
+                assert isinstance(question, int)
+                outcome = self._answer_lasting(machine, question)
         if isinstance(outcome, HiddenArmError):
             raise outcome
         return outcome
 
     def _answer_now(self, machine: Actor, name: RunName) -> list[KeyAnswer] | HiddenArmError:
-        if name not in machine.outcomes:
-            _check_expected(machine.expected(name))
-            self._await(lambda: name in machine.outcomes, f"decision {name[1]}")
-        return machine.outcomes.pop(name)
+        outcomes = machine.outcomes
+        if name not in outcomes:
+            self._await(lambda: name in outcomes or not machine.expected(name), f"decision {name[1]}")
+            _check_expected(name in outcomes)
+        return outcomes.pop(name)
 
     def _answer_lasting(self, machine: DurableActor, ticket: Ticket) -> list[KeyAnswer] | HiddenArmError:
+        outcomes = machine.outcomes
         _check_expected(machine.expected(ticket))
         try:
-            self._await(lambda: ticket in machine.outcomes, f"question {ticket}")
-            return machine.outcomes.pop(ticket)
+            self._await(lambda: ticket in outcomes or not machine.expected(ticket), f"question {ticket}")
+            _check_expected(ticket in outcomes)
+            return outcomes.pop(ticket)
         finally:
             machine.give_up(ticket)
 
 
 class RewarderClient(_Client):
-    """The rewarder inside an application.
+    """The rewarder inside an application. Many threads may use one client.
 
     with RewarderClient(Kit.read(folder)) as rewarder:
         version = rewarder.reward(decision_id, 1.0)
@@ -213,38 +240,41 @@ class RewarderClient(_Client):
 
     def reward_many(self, rewards: Sequence[tuple[str, float]], request: str | None = None) -> int:
         """Have the rewards of many decisions learned at once; return the model's version that holds them."""
-        lesson, machine = self._teach(rewards, request), self._machine
-        self._await(lambda: machine.has_ended(lesson), f"lesson {lesson}")
-        machine.check_learned(lesson)
+        with self._lock:
+            lesson, machine = self._teach(rewards, request), self._machine
+            self._await(lambda: machine.has_ended(lesson), f"lesson {lesson}")
+            machine.check_learned(lesson)
         return lesson + 1
 
     def submit(self, decision: str, reward: float, request: str | None = None) -> int:
         """Have the reward of a decision learned, but do not wait for it: return the version that will hold it.
 
         In a federation whose state lasts, the reward is written down when this returns. Should the parties refuse a
-        reward that was submitted, `settle` raises, or a later `submit`, before it does anything else. A peer that is
-        lost may be noticed after the reward has left.
+        reward that was submitted, `settle` raises, or a later `submit`, before it does anything else, in whatever
+        thread comes first. A peer that is lost may be noticed after the reward has left.
         """
-        self._settle_ended()
-        lesson, machine = self._teach([(decision, reward)], request), self._machine
-        self._submitted.append(lesson)
-        if not machine.lasts(lesson):
-            self._await(lambda: machine.lasts(lesson), f"lesson {lesson}")
-        self._read_answers()
+        with self._lock:
+            self._settle_ended()
+            lesson, machine = self._teach([(decision, reward)], request), self._machine
+            self._submitted.append(lesson)
+            if not self._loop.wait_until(lambda: machine.lasts(lesson), ANSWER_SECONDS):  # here, whoever is gone
+                raise UnavailableError("the reward is not written yet; make the same request again", RETRY_SECONDS)
+            self._read_answers()
         return lesson + 1
 
     def settle(self) -> None:
-        """Wait until all that was submitted is learned. Raises for one that was refused, and may then be called again
-        for the rest."""
-        while self._submitted:
-            self._settle_first()
+        """Wait until all that was submitted, by any thread, is learned. Raises for one that was refused, and may then
+        be called again for the rest."""
+        with self._lock:
+            while self._submitted:
+                self._settle_first()
 
     def _read_answers(self) -> None:
         """Now and then, read what became of earlier rewards. The parties are at work on the last one meanwhile."""
         self._unread += 1
         if self._unread >= READ_EVERY:
             self._unread = 0
-            self._endpoint.switchboard.run_once()
+            self._loop.look()
 
     def _settle_ended(self) -> None:
         """Settle what has ended, and wait if too much has not."""
@@ -253,15 +283,21 @@ class RewarderClient(_Client):
             self._settle_first()
 
     def _settle_first(self) -> None:
-        """Settle what was submitted first; it stays if no answer comes."""
-        lesson, machine = self._submitted[0], self._machine
-        if not machine.has_ended(lesson):
-            self._await(lambda: machine.has_ended(lesson), f"lesson {lesson}")
-        self._submitted.popleft()
-        machine.check_learned(lesson)
+        """Settle what was submitted first, unless another thread does; it stays if no answer comes."""
+        submitted, machine = self._submitted, self._machine
+        lesson = submitted[0]
+
+        def is_first() -> bool:
+            return bool(submitted) and submitted[0] == lesson
+
+        self._await(lambda: machine.has_ended(lesson) or not is_first(), f"lesson {lesson}")
+        if is_first():
+            submitted.popleft()
+            machine.check_learned(lesson)
 
     def _teach(self, rewards: Sequence[tuple[str, float]], request: str | None) -> int:
         machine = self._machine
+        self._loop.check()
         if not isinstance(machine, Rewarder):
             return self._teach_lasting(machine, rewards, request)
         _refuse_name(request)
@@ -276,6 +312,13 @@ class RewarderClient(_Client):
         except UnavailableError:
             self._await(lambda: machine.checked, "any lesson")
             return machine.teach(*rewards, request=request)
+
+
+def _unavailable(machine: DurableActor | DurableRewarder) -> UnavailableError:
+    """Why a request cannot be answered now."""
+    absent = ", ".join(str(peer) for peer in machine.absent)
+    why = f"{absent} cannot be reached, and no epoch is open without" if absent else "no answer has come in time"
+    return UnavailableError(f"not now: {why}; make the same request again", RETRY_SECONDS)
 
 
 def _check_expected(expected: bool) -> None:

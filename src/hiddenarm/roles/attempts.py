@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from hiddenarm.errors import FrameError
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity
+from hiddenarm.roles.messages import misuse
 from hiddenarm.roles.runs import Send
 
 MAX_ATTEMPTS = 2**62
@@ -66,12 +66,12 @@ class Attempts:
 
     def on_open(self, peer: Identity, frame: Frame) -> None:
         if not 0 < frame.step < MAX_ATTEMPTS:
-            raise FrameError(f"{peer} opened attempt {frame.step}, which cannot be")
+            raise misuse(peer, f"{peer} opened attempt {frame.step}, which cannot be")
         if frame.step > self.number:
             self._move_to(frame.step)
         if frame.step == self.number:
             if peer in self.said:
-                raise FrameError(f"{peer} opened attempt {frame.step} twice")
+                raise misuse(peer, f"{peer} opened attempt {frame.step} twice")
             self.said[peer] = frame.payload
 
     def _move_to(self, number: int) -> None:

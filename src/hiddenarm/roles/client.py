@@ -38,6 +38,11 @@ class Client:
         """Whether all parties are there and the seed has come."""
         return self._seed is not None and not self._missing
 
+    @property
+    def missing(self) -> list[Identity]:
+        """Who was not met yet; the dealer until it has given the seed."""
+        return [*sorted(self._missing), *([DEALER] if self._seed is None else [])]
+
     def expects(self, identity: Identity) -> bool:
         return identity == DEALER or identity in self._parties
 

@@ -15,7 +15,7 @@ from hiddenarm.mpc.dealing import ProgramDealer, trace
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.roles.messages import ACTOR, REWARDER, read_want, run_frame, seed_frame
+from hiddenarm.roles.messages import ACTOR, REWARDER, misuse, read_want, run_frame, seed_frame
 from hiddenarm.roles.runs import Send
 from hiddenarm.roles.stock import BATCHES_IN_STOCK, batch_steps
 from hiddenarm.roles.vitals import Vitals
@@ -74,9 +74,9 @@ class Dealer:
         return seed_frame(self._epoch, *self._keys_of(identity))
 
     def on_lost(self, identity: Identity, reason: str, graceful: bool) -> None:
-        if not graceful:
+        if not graceful and identity in self._parties:
             raise PeerLost(f"{identity} is gone: {reason}")
-        if identity in self._parties:
+        if graceful and identity in self._parties:
             self.finished = True
 
     def on_idle(self) -> None:
@@ -84,7 +84,7 @@ class Dealer:
 
     def on_frame(self, identity: Identity, frame: Frame) -> None:
         if frame.kind is not Kind.WANT or identity != self._last:
-            raise FrameError(f"{identity} may not send {frame.kind.name}")
+            raise misuse(identity, f"{identity} may not send {frame.kind.name}")
         program, first, count = read_want(frame)
         bench = self._bench(program)
         if not 1 <= count <= bench.limit:

@@ -22,7 +22,7 @@ from hiddenarm.roles.actor import MAX_ASKED, Actor, KeyAnswer, RunName, check_re
 from hiddenarm.roles.client_records import ActorRecords
 from hiddenarm.roles.durable_client import MAX_REQUEST_BYTES, DurableClient
 from hiddenarm.roles.messages import DEALER
-from hiddenarm.roles.openings import Plan
+from hiddenarm.roles.openings import Plan, decode_members
 from hiddenarm.roles.runs import Send
 from hiddenarm.roles.vitals import Vitals
 
@@ -66,7 +66,8 @@ class DurableActor(DurableClient):
 
     def vitals(self) -> Vitals:
         """How it is doing."""
-        return Vitals(waiting=len(self._waiting))
+        stranded = self._actor is not None and self._actor.vitals().stranded
+        return Vitals(waiting=len(self._waiting), stranded=stranded)
 
     def ask(self, *keys: str, after: int = 0, request: str | None = None) -> Ticket:
         """Ask for decisions, now or when an epoch is open."""
@@ -111,6 +112,9 @@ class DurableActor(DurableClient):
             if other is not None and other != digest:
                 raise InputError(f"request {request!r} was made before, with other keys or another `after`")
         return self._records.reply(request, keys, self._party_name)
+
+    def _missing_at(self, said: bytes) -> Sequence[Identity]:
+        return decode_members(said)
 
     def _start(self, plan: Plan, seed: Frame) -> None:
         actor = Actor(

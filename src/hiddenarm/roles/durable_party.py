@@ -16,13 +16,22 @@ import structlog
 
 from hiddenarm.bandit.catalogue import LEARN_ONE
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.errors import FrameError, PeerError, StaleStateError
+from hiddenarm.errors import ClientError, FrameError, PeerError, StaleStateError
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.roles.attempts import Attempts
 from hiddenarm.roles.durable_ledger import DurableLedger
 from hiddenarm.roles.lessons import Lesson
-from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER, learned_frame, read_seed, refused_frame
+from hiddenarm.roles.messages import (
+    ACTOR,
+    CLIENTS,
+    DEALER,
+    REWARDER,
+    learned_frame,
+    misuse,
+    read_seed,
+    refused_frame,
+)
 from hiddenarm.roles.openings import (
     Behind,
     Committed,
@@ -30,6 +39,7 @@ from hiddenarm.roles.openings import (
     Plan,
     RewarderStatement,
     Standing,
+    encode_members,
     find_behind,
     make_plan,
 )
@@ -145,6 +155,7 @@ class DurableParty:
         if self._party is not None and kind not in _OPENING:
             self._party.on_frame(identity, frame)
         elif kind is Kind.OPEN:
+            _check_statement(identity, frame)
             self._attempts.on_open(identity, frame)
             self._go_on()
         elif self._attempts.is_current(identity):
@@ -161,7 +172,9 @@ class DurableParty:
             if self._party is not None:
                 self.records.note(identity.number, Committed.decode(frame.payload))
         elif frame.kind in _OPENING:
-            raise FrameError(f"{identity} may not send {frame.kind.name}")
+            raise misuse(identity, f"{identity} may not send {frame.kind.name}")
+        elif identity in CLIENTS:
+            raise ClientError(f"{identity} sent {frame.kind.name} before this party was active")
         else:
             if len(self._opening.early) >= MAX_EARLY:
                 raise FrameError(f"{identity} sent more than {MAX_EARLY} frames before this party was active")
@@ -182,7 +195,10 @@ class DurableParty:
                 return self._opening.statement.encode()
             case Role.REWARDER:
                 statement = self._opening.statement
-                return Standing(*statement.committed, self.records.epoch, statement.consents).encode()
+                missing = tuple(self.missing)
+                return Standing(*statement.committed, self.records.epoch, statement.consents, missing).encode()
+            case Role.ACTOR:
+                return encode_members(self.missing)
             case _:
                 return b""
 
@@ -307,6 +323,15 @@ class DurableParty:
         if self._told != self.records.committed:
             self._told = self.records.committed
             send_to_all(self._send, self._peers, Frame(Kind.COMMITTED, payload=self._told.encode()))
+
+
+def _check_statement(identity: Identity, frame: Frame) -> None:
+    """Refuse a statement of the rewarder that is none when it comes, and not when all have made theirs."""
+    if identity == REWARDER:
+        try:
+            RewarderStatement.decode(frame.payload)
+        except FrameError as error:
+            raise ClientError(str(error)) from None
 
 
 def _ending(lesson: Lesson) -> Frame:

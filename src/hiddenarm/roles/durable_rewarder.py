@@ -193,6 +193,9 @@ class DurableRewarder(DurableClient):
             self._records.go_back(length, lambda: None)
             self._endings = {}
 
+    def _missing_at(self, said: bytes) -> Sequence[Identity]:
+        return Standing.decode(said).missing
+
     def _start(self, plan: Plan, seed: Frame) -> None:
         self._check_plan(plan, read_client_seed(seed)[0].epoch)
         self._records.use_consent()

@@ -34,7 +34,7 @@ import numpy as np
 from hiddenarm.bandit.catalogue import GATHER, LEARN_AGAIN, REPAIR, REPAIR_RUNS, SOLVE, ProgramId
 from hiddenarm.bandit.decisions import DecisionIds, decision_name, split_name
 from hiddenarm.bandit.programs import DECIDE, LEARN, LEARN_AHEAD
-from hiddenarm.errors import FrameError
+from hiddenarm.errors import ClientError, FrameError
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import KEY_BYTES
@@ -44,11 +44,16 @@ DEALER = Identity(Role.DEALER)
 ACTOR = Identity(Role.ACTOR)
 REWARDER = Identity(Role.REWARDER)
 
+CLIENTS = (ACTOR, REWARDER)
+
 _PROGRAMS = (DECIDE, LEARN, GATHER, SOLVE, REPAIR, LEARN_AHEAD, LEARN_AGAIN, *REPAIR_RUNS)
 PROGRAM_NUMBERS = {name: number for number, name in enumerate(_PROGRAMS, start=1)}
 _SINGLE_PROGRAMS = frozenset((LEARN, LEARN_AHEAD, LEARN_AGAIN, *REPAIR_RUNS))
 _DECIDE_NUMBER, _LEARN_NUMBER = PROGRAM_NUMBERS[DECIDE], PROGRAM_NUMBERS[LEARN]
 PROGRAM_NAMES = {number: name for name, number in PROGRAM_NUMBERS.items()}
+
+NO_STOCK = "the dealer is away and what it dealt is used up; try again when it is back"
+"""Why the last party refuses a decision that may be asked for again."""
 
 MAX_KEY_BYTES = 512
 MAX_REASON_BYTES = 512
@@ -228,6 +233,11 @@ def read_refused(frame: Frame) -> tuple[list[int], str]:
 def refused_bytes(count: int) -> int:
     """The longest refusal of so many at once."""
     return _LENGTH.size * (1 + count) + MAX_REASON_BYTES
+
+
+def misuse(identity: Identity, why: str) -> FrameError:
+    """The error to raise for a frame that a peer may not send: that of a client ends its link, and nothing else."""
+    return ClientError(why) if identity in CLIENTS else FrameError(why)
 
 
 def _check_length(frame: Frame, expected: int) -> None:

@@ -1,4 +1,4 @@
-"""The state of a role as numbers with names: for Prometheus, for `hiddenarm status`, and for a health check.
+"""The state of a role as numbers with names: for Prometheus, for `hiddenarm status`, and for health checks.
 
 All of it is counted elsewhere (`net.meter`, `vitals`) and only read here, when somebody asks. docs/operations.md lists
 every metric.
@@ -26,11 +26,8 @@ from hiddenarm.net.monitor import HOST, Monitor, Page
 from hiddenarm.roles.kit import Kit
 from hiddenarm.roles.messages import DEALER, PROGRAM_NAMES
 from hiddenarm.roles.process import Endpoint
+from hiddenarm.roles.readiness import Readiness, readiness_of
 from hiddenarm.roles.vitals import BOUNDS, RunTimes, Vitals
-
-_SILENT_SECONDS: Final = 5.0
-"""A peer that has said nothing for this long is called silent: it is asked every second."""
-
 
 Labels = tuple[tuple[str, str], ...]
 """Names and values."""
@@ -45,7 +42,7 @@ class Family(NamedTuple):
 
 
 INFO: Final = Family("hiddenarm_info", "gauge", "1; the labels say which role of which federation this is")
-HEALTHY: Final = Family("hiddenarm_healthy", "gauge", "1 if all parties and the dealer are connected and answer")
+READY: Final = Family("hiddenarm_ready", "gauge", "1 if decisions can be served now, as this role sees it")
 UP: Final = Family("hiddenarm_up_seconds", "gauge", "Seconds since the role started")
 PEER_READY: Final = Family("hiddenarm_peer_ready", "gauge", "1 if the peer is connected")
 PEER_SILENCE: Final = Family("hiddenarm_peer_silence_seconds", "gauge", "Seconds for which the peer has said nothing")
@@ -63,7 +60,7 @@ MEMORY: Final = Family("hiddenarm_resident_memory_bytes", "gauge", "Memory that 
 PEAK_MEMORY: Final = Family("hiddenarm_peak_memory_bytes", "gauge", "The most memory that the process ever held")
 PROCESSOR: Final = Family("hiddenarm_cpu_seconds_total", "counter", "Processor time used")
 FAMILIES: Final = (
-    *(INFO, HEALTHY, UP, PEER_READY, PEER_SILENCE, FRAMES, BYTES, ROUNDS, RUNS, INTERACTIONS, VERSION, PENDING),
+    *(INFO, READY, UP, PEER_READY, PEER_SILENCE, FRAMES, BYTES, ROUNDS, RUNS, INTERACTIONS, VERSION, PENDING),
     *(WAITING, STOCK, EXPIRES, MEMORY, PEAK_MEMORY, PROCESSOR),
 )
 
@@ -78,18 +75,6 @@ class Sample:
     suffix: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
-    """Whether a role can do its work: whom it needs and does not have, and who does not answer."""
-
-    missing: list[str]
-    silent: list[str]
-
-    @property
-    def ok(self) -> bool:
-        return not self.missing and not self.silent
-
-
 class Observer:
     """Looks at a role from outside, when asked."""
 
@@ -98,20 +83,16 @@ class Observer:
         self._kit = endpoint.kit
         self._began = time.monotonic()
 
-    def health(self) -> Health:
-        silences = self._endpoint.switchboard.silences
-        needed = needed_peers(self._kit)
-        name_of = self._kit.organisations.of
-        missing = [name_of(peer) for peer in needed if peer not in silences]
-        silent = [name_of(peer) for peer, seconds in silences.items() if peer in needed and seconds > _SILENT_SECONDS]
-        return Health(missing, silent)
+    def readiness(self) -> Readiness:
+        found, named = readiness_of(self._endpoint, all_members(self._kit)), self._kit.organisations.in_text
+        return Readiness([named(reason) for reason in found.reasons], [named(note) for note in found.notes])
 
     def samples(self) -> Iterator[Sample]:
         """Everything, in the order of `FAMILIES`."""
         kit, vitals = self._kit, self._endpoint.machine.vitals()
         about = (("federation", kit.file.name), ("version", version("hiddenarm")))
         yield Sample(INFO, 1, (*self._labels("role", kit.identity), *about))
-        yield Sample(HEALTHY, float(self.health().ok))
+        yield Sample(READY, float(self.readiness().ready))
         yield Sample(UP, time.monotonic() - self._began)
         yield from self._of_peers()
         yield from _of_links(self._endpoint.meter, {str(peer): self._labels("peer", peer) for peer in all_members(kit)})
@@ -140,7 +121,11 @@ def start_monitor(endpoint: Endpoint) -> Monitor | None:
     if port is None:
         return None
     observer = Observer(endpoint)
-    pages = {"/healthz": lambda: health_page(observer), "/metrics": lambda: metrics_page(observer)}
+    pages = {
+        "/livez": live_page,
+        "/readyz": lambda: ready_page(observer),
+        "/metrics": lambda: metrics_page(observer),
+    }
     try:
         return Monitor(endpoint.switchboard, port, pages)
     except OSError as error:
@@ -149,10 +134,15 @@ def start_monitor(endpoint: Endpoint) -> Monitor | None:
         ) from None
 
 
-def health_page(observer: Observer) -> Page:
-    health = observer.health()
-    body = {"status": "ok" if health.ok else "degraded", "missing": health.missing, "silent": health.silent}
-    return Page(json.dumps(body) + "\n", 200 if health.ok else 503, "application/json")
+def live_page() -> Page:
+    """The loop runs: otherwise nobody would answer."""
+    return Page(json.dumps({"live": True}) + "\n", kind="application/json")
+
+
+def ready_page(observer: Observer) -> Page:
+    found = observer.readiness()
+    body = {"ready": found.ready, "reasons": found.reasons, "notes": found.notes}
+    return Page(json.dumps(body) + "\n", 200 if found.ready else 503, "application/json")
 
 
 def metrics_page(observer: Observer) -> Page:

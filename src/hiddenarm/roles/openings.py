@@ -3,7 +3,9 @@
     OPEN n      party -> party      its last prepared and activated epoch, log, decisions, checkpoints, and notes of
                                     what each party has told it to have committed
                 rewarder -> party   how many lessons it has made, and how many it knows to be kept by all parties
-                party -> rewarder   what lasts at the party, the name of the last epoch that it has activated, consent
+                party -> rewarder   what lasts at the party, the name of the last epoch that it has activated, consent;
+                                    whom it is not connected to
+                party -> actor      whom it is not connected to
                 dealer -> anyone    the epoch's name and a fresh seed, as in SEED
                 others              nothing
     PREPARED    party -> party      the plan, which this party has written down
@@ -30,6 +32,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hiddenarm.errors import FrameError
+from hiddenarm.net.identity import Identity, Role
 
 EPOCH_NAME_BYTES = 6
 MAX_CHECKPOINTS = 64
@@ -38,6 +41,8 @@ _PAIR = struct.Struct("<QQ")
 _STANDING = struct.Struct("<QQQB")
 _PLAN = struct.Struct(f"<Q{EPOCH_NAME_BYTES}sQQQB")
 _LESSONS = struct.Struct("<QQB")
+_MEMBER = struct.Struct("<BH")
+_ROLES = tuple(Role)
 
 
 class CheckpointName(NamedTuple):
@@ -68,21 +73,23 @@ class Committed(NamedTuple):
 
 class Standing(NamedTuple):
     """What a party tells the rewarder: what lasts there; the last epoch that it has activated, by its name as a number,
-    0 if there is none; whether its operator agrees to go back."""
+    0 if there is none; whether its operator agrees to go back; whom it is not connected to."""
 
     lessons: int
     decisions: int
     epoch: int
     consents: bool = False
+    missing: tuple[Identity, ...] = ()
 
     def encode(self) -> bytes:
-        return _STANDING.pack(*self)
+        *numbers, missing = self
+        return _STANDING.pack(*numbers) + encode_members(missing)
 
     @classmethod
     def decode(cls, payload: bytes) -> Standing:
-        _check(len(payload) == _STANDING.size)
-        lessons, decisions, epoch, consents = _STANDING.unpack(payload)
-        return cls(lessons, decisions, epoch, bool(consents))
+        _check(len(payload) >= _STANDING.size)
+        lessons, decisions, epoch, consents = _STANDING.unpack_from(payload)
+        return cls(lessons, decisions, epoch, bool(consents), decode_members(payload[_STANDING.size :]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +230,18 @@ def plan_bytes() -> int:
 
 def committed_bytes() -> int:
     return _PAIR.size
+
+
+def encode_members(members: Sequence[Identity]) -> bytes:
+    """Some members of a federation."""
+    return b"".join(_MEMBER.pack(_ROLES.index(role), number) for role, number in members)
+
+
+def decode_members(payload: bytes) -> tuple[Identity, ...]:
+    _check(len(payload) % _MEMBER.size == 0)
+    found = tuple(_MEMBER.iter_unpack(payload))
+    _check(all(role < len(_ROLES) for role, _ in found))
+    return tuple(Identity(_ROLES[role], number) for role, number in found)
 
 
 def _check(fits: bool) -> None:

@@ -24,7 +24,7 @@ from hiddenarm.bandit.decisions import decision_name, split_name, split_number
 from hiddenarm.bandit.features import checked_row
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.programs import DECIDE, LEARN
-from hiddenarm.errors import FeatureError, FrameError, InputError, PeerLost
+from hiddenarm.errors import ClientError, FeatureError, FrameError, InputError, PeerLost
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.words import Words
@@ -33,9 +33,12 @@ from hiddenarm.roles.ledger import Ledger, MemoryLedger
 from hiddenarm.roles.lessons import Lesson, School, SchoolState
 from hiddenarm.roles.messages import (
     ACTOR,
+    CLIENTS,
     DEALER,
+    NO_STOCK,
     REWARDER,
     learned_frame,
+    misuse,
     program_and_step,
     read_decide,
     read_refused,
@@ -55,7 +58,6 @@ way."""
 LOOKED_UP_AHEAD = 4
 """Requests in the queue whose features are looked up before their turn comes."""
 NO_LESSON = "the lesson it needs has not been taught; ask again when its reward was given"
-NO_STOCK = "the dealer is away and what it dealt is used up; try again when it is back"
 
 
 class FeatureSource(Protocol):
@@ -127,6 +129,7 @@ class Party:
         self._refused_by_peer: set[RunKey] = set()
         self._interactions: Ledger = MemoryLedger() if ledger is None else ledger
         self._epoch = epoch
+        self._stranded = False
         self._handlers: dict[tuple[Role, Kind], Callable[[Identity, Frame], None]] = {
             (Role.PARTY, Kind.ROUND): self._on_round,
             (Role.PARTY, Kind.REFUSED): self._on_refused,
@@ -149,6 +152,7 @@ class Party:
             pending=self._interactions.pending,
             version=self._school.version,
             stock=self._supply.in_stock,
+            stranded=self._stranded,
             runs=self._runs.times,
         )
 
@@ -162,11 +166,12 @@ class Party:
         self._start_what_can_start()
 
     def on_lost(self, identity: Identity, reason: str, graceful: bool) -> None:
-        """The federation ends with the actor, with a peer, or with the dealer; the rewarder may leave before."""
+        """The federation ends with another party or the dealer, and when the actor says goodbye. A client that is lost
+        or was cut off ends nothing: what was asked for is done, and the other client may go on."""
         self._present.discard(identity)
-        if not graceful:
+        if not graceful and identity not in CLIENTS:
             raise PeerLost(f"{identity} is gone: {reason}")
-        if identity != REWARDER:
+        if graceful and identity != REWARDER:
             self.finished = True
 
     def on_dealer_away(self) -> None:
@@ -186,7 +191,7 @@ class Party:
     def on_frame(self, identity: Identity, frame: Frame) -> None:
         handler = self._handlers.get((identity.role, frame.kind))
         if handler is None:
-            raise FrameError(f"{identity} may not send {frame.kind.name}")
+            raise misuse(identity, f"{identity} may not send {frame.kind.name}")
         handler(identity, frame)
 
     def _on_seed(self, _: Identity, frame: Frame) -> None:
@@ -210,6 +215,18 @@ class Party:
             self._runs.on_early_round(identity, key, frame, self._supply.layout(program).rounds)
 
     def _on_decide(self, identity: Identity, frame: Frame) -> None:
+        try:
+            request = self._read_request(identity, frame)
+        except FrameError as error:
+            raise ClientError(str(error)) from None
+        name = self._name(request.step) if request.program == DECIDE_ONE else None
+        self._school.note_request(request.version, name)
+        if len(self._requests) < LOOKED_UP_AHEAD:
+            request.features = self._own_features(request.keys)
+        self._requests.append(request)
+        self._start_what_can_start()
+
+    def _read_request(self, identity: Identity, frame: Frame) -> _DecideRequest:
         version, keys = read_decide(frame)
         program, step = program_and_step(frame)
         self._check_batch(identity, program.count)
@@ -218,22 +235,22 @@ class Party:
             raise FrameError(f"the actor asked for decision {step} where {due} was due")
         if len(self._requests) >= MAX_WAITING:
             raise FrameError(f"the actor has more than {MAX_WAITING} requests waiting")
-        request = _DecideRequest(program, step, version, keys)
-        self._school.note_request(version, self._name(step) if program == DECIDE_ONE else None)
-        if len(self._requests) < LOOKED_UP_AHEAD:
-            request.features = self._own_features(keys)
-        self._requests.append(request)
-        self._start_what_can_start()
+        return _DecideRequest(program, step, version, keys)
 
     def _on_reward(self, identity: Identity, frame: Frame) -> None:
-        rewards = read_rewards(frame)
-        self._check_batch(identity, len(rewards))
-        self._school.enrol(Lesson(frame.step, rewards))
+        try:
+            rewards = read_rewards(frame)
+            self._check_batch(identity, len(rewards))
+            self._school.enrol(Lesson(frame.step, rewards))
+        except FrameError as error:
+            raise ClientError(str(error)) from None
         self._start_what_can_start()
 
     def _on_refused(self, identity: Identity, frame: Frame) -> None:
         """A peer cannot take part in a decision or a lesson: end it here too. Its randomness is never used again."""
         program, step = program_and_step(frame)
+        if program == DECIDE_ONE and read_refused(frame)[1] == NO_STOCK:
+            self._stranded = True
         if program.name == LEARN:
             self._school.refused_by_peer(identity, step, read_refused(frame)[1])
         elif program.name != DECIDE:
@@ -332,14 +349,14 @@ class Party:
         def announce(words: Words) -> None:
             report.append(self._reports.frame(step, words))
             if self._interactions.tells_early:
-                self._send(ACTOR, report.pop())
+                self._tell(self._send, [ACTOR], report.pop())
 
         def tell() -> None:
             for frame in report:
-                self._send(ACTOR, frame)
+                self._tell(self._send, [ACTOR], frame)
 
         def out_of_range(why: str) -> None:  # seen by all parties alike: the decision ends, the federation goes on
-            self._send(ACTOR, refused_frame(program, step, why))
+            self._tell(self._send, [ACTOR], refused_frame(program, step, why))
 
         def finish() -> None:
             self._interactions.keep(program, step, features, evaluation.result, tell)
@@ -362,8 +379,8 @@ class Party:
     def _refuse_decision(self, key: RunKey, why: str, positions: Sequence[int] = (), retry: bool = False) -> None:
         """End a decision everywhere. Only the actor is told which keys it is for: it asks again for the others."""
         self._runs.drop(key)
-        send_to_all(self._send, self._peers, refused_frame(*key, why, retry=retry))
-        self._send(ACTOR, refused_frame(*key, why, positions=positions, retry=retry))
+        self._tell(self._send, self._peers, refused_frame(*key, why, retry=retry))
+        self._tell(self._send, [ACTOR], refused_frame(*key, why, positions=positions, retry=retry))
 
     def _name(self, step: int) -> int:
         """The name of a single decision."""

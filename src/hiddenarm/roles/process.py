@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
+from threading import Lock
 
 from hiddenarm.bandit.batches import GATHERED_AT_ONCE
 from hiddenarm.bandit.catalogue import GATHER, SOLVE, ProgramId, program_text, single_lessons
@@ -47,9 +48,9 @@ Machine = Party | Dealer | Actor | Rewarder | DurableParty | DurableDealer | Dur
 
 class Endpoint:
     """A role's machine at its switchboard, and its state if that lasts. The machine sends through the endpoint, which
-    exists first."""
+    exists first. With a `lock` it is for many threads (see `Switchboard`)."""
 
-    def __init__(self, kit: Kit) -> None:
+    def __init__(self, kit: Kit, lock: Lock | None = None) -> None:
         self.kit = kit
         keeps = kit.file.durable and kit.identity.role is not Role.DEALER
         self._state = State(kit, self._call) if keeps else None
@@ -64,6 +65,7 @@ class Endpoint:
             spin_seconds=_spin_seconds(kit),
             limits=_limits(caps),
             uses_idle_time=kit.identity.role in (Role.PARTY, Role.DEALER),
+            lock=lock,
         )
 
     @property

@@ -43,5 +43,7 @@ class Vitals:
     """Lessons in the model."""
     stock: dict[str, int] = field(default_factory=dict)
     """Steps whose corrections are in stock, by program."""
+    stranded: bool = False
+    """Whether the last party has refused a single decision, as the dealer is away and what it dealt is used up."""
     runs: dict[str, RunTimes] = field(default_factory=dict)
     """Runs by program."""

@@ -207,7 +207,7 @@ class Session:
             if perf_counter() > deadline:
                 raise PeerLost("not all parties and the dealer could be reached")
             for client in (self.actor, self.rewarder):
-                client.endpoint.switchboard.run_once(0.01)
+                client.idle(seconds=0.01)
 
     def _enter(self, client: Client) -> Client:
         return self._clients.enter_context(client)
