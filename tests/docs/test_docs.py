@@ -23,7 +23,7 @@ from hiddenarm.bandit import programs
 from hiddenarm.bandit.batches import GATHERED_AT_ONCE, NewtonSchulz
 from hiddenarm.bandit.catalogue import DECIDE_ONE, GATHER, LEARN_ONE, SOLVE, ProgramId, program_text, program_texts
 from hiddenarm.bandit.coins import exploration_thresholds
-from hiddenarm.bandit.decisions import DecisionIds, decision_number
+from hiddenarm.bandit.decisions import MAX_PENDING, DecisionIds, decision_number
 from hiddenarm.bandit.federation import MAX_EXACT_WORDS, Federation
 from hiddenarm.bandit.programs import DECIDE, LEARN, LEARN_AHEAD
 from hiddenarm.cli import local_roles
@@ -49,7 +49,6 @@ from hiddenarm.ring._kernels import OPERATIONS
 from hiddenarm.roles import memory
 from hiddenarm.roles.application import ANSWER_SECONDS
 from hiddenarm.roles.kit import KitFile
-from hiddenarm.roles.ledger import MAX_PENDING
 from hiddenarm.roles.lessons import KEPT_VERSIONS, Lesson
 from hiddenarm.roles.messages import MAX_KEY_BYTES
 from hiddenarm.roles.party import LESSON_SECONDS, NO_FEATURES, Party

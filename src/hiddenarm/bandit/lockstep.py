@@ -6,6 +6,7 @@ replicates lets many independent runs, each with its own epsilon, advance togeth
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from hiddenarm.bandit.catalogue import (
     single_lessons,
 )
 from hiddenarm.bandit.coins import Coins, exploration_thresholds
+from hiddenarm.bandit.decisions import MAX_PENDING
 from hiddenarm.bandit.features import checked_features
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.programs import (
@@ -37,7 +39,7 @@ from hiddenarm.bandit.programs import (
     stacked,
 )
 from hiddenarm.bandit.suites import suite_of
-from hiddenarm.errors import InputError
+from hiddenarm.errors import ConfigError, InputError
 from hiddenarm.mpc.dealing import ProgramDealer, trace
 from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, record
 from hiddenarm.mpc.lockstep import LockstepMeter, Observer, run_lockstep
@@ -100,7 +102,8 @@ class Lockstep:
 
     `decide` and `learn` treat one interaction; `decide_batch` and `learn_batch` many at once. After every
     `repair_every` interactions that were learned one by one, and before a batch, `repair` solves the model anew. The
-    suite is that of the federation (`suites`); the paper's has no batches of lessons, and no repair.
+    suite is that of the federation (`suites`); the paper's has no batches of lessons, and no repair. Of the
+    single decisions that wait for their reward, the newest `max_pending` are kept.
     """
 
     def __init__(
@@ -111,8 +114,11 @@ class Lockstep:
         replicates: int = 1,
         epsilons: ArrayLike | None = None,
         deal_ahead: int = 64,
+        max_pending: int = MAX_PENDING,
         observer: Observer | None = None,
     ) -> None:
+        if max_pending < 1:
+            raise ConfigError(f"max_pending must be at least 1, got {max_pending}")
         self.federation = federation
         self.replicates = replicates
         self.meter = LockstepMeter()
@@ -125,8 +131,9 @@ class Lockstep:
         self._sums_full = not self._suite.solves
         self._observer = observer
         self._deal_ahead = deal_ahead
+        self._max_pending = max_pending
         self._thresholds = exploration_thresholds(federation.epsilon if epsilons is None else epsilons)
-        self._pending: dict[int, list[Interaction]] = {}
+        self._pending: OrderedDict[int, list[Interaction]] = OrderedDict()
         self._batches: dict[tuple[int, int], list[list[Interaction]]] = {}
         self._seeds = Seeds(epoch_key)
         self._supplies: dict[ProgramId, _Supply] = {}
@@ -150,11 +157,17 @@ class Lockstep:
         """Single decisions that wait for their reward."""
         return frozenset(self._pending)
 
+    def is_pending(self, step: int) -> bool:
+        """Whether a single decision waits for its reward. `pending` lists them all, which takes time for each."""
+        return step in self._pending
+
     def decide(self, contexts: Sequence[ArrayLike]) -> tuple[int, NDArray[np.int64]]:
         """Decide on the parties' features, [replicates, features] each; return the decision's number and the arms."""
         features = [checked_features(values, self.federation, party)[:, None] for party, values in enumerate(contexts)]
         step, arms, kept = self._decide(DECIDE_ONE, features)
         self._pending[step] = [party[0] for party in kept]
+        if len(self._pending) > self._max_pending:
+            self._pending.popitem(last=False)
         return step, arms[:, 0]
 
     def learn(self, step: int, rewards: ArrayLike, *, ahead: bool = False) -> None:
