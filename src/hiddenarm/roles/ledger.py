@@ -37,8 +37,8 @@ class Ledger(Decisions, Protocol):
 
 
 class MemoryLedger(OrderedDict[int, Interaction]):
-    """Keeps decisions in memory, by number: there is only one epoch. An ordered dictionary finds its oldest entry at once;
-    a plain one searches past all that were removed."""
+    """Keeps decisions in memory, by number: there is only one epoch. An ordered dictionary finds its oldest entry at
+    once; a plain one searches past all that were removed."""
 
     tells_early = True
 
