@@ -37,7 +37,7 @@ from hiddenarm.roles.party import FeatureSource, Party
 from hiddenarm.roles.party_records import PartyRecords
 from hiddenarm.roles.runs import Exchange, Send, send_to_all
 from hiddenarm.roles.supply import Shelf
-from hiddenarm.roles.vitals import Vitals
+from hiddenarm.roles.vitals import RunTimes, Vitals
 
 MAX_EARLY = 4096
 """Frames that may wait until this party is active too."""
@@ -99,6 +99,8 @@ class DurableParty:
         self._opening = _Opening(records.statement())
         self._party: Party | None = None
         self._told = Committed(0, 0)
+        self._run_times: dict[str, RunTimes] = {}
+        self._stocked: set[str] = set()
 
     @property
     def active(self) -> bool:
@@ -116,8 +118,16 @@ class DurableParty:
         return self._party is not None and self._party.busy
 
     def vitals(self) -> Vitals:
-        """How it is doing, in the epoch that is open."""
-        return Vitals() if self._party is None else self._party.vitals()
+        """How it is doing. Between epochs, what lasts and what was counted so far; there is no stock then."""
+        if self._party is not None:
+            return self._party.vitals()
+        records = self.records
+        return Vitals(
+            pending=records.pending,
+            version=records.committed.lessons,
+            stock=dict.fromkeys(self._stocked, 0),
+            runs=self._run_times,
+        )
 
     # What the switchboard tells us
 
@@ -172,6 +182,7 @@ class DurableParty:
     def _begin(self) -> None:
         """Another attempt: whatever was under way is over."""
         if self._party is not None:
+            self._stocked.update(self._party.vitals().stock)
             self._log.info("epoch ended", epoch=self.records.activated, missing=[str(peer) for peer in self.missing])
         self._party = None
         self._opening = _Opening(self.records.statement())
@@ -284,6 +295,7 @@ class DurableParty:
             ledger=DurableLedger(records, plan.epoch, plan.named, self._checkpoint_every),
             epoch=plan.named,
             shelf=self._shelf,
+            run_times=self._run_times,
             clock=self._clock,
         )
         state = records.state(plan.checkpoint)

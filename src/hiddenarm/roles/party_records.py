@@ -70,6 +70,7 @@ class PartyRecords:
         self._origin = INITIAL
         self._kept_notes = list(self.noted)
         self._taught: dict[tuple[int, int], SpentSteps] = {}
+        self._taught_count = 0
         self._check_owner(digest)
         self._load()
 
@@ -158,6 +159,11 @@ class PartyRecords:
             masks.reshape(1, count)[:, position].copy(),
         )
 
+    @property
+    def pending(self) -> int:
+        """Decisions of all epochs that last here and wait for their reward."""
+        return max(0, self.committed.decisions - self._taught_count)
+
     def is_taught(self, name: int) -> bool:
         """Whether a lesson has used this decision."""
         line, place = _place(name)
@@ -167,6 +173,7 @@ class PartyRecords:
         """A lesson of the log has used this decision."""
         line, place = _place(name)
         self._taught.setdefault(line, SpentSteps(in_order=False)).spend(place)
+        self._taught_count += 1
 
     # Lessons
 
@@ -263,7 +270,7 @@ class PartyRecords:
 
     def _load_log(self) -> None:
         """Count the lessons, and find out which decisions they used."""
-        self._taught = {}
+        self._taught, self._taught_count = {}, 0
         length = 0
         for lesson in self._log(0):
             if lesson.number != length:
