@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-import structlog
-
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import FrameError, PeerError
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.net.logs import get_logger
 from hiddenarm.roles.attempts import Attempts
 from hiddenarm.roles.messages import DEALER
 from hiddenarm.roles.openings import Plan
@@ -26,7 +25,7 @@ class DurableClient(ABC):
     def __init__(self, federation: Federation, send: Send, *, max_batch: int = 256) -> None:
         self.federation = federation
         self.parties = [Identity(Role.PARTY, number) for number in range(federation.parties)]
-        self.log = structlog.get_logger("hiddenarm.client")
+        self.log = get_logger("hiddenarm.client")
         self._send = send
         self._max_batch = max_batch
         self._attempts = Attempts((*self.parties, DEALER), send, self._begin, self._say)

@@ -12,13 +12,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import structlog
-
 from hiddenarm.bandit.catalogue import LEARN_ONE
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import FrameError, PeerError, StaleStateError
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.net.logs import get_logger
 from hiddenarm.roles.attempts import Attempts
 from hiddenarm.roles.durable_ledger import DurableLedger
 from hiddenarm.roles.lessons import Lesson
@@ -93,7 +92,7 @@ class DurableParty:
         self._stock, self._expand_ahead, self._max_batch = stock, expand_ahead, max_batch
         self._checkpoint_every = checkpoint_every
         self._shelf = shelf or Shelf(federation, number)
-        self._log = structlog.get_logger("hiddenarm.party")
+        self._log = get_logger("hiddenarm.party")
         self._peers = [Identity(Role.PARTY, p) for p in range(federation.parties) if p != number]
         self._attempts = Attempts((*self._peers, DEALER, ACTOR, REWARDER), send, self._begin, self._say)
         self._opening = _Opening(records.statement())

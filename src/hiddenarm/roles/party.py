@@ -15,7 +15,6 @@ from functools import partial
 from typing import Protocol
 
 import numpy as np
-import structlog
 from numpy.typing import ArrayLike
 
 from hiddenarm.bandit.batches import GATHERED_AT_ONCE
@@ -27,6 +26,7 @@ from hiddenarm.bandit.programs import DECIDE, LEARN
 from hiddenarm.errors import FeatureError, FrameError, InputError, PeerLost
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.net.logs import get_logger
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.arms import arm_reports
 from hiddenarm.roles.ledger import Ledger, MemoryLedger
@@ -107,7 +107,7 @@ class Party:
         self.finished = False
         self._features = features
         self._max_batch = max_batch
-        self._log = structlog.get_logger("hiddenarm.party")
+        self._log = get_logger("hiddenarm.party")
         self._send = send
         self._send_later = send_later or send
         self._clock = clock
