@@ -98,6 +98,18 @@ def _check_what_the_demo_counted(report: dict[str, Any]) -> None:
     assert (report["rounds_per_decision"], report["rounds_per_step"]) == (4, 9)
 
 
+def test_the_readme_states_what_simulate_prints(tmp_path: Path) -> None:
+    """Two steps are enough: what a step costs does not depend on how many there are."""
+    _run(["hiddenarm", "simulate", "--steps", "2", "--json", "simulated.json"], tmp_path)
+    report = json.loads((tmp_path / "simulated.json").read_text())
+    for row, key in (
+        ("rounds a decision", "rounds_per_decision"),
+        ("rounds a step (decide and learn)", "rounds_per_step"),
+        ("bytes a step sent by a party", "bytes_per_step_per_party"),
+    ):
+        assert f"| {row} | {report[key]:,.0f} |" in README
+
+
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.name)
 def test_every_make_target_in_an_example_exists(path: Path) -> None:
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))

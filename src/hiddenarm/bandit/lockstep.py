@@ -47,7 +47,7 @@ from hiddenarm.mpc.material import Layout, Seeds, program_stream
 from hiddenarm.mpc.values import Shared
 from hiddenarm.ring.words import Floats, Words, encode
 
-_NEXT_STEP = "next step "
+NEXT_STEP = "next step "
 """Begins the names of the arrays of a snapshot with a program's next step."""
 
 
@@ -240,7 +240,7 @@ class Lockstep:
             "waiting rewards": _rows([masked for _, masked in self._learned_singly], self.replicates),
         }
         for program, supply in self._supplies.items():
-            arrays[f"{_NEXT_STEP}{program.name} {program.count}"] = np.array([supply.next_step], np.uint64)
+            arrays[f"{NEXT_STEP}{program.name} {program.count}"] = np.array([supply.next_step], np.uint64)
         for party, (model, sums) in enumerate(zip(self.models, self._sums, strict=True)):
             for name, shared in _shares(model, sums).items():
                 assert shared.share is not None
@@ -258,9 +258,9 @@ class Lockstep:
         """
         self.interactions_learned, self._gathered = int(arrays["learned"][0]), int(arrays["learned"][1])
         self._sums_full = bool(arrays["learned"][2])
-        for label in (name.removeprefix(_NEXT_STEP) for name in arrays if name.startswith(_NEXT_STEP)):
+        for label in (name.removeprefix(NEXT_STEP) for name in arrays if name.startswith(NEXT_STEP)):
             program, count = label.rsplit(" ", 1)
-            self._supply(ProgramId(program, int(count))).skip_to(int(arrays[_NEXT_STEP + label][0]))
+            self._supply(ProgramId(program, int(count))).skip_to(int(arrays[NEXT_STEP + label][0]))
         for party, (model, sums) in enumerate(zip(self.models, self._sums, strict=True)):
             for name, shared in _shares(model, sums).items():
                 shared.share = np.array(arrays[f"{name} {party}"], np.uint64)
