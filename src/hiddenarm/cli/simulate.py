@@ -99,8 +99,8 @@ class Simulation:
 
     @property
     def _learns_ahead(self) -> bool:
-        """Whether lessons are learned by the program of strictly online use, as between processes. The paper's suite has
-        only one."""
+        """Whether lessons are learned by the program of strictly online use, as between processes. The paper's
+        suite has only one."""
         return single_lessons(self.federation)[0] == LEARN_ONE_AHEAD
 
     def _batch(self, first: int, lockstep: Lockstep, twins: PlainTwins, board: Scoreboard) -> None:
