@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Iterator
 from math import inf, nan
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 
 from hiddenarm import Decision, HiddenArmError, LocalFederation
 from hiddenarm.bandit.decisions import DecisionIds, new_epoch
-from hiddenarm.errors import DecisionIdError, FeatureError, RewardError
+from hiddenarm.errors import ConfigError, DecisionIdError, FeatureError, RewardError
 from hiddenarm.ring.words import Words
 
 GOOD = ([0.1, -0.2], [0.3])
@@ -164,6 +166,60 @@ def test_options_reach_the_federation() -> None:
     made = LocalFederation(arms=2, features=[1, 1], epsilon=0.0, norms=[0.5, 0.5], ridge=2.0, fraction_bits=16)
     assert (made.federation.norms, made.federation.ridge, made.federation.fraction_bits) == ((0.5, 0.5), 2.0, 16)
     made.reward(made.decide([[0.5], [0.5]]).id, 1.0)
+
+
+def test_the_number_of_features_must_be_that_of_each_party() -> None:
+    for features in (5, 2.5, None):
+        with pytest.raises(
+            ConfigError, match=r"features must have the number of features of each party, such as \[3, 2\]"
+        ):
+            LocalFederation(arms=2, features=features, epsilon=0.1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("given", "count"), [([0.1], 1), ([0.1, 0.2, 0.3], 3), ([], 0)])
+def test_a_wrong_number_of_features_is_told_as_it_was_given(
+    federation: LocalFederation, given: list[float], count: int
+) -> None:
+    with pytest.raises(FeatureError, match=f"^party 0 declared 2 features but gave {count}$"):
+        federation.decide([given, [0.3]])
+
+
+def test_the_oldest_decisions_are_forgotten_and_named_so() -> None:
+    made = LocalFederation(arms=2, features=[2, 1], epsilon=0.1, max_pending=3)
+    ids = [made.decide([[0.1, 0.2], [0.3]]).id for _ in range(3)]
+    made.reward(ids[0], 1.0)
+    ids += [made.decide([[0.1, 0.2], [0.3]]).id for _ in range(2)]
+    assert sorted(made._lockstep.pending) == [2, 3, 4]
+    before = state(made)
+    with pytest.raises(DecisionIdError, match=f"^decision {ids[1]} is forgotten: only the newest 3 decisions"):
+        made.reward(ids[1], 1.0)
+    with pytest.raises(DecisionIdError, match="was rewarded before"):
+        made.reward(ids[0], 1.0)
+    assert state(made) == before
+    for identifier in reversed(ids[2:]):
+        made.reward(identifier, 0.5)
+    assert made._lockstep.interactions_learned == 4
+
+
+def test_pending_decisions_have_a_bound_unless_one_is_given() -> None:
+    assert LocalFederation(arms=2, features=[2, 1], epsilon=0.1)._lockstep._max_pending == 100_000
+    with pytest.raises(ConfigError, match="max_pending must be at least 1"):
+        LocalFederation(arms=2, features=[2, 1], epsilon=0.1, max_pending=0)
+
+
+class NeverListed(OrderedDict[int, Any]):
+    """Decisions that can be looked up but not gone through."""
+
+    def __iter__(self) -> Iterator[int]:
+        raise AssertionError("a reward went through all pending decisions")
+
+
+def test_a_reward_does_not_go_through_all_pending_decisions(federation: LocalFederation) -> None:
+    lockstep = federation._lockstep
+    lockstep._pending = NeverListed(lockstep._pending.items())
+    federation.reward(waiting(federation), 1.0)
+    with pytest.raises(DecisionIdError, match="rewarded before"):
+        federation.reward(waiting(federation), 1.0)
 
 
 def test_errors_show_no_feature_and_no_reward(federation: LocalFederation) -> None:

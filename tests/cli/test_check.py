@@ -82,7 +82,14 @@ def test_a_sound_kit(kits: Path) -> None:
         (lambda kits: certify(kits, 100, identity=Identity(Role.DEALER)), "is that of dealer"),
         (lambda kits: (kits / "hotel" / "features.csv").unlink(), "has no features: put them into"),
         (lambda kits: (kits / "hotel" / "features.csv").write_text("key,a,b,c\n"), "column 2 must be 'nights'"),
-        (lambda kits: (kits / "hotel" / "features.csv").write_text("key,nights\n"), "'key' and 3 features, found 2"),
+        (
+            lambda kits: (kits / "hotel" / "features.csv").write_text("key,nights\n"),
+            "line 1: the header must be key,nights,stars,spend; found 'key,nights', which has 2 columns",
+        ),
+        (
+            lambda kits: (kits / "hotel" / "features.csv").write_text("user_id,nights,stars,spend\n"),
+            "the header must be key,nights,stars,spend; found 'user_id,nights,stars,spend', which has 4 columns",
+        ),
         (lambda kits: edit(kits / "hotel", lambda c: c.update(listen="192.0.2.9")), "it must be an address of this"),
     ],
 )
@@ -115,7 +122,7 @@ def test_warnings_do_not_fail(kits: Path, table: str, words: str) -> None:
     [
         ("a,0.1,0.2", "row 2: 3 cells where 4 are due"),
         ("a,0.1,s3cr3t,0.3", "row 2, column 3: not a number"),
-        ("a,1,1,1\na,1,1,1", "a key stands there twice"),
+        ("s3cr3t,1,1,1\nb,1,1,1\ns3cr3t,1,1,1", "features.csv: rows 2 and 4 have the same key; leave one of them"),
         ('"a,1,1,1', "not a table of comma-separated values"),
     ],
 )
@@ -125,6 +132,37 @@ def test_a_table_that_is_none_shows_no_value(kits: Path, row: str, words: str) -
     assert code == ConfigError.exit_code
     assert words in output
     assert "s3cr3t" not in output
+
+
+@pytest.mark.parametrize("line", ["s3cr3t,0.1,0.2,0.3", "key,0.12345,0.2", "s3cr3t,nan,,"])
+def test_a_row_in_the_place_of_the_header_is_not_shown(kits: Path, line: str) -> None:
+    (kits / "hotel" / "features.csv").write_text(f"{line}\n")
+    code, output = check(kits / "hotel", "--offline")
+    assert code == ConfigError.exit_code
+    columns = len(line.split(","))
+    assert f"must be key,nights,stars,spend; found {columns} columns with numbers: put the header above them" in output
+    assert "s3cr3t" not in output
+    assert "12345" not in output
+
+
+def test_a_byte_order_mark_is_skipped(kits: Path) -> None:
+    (kits / "hotel" / "features.csv").write_text("\ufeffkey,nights,stars,spend\na,0.1,0.2,0.3\n", encoding="utf-8")
+    code, output = check(kits / "hotel", "--offline")
+    assert code == 0
+    assert "features: 1 keys" in output
+
+
+@pytest.mark.parametrize("options", [("--offline",), ()])
+def test_a_key_that_is_open_to_others_needs_another_mode(kits: Path, options: tuple[str, ...]) -> None:
+    """The certificate is sound; a new one is needed only if somebody has read the key."""
+    key = kits / "hotel" / "key.pem"
+    key.chmod(0o644)
+    code, output = check(kits / "hotel", *options)
+    assert code == ConfigError.exit_code
+    failed = [line for line in output.splitlines() if line.startswith("FAIL")]
+    assert f"(mode 644) -> chmod 600 {key}; if somebody else may have read it" in failed[0]
+    assert failed[1:] == ([] if options else ["FAIL  peers: were not asked -> correct the mode of the key first"])
+    assert "ok    certificate: is that of party 0" in output
 
 
 def test_peers_are_asked_and_not_disturbed(kits: Path) -> None:

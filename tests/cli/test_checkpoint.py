@@ -259,7 +259,7 @@ class TestRefusals:
                 wrong.append(np.full_like(array, np.nan))
             for other in wrong:
                 check_refused(run, tmp_path, archive_of(others | {name: other}))
-            if not name.startswith(("sent ", "next step solve", "next step gather")):
+            if not name.startswith(("sent ", "next step solve", "next step gather", "next step learn ahead")):
                 check_refused(run, tmp_path, archive_of(others))
 
     @pytest.mark.parametrize("about", ["[]", "17", "null", "{", "[" * 100_000, "{}"])

@@ -122,7 +122,10 @@ def test_both_sides_see_the_same_fingerprint(empty_kits: Path) -> None:
 def test_who_does_not_confirm_signs_nothing(empty_kits: Path) -> None:
     done("request", empty_kits / "hotel")
     request = empty_kits / "hotel" / "next" / "request.pem"
-    assert run("approve", empty_kits / "authority", request, stdin="n\n").exit_code == 1
+    error = run("approve", empty_kits / "authority", request, stdin="n\n").exception
+    assert isinstance(error, HiddenArmError)
+    assert error.exit_code == 1
+    assert f"{request} was not approved, and nothing was signed" in str(error)
     message = refused("approve", empty_kits / "authority", request, "--fingerprint", "ab" * 32, by=IdentityError)
     assert "another fingerprint" in message
     assert not (request.parent / "certificate.pem").exists()
@@ -198,7 +201,10 @@ def issued(kits: Path, tmp_path: Path, identity: Identity, days: int = 1, author
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda kits, tmp: issued(kits, tmp, Identity(Role.PARTY, 1)), "is that of party 1, not of this kit's role"),
+        (
+            lambda kits, tmp: issued(kits, tmp, Identity(Role.PARTY, 1)),
+            "hotel is the kit of party 0: install the certificate of party 0",
+        ),
         (lambda kits, tmp: issued(kits, tmp, Identity(Role.PARTY, 0)), "belongs to another request"),
         (lambda kits, tmp: issued(kits, tmp, Identity(Role.PARTY, 0), days=-1), "is not valid now"),
         (
@@ -213,7 +219,7 @@ def test_certificates_that_are_not_installed(
 ) -> None:
     own_request(kits)
     before = (kits / "hotel" / "certificate.pem").read_bytes()
-    assert words in refused("install", kits / "hotel", make(kits, tmp_path), by=IdentityError)
+    assert words in refused("install", kits / "hotel", make(kits, tmp_path))
     assert (kits / "hotel" / "certificate.pem").read_bytes() == before
     assert not (kits / "hotel" / "retired").exists()
 
@@ -224,6 +230,15 @@ def test_an_interrupted_install_can_be_repeated(kits: Path, tmp_path: Path) -> N
     (kits / "hotel" / "certificate.pem").write_bytes(certificate.read_bytes())
     done("install", kits / "hotel", certificate)
     Kit.read(kits / "hotel")
+
+
+def test_a_certificate_is_installed_once(kits: Path, tmp_path: Path) -> None:
+    certificate = approved(kits, tmp_path)
+    done("install", kits / "hotel", certificate)
+    message = refused("install", kits / "hotel", certificate)
+    assert message == f"{certificate} is installed in {kits / 'hotel'} already: there is nothing left to do"
+    message = refused("install", kits / "hotel", issued(kits, tmp_path, Identity(Role.PARTY, 0)))
+    assert f"has no request that waits for a certificate: make one with hiddenarm request {kits / 'hotel'}" in message
 
 
 def test_an_authority_that_others_may_read(kits: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from commands import PATIENCE, check_error, hiddenarm
 
+from deployment import provision
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.cli.local_roles import LocalRoles
 from hiddenarm.cli.serve import max_line_bytes
@@ -260,6 +261,19 @@ def test_what_follows_a_line_that_is_too_long_is_read(roles: LocalRoles) -> None
     answers = [json.loads(process.stdout.readline()) for _ in range(5)]
     assert ["arm" in answer for answer in answers] == [False, True, False, False, True]
     assert ["error" in answer for answer in answers] == [True, False, True, True, False]
+
+
+@pytest.mark.parametrize(("role", "example"), [("actor", "key"), ("rewarder", "reward")])
+def test_a_role_that_is_given_no_request_says_what_to_pipe_in(tmp_path: Path, role: str, example: str) -> None:
+    kits = provision(tmp_path, durable=True)
+    ended = hiddenarm("serve", kits / role, "--log-format", "json", folder=tmp_path)
+    assert (ended.code, ended.stdout) == (0, "")
+    [line] = [line for line in map(json.loads, ended.stderr.splitlines()) if line["event"] == "no requests"]
+    assert line["level"] == "warning"
+    assert "standard input ended at once: pipe in one request per line" in line["hint"]
+    assert f'"{example}": ' in line["hint"]
+    ended = hiddenarm("serve", kits / role, folder=tmp_path, stdin="hello\n")
+    assert "no requests" not in ended.stderr
 
 
 @pytest.mark.parametrize("batch", [1, 2, 256, 4095])

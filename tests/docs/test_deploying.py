@@ -172,6 +172,7 @@ def shown(ran: Ran) -> tuple[str, ...]:
 def check_result(hosts: Hosts, ran: list[Ran]) -> None:
     home = hosts.folder / "hotel"
     first, second = (json.loads(line) for line in (home / "decisions").read_text().splitlines())
+    assert (home / "before").read_text() == (home / "decisions").read_text()  # by an actor that was started again
     for decision in (first, second):
         assert decision["name"] in ("beach", "city", "mountains", "cruise")
     assert json.loads((hosts.folder / "airline" / "learned").read_text()) == {"id": first["id"], "version": 1}

@@ -23,7 +23,7 @@ from hiddenarm.bandit import programs
 from hiddenarm.bandit.batches import GATHERED_AT_ONCE, NewtonSchulz
 from hiddenarm.bandit.catalogue import DECIDE_ONE, GATHER, LEARN_ONE, SOLVE, ProgramId, program_text, program_texts
 from hiddenarm.bandit.coins import exploration_thresholds
-from hiddenarm.bandit.decisions import DecisionIds, decision_number
+from hiddenarm.bandit.decisions import MAX_PENDING, DecisionIds, decision_number
 from hiddenarm.bandit.federation import MAX_EXACT_WORDS, Federation
 from hiddenarm.bandit.programs import DECIDE, LEARN, LEARN_AHEAD
 from hiddenarm.cli import local_roles
@@ -49,7 +49,6 @@ from hiddenarm.ring._kernels import OPERATIONS
 from hiddenarm.roles import memory
 from hiddenarm.roles.application import ANSWER_SECONDS
 from hiddenarm.roles.kit import KitFile
-from hiddenarm.roles.ledger import MAX_PENDING
 from hiddenarm.roles.lessons import KEPT_VERSIONS, Lesson
 from hiddenarm.roles.messages import MAX_KEY_BYTES
 from hiddenarm.roles.party import LESSON_SECONDS, NO_FEATURES, Party
@@ -97,6 +96,18 @@ def _check_what_the_demo_counted(report: dict[str, Any]) -> None:
     assert stated is not None
     assert report["bytes_per_step_per_party"] == pytest.approx(int(stated[1].replace(",", "")), rel=0.002)
     assert (report["rounds_per_decision"], report["rounds_per_step"]) == (4, 9)
+
+
+def test_the_readme_states_what_simulate_prints(tmp_path: Path) -> None:
+    """Two steps are enough: what a step costs does not depend on how many there are."""
+    _run(["hiddenarm", "simulate", "--steps", "2", "--json", "simulated.json"], tmp_path)
+    report = json.loads((tmp_path / "simulated.json").read_text())
+    for row, key in (
+        ("rounds a decision", "rounds_per_decision"),
+        ("rounds a step (decide and learn)", "rounds_per_step"),
+        ("bytes a step sent by a party", "bytes_per_step_per_party"),
+    ):
+        assert f"| {row} | {report[key]:,.0f} |" in README
 
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.name)
@@ -182,7 +193,7 @@ def test_every_file_named_exists() -> None:
 
 
 def test_every_small_benchmark_is_listed() -> None:
-    listed = {re.sub(r".*benchmarks[./](\w+?)(\.py)?`", r"\1", row[0]) for row in _smaller_benchmarks()}
+    listed = {re.sub(r".*benchmarks[./](\w+?)(\.py| COMMIT)?`", r"\1", row[0]) for row in _smaller_benchmarks()}
     assert listed == {path.stem for path in (ROOT / "benchmarks").glob("[a-z]*.py")}
 
 

@@ -6,12 +6,18 @@ import csv
 import json
 import re
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 
 import pytest
 
+from hiddenarm.bandit.catalogue import program_texts
+from hiddenarm.bandit.coins import exploration_thresholds
+from hiddenarm.bandit.federation import Federation
 from hiddenarm.cli.reproduce.catalogue import experiments
+from hiddenarm.cli.reproduce.loss import papers_bound, privacy_loss
 from hiddenarm.cli.reproduce.setting import Setting
+from hiddenarm.mpc.dealing import trace
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
@@ -53,6 +59,39 @@ def test_the_commits_of_the_results_are_named_without_changes() -> None:
     commits = stated[1].split(", ")
     assert all(re.fullmatch(r"[0-9a-f]{12}", commit) for commit in commits)
     assert set(commits) == set(re.findall(r"`([0-9a-f]{12})`", (RESULTS / "README.md").read_text()))
+
+
+def test_the_page_says_at_its_top_which_protocol_it_is_of() -> None:
+    page = (RESULTS / "index.html").read_text()
+    top = page[: page.index("<h2")]
+    assert set(re.findall(r"<code>([0-9a-f]{12})</code>", top)) == set(
+        re.findall(r"`([0-9a-f]{12})`", (RESULTS / "README.md").read_text())
+    )
+    [took] = {float(row["rounds a step"]) for row in rows("learner") if row["suite"] == "fast suite"}
+    federation = Federation(arms=10, features=(10, 10), epsilon=0.1)
+    texts = program_texts(federation, exploration_thresholds(federation.epsilon))
+    now = sum(trace(text, 2, 1).rounds for text in texts.values())
+    assert (f"took {took:g} rounds. They are of an earlier protocol; now a step takes {now} rounds" in page) == (
+        took != now
+    )
+
+
+def test_losses_are_the_exact_ones() -> None:
+    page = (RESULTS / "index.html").read_text()
+    assert page.count("η = log(A / ε - A + 1)") == 2
+    for table in ("privacy", "privacy-arms"):
+        for row in rows(table):
+            arms, epsilon = int(row.get("arms", 10)), float(row["epsilon"])
+            losses = [("eta", privacy_loss(arms, epsilon)), ("eta: the paper's bound", papers_bound(arms, epsilon))]
+            for name, loss in losses:
+                assert row[name] == "infinite" if loss == inf else float(row[name]) == round(loss, 3)
+
+
+def test_what_holds_by_far_or_looks_odd_is_explained() -> None:
+    claims = json.loads((RESULTS / "claims.json").read_text())
+    explained = {(claim["sentence"][:20], claim["measured"][:11]): claim["explanation"] for claim in claims}
+    assert "within a factor of 2 this counts as the same" in explained["The private contextu", "paper's sui"]
+    assert "No iteration earns 0.014 more than three" in explained["The results reveal t", "three itera"]
 
 
 def test_claims_are_the_same_in_all_forms() -> None:

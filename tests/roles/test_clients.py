@@ -44,6 +44,15 @@ def test_a_reward_need_not_be_waited_for(session: Session) -> None:
     assert session.rewarder.reward(decide(session, REWARDS).id, 0.0) == REWARDS + 1
 
 
+@pytest.mark.parametrize("durable", [False, True], ids=["in memory", "durable"])
+def test_clients_write_nothing_to_standard_output(capfd: pytest.CaptureFixture[str], durable: bool) -> None:
+    with Session(make_federation(2, 3, 4), durable=durable) as session:
+        session.rewarder.reward(decide(session).id, 1.0)
+    written = capfd.readouterr()
+    assert written.out == ""
+    assert "peer ready" in written.err
+
+
 def test_a_decision_can_be_asked_for_before_its_lesson(session: Session) -> None:
     session.make_steps(REWARDS)
     assert session.version == REWARDS

@@ -174,7 +174,7 @@ def test_the_certificate_of_another_party(folder: Path) -> None:
     for name in ("certificate.pem", "key.pem"):
         shutil.copy(kit_of(folder, PARTY0) / name, kit / name)
     ended = serve(kit)
-    assert ended.code == 4
+    assert ended.code == 2
     check_message(ended.stderr, "certificate.pem is that of party 0, but kit.json is for party 1")
 
 
@@ -184,7 +184,7 @@ def test_a_certificate_that_is_none(folder: Path, content: bytes | None) -> None
     path.unlink()
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(IdentityError, match=r"certificate\.pem"):
+    with pytest.raises(ConfigError, match=r"certificate\.pem"):
         Kit.read(path.parent)
 
 

@@ -11,6 +11,7 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.programs import DECIDE, Decided
 from hiddenarm.errors import DamagedStoreError, StoreError
 from hiddenarm.mpc.values import Shared
+from hiddenarm.roles.durable_ledger import DurableLedger
 from hiddenarm.roles.lessons import Lesson, SchoolState
 from hiddenarm.roles.openings import INITIAL, MAX_CHECKPOINTS, CheckpointName, Committed, Plan, statement_bytes
 from hiddenarm.roles.party_records import PartyRecords
@@ -65,6 +66,17 @@ def test_decisions_come_back_one_by_one() -> None:
     assert again.interaction(decision_name(NAMED + 1, decision_number(4, 9, 0))) is None
 
 
+def test_decisions_wait_until_a_lesson_has_used_them() -> None:
+    store = MemoryStore()
+    records = records_on(store)
+    keep(records, 4, 9)
+    keep(records, 1, 3)
+    assert records.pending == 5
+    learn(records, 0, decision_name(NAMED, decision_number(4, 9, 2)), decision_name(NAMED, 3))
+    assert records.pending == records_on(store).pending == 3
+    assert DurableLedger(records_on(store), 1, NAMED + 1, 256).pending == 3  # of an epoch before, none in memory
+
+
 def test_a_checkpoint_comes_back_as_it_was() -> None:
     store = MemoryStore()
     learn(records_on(store), 0, epoch=1)
@@ -92,6 +104,7 @@ def test_a_cut_log_gives_its_decisions_back() -> None:
     for one in (records, records_on(store)):
         assert [one.is_taught(name) for name in names] == [True, True, False]
         assert one.committed == Committed(2, 3)
+        assert one.pending == 1
         assert one.checkpoints == {CheckpointName(1, 1), CheckpointName(2, 1)}
         assert (one.prepared, one.activated) == (4, 4)
         assert [lesson.number for lesson in one.lessons(0, 9)] == [0, 1]

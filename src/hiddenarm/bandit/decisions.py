@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 
 from hiddenarm.errors import DecisionIdError
 
+MAX_PENDING = 100_000
+"""Decisions that wait for a reward in memory; the oldest are forgotten beyond it, at all parties alike."""
 _EPOCH_BYTES = 6
 _TAG_BYTES = 8
 _PATTERN = re.compile(r"([0-9a-f]{12})-([0-9]{6}|[1-9][0-9]{6,18})-([0-9a-f]{16})", re.ASCII)

@@ -6,6 +6,7 @@ replicates lets many independent runs, each with its own epsilon, advance togeth
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from hiddenarm.bandit.catalogue import (
     single_lessons,
 )
 from hiddenarm.bandit.coins import Coins, exploration_thresholds
+from hiddenarm.bandit.decisions import MAX_PENDING
 from hiddenarm.bandit.features import checked_features
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.planning import repair_plan
@@ -39,7 +41,7 @@ from hiddenarm.bandit.programs import (
     stacked,
 )
 from hiddenarm.bandit.suites import suite_of
-from hiddenarm.errors import InputError
+from hiddenarm.errors import ConfigError, InputError
 from hiddenarm.mpc.dealing import ProgramDealer, trace
 from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, record
 from hiddenarm.mpc.lockstep import LockstepMeter, Observer, run_lockstep
@@ -47,7 +49,7 @@ from hiddenarm.mpc.material import Layout, Seeds, program_stream
 from hiddenarm.mpc.values import Shared
 from hiddenarm.ring.words import Floats, Words, encode
 
-_NEXT_STEP = "next step "
+NEXT_STEP = "next step "
 """Begins the names of the arrays of a snapshot with a program's next step."""
 
 
@@ -102,7 +104,8 @@ class Lockstep:
 
     `decide` and `learn` treat one interaction; `decide_batch` and `learn_batch` many at once. Whenever the sums hold
     another `repair_every` interactions that were learned one by one, `repair` solves the model anew. The suite is that
-    of the federation (`suites`); the paper's has no batches of lessons, and no repair.
+    of the federation (`suites`); the paper's has no batches of lessons, and no repair. Of the single decisions that
+    wait for their reward, the newest `max_pending` are kept.
     """
 
     def __init__(
@@ -113,8 +116,11 @@ class Lockstep:
         replicates: int = 1,
         epsilons: ArrayLike | None = None,
         deal_ahead: int = 64,
+        max_pending: int = MAX_PENDING,
         observer: Observer | None = None,
     ) -> None:
+        if max_pending < 1:
+            raise ConfigError(f"max_pending must be at least 1, got {max_pending}")
         self.federation = federation
         self.replicates = replicates
         self.meter = LockstepMeter()
@@ -126,8 +132,9 @@ class Lockstep:
         self._gathered = 0
         self._observer = observer
         self._deal_ahead = deal_ahead
+        self._max_pending = max_pending
         self._thresholds = exploration_thresholds(federation.epsilon if epsilons is None else epsilons)
-        self._pending: dict[int, list[Interaction]] = {}
+        self._pending: OrderedDict[int, list[Interaction]] = OrderedDict()
         self._batches: dict[tuple[int, int], list[list[Interaction]]] = {}
         self._seeds = Seeds(epoch_key)
         self._supplies: dict[ProgramId, _Supply] = {}
@@ -151,11 +158,17 @@ class Lockstep:
         """Single decisions that wait for their reward."""
         return frozenset(self._pending)
 
+    def is_pending(self, step: int) -> bool:
+        """Whether a single decision waits for its reward. `pending` lists them all, which takes time for each."""
+        return step in self._pending
+
     def decide(self, contexts: Sequence[ArrayLike]) -> tuple[int, NDArray[np.int64]]:
         """Decide on the parties' features, [replicates, features] each; return the decision's number and the arms."""
         features = [checked_features(values, self.federation, party)[:, None] for party, values in enumerate(contexts)]
         step, arms, kept = self._decide(DECIDE_ONE, features)
         self._pending[step] = [party[0] for party in kept]
+        if len(self._pending) > self._max_pending:
+            self._pending.popitem(last=False)
         return step, arms[:, 0]
 
     def learn(self, step: int, rewards: ArrayLike, *, ahead: bool = False) -> None:
@@ -250,7 +263,7 @@ class Lockstep:
             "waiting rewards": _rows([masked for _, masked in self._learned_singly], self.replicates),
         }
         for program, supply in self._supplies.items():
-            arrays[f"{_NEXT_STEP}{program.name} {program.count}"] = np.array([supply.next_step], np.uint64)
+            arrays[f"{NEXT_STEP}{program.name} {program.count}"] = np.array([supply.next_step], np.uint64)
         for party, (model, sums) in enumerate(zip(self.models, self._sums, strict=True)):
             for name, shared in _shares(model, sums).items():
                 assert shared.share is not None
@@ -267,9 +280,9 @@ class Lockstep:
         inputs only, so that a mask that both use hides the same value. Under another key it is an epoch of its own.
         """
         self.interactions_learned, self._gathered = int(arrays["learned"][0]), int(arrays["learned"][1])
-        for label in (name.removeprefix(_NEXT_STEP) for name in arrays if name.startswith(_NEXT_STEP)):
+        for label in (name.removeprefix(NEXT_STEP) for name in arrays if name.startswith(NEXT_STEP)):
             program, count = label.rsplit(" ", 1)
-            self._supply(ProgramId(program, int(count))).skip_to(int(arrays[_NEXT_STEP + label][0]))
+            self._supply(ProgramId(program, int(count))).skip_to(int(arrays[NEXT_STEP + label][0]))
         for party, (model, sums) in enumerate(zip(self.models, self._sums, strict=True)):
             for name, shared in _shares(model, sums).items():
                 shared.share = np.array(arrays[f"{name} {party}"], np.uint64)

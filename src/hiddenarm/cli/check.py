@@ -22,9 +22,9 @@ from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.probe import probe
 from hiddenarm.net.tls import client_context
 from hiddenarm.roles.enrolment import REQUEST_FILE, check_issuer
-from hiddenarm.roles.kit import AUTHORITY_FILE, CERTIFICATE_FILE, Kit, read_kit_file
+from hiddenarm.roles.kit import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, Kit, read_kit_file
 from hiddenarm.roles.metrics import needed_peers
-from hiddenarm.roles.modes import SECRET_FILES, refuse_open
+from hiddenarm.roles.modes import SECRET_FILES, is_open, refuse_open
 from hiddenarm.roles.provision import authorities_in
 from hiddenarm.roles.state import check_state
 
@@ -71,7 +71,8 @@ def _findings(folder: Path, offline: bool, seconds: float) -> Iterator[Finding]:
         return
     try:
         kit = Kit(folder, file)
-        client_context(kit.tls)
+        if not is_open(kit.tls.key):  # otherwise the modes have failed, and the key cannot be tried
+            client_context(kit.tls)
     except HiddenArmError as error:
         yield Finding("certificate", str(error), "hiddenarm request, approve and install make a new one", ConfigError)
         return
@@ -82,7 +83,9 @@ def _findings(folder: Path, offline: bool, seconds: float) -> Iterator[Finding]:
         yield _look_at_state(kit)
     if kit.identity.role in (Role.PARTY, Role.DEALER):
         yield _look_at_address(kit)
-    if not offline:
+    if not offline and is_open(kit.tls.key):
+        yield Finding("peers", "were not asked", "correct the mode of the key first", ConfigError)
+    elif not offline:
         yield from (_look_at_peer(kit, peer, seconds) for peer in needed_peers(kit))
 
 
@@ -103,9 +106,16 @@ def _look_at_modes(folder: Path) -> Iterator[Finding]:
         except ConfigError as error:
             wrong += 1
             complaint, _, remedy = str(error).partition(": ")
-            yield Finding("modes", complaint, remedy, ConfigError)
+            yield Finding("modes", complaint, remedy + _if_read(path), ConfigError)
     if not wrong:
         yield Finding("modes", "only their owner may read the secret files")
+
+
+def _if_read(path: Path) -> str:
+    """What else to do about a file that was open to others."""
+    if path.name != KEY_FILE:
+        return ""
+    return "; if somebody else may have read it, they can pose as this role: then also replace the key and certificate"
 
 
 def _no_certificate(folder: Path) -> Finding:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.lockstep import Lockstep
+from hiddenarm.bandit.lockstep import NEXT_STEP, Lockstep
 from hiddenarm.cli.results import Scoreboard
 from hiddenarm.cli.twins import PlainTwins
 from hiddenarm.data.worlds import World
@@ -163,6 +163,7 @@ def _fit(arrays: Arrays, fresh: Arrays) -> bool:
         fresh.keys() <= arrays.keys()
         and all(_fits(arrays[name], like) for name, like in fresh.items())
         and all(_fits(array, np.zeros(2, np.uint64)) for array in _sent(arrays).values())
+        and all(_fits(array, np.zeros(1, np.uint64)) for name, array in arrays.items() if name.startswith(NEXT_STEP))
         and arrays["rewards"].shape == arrays["plain rewards"].shape
     )
 

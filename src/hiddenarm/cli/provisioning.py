@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from hiddenarm.errors import IdentityError
+from hiddenarm.errors import HiddenArmError, IdentityError
 from hiddenarm.net.identity import Role
 from hiddenarm.roles.enrolment import Requested, approve, install, make_request, read_requested
 from hiddenarm.roles.provision import AUTHORITY_FOLDER, SAMPLE_FILE, provision
@@ -41,7 +41,7 @@ def approve_request(authority: Path, path: Path, out: Path | None, expected: str
     request = read_requested(path)
     _show(request)
     if expected is None:
-        click.confirm("Is this the fingerprint that the role told you?", abort=True)
+        _confirm(path)
     elif _bare(expected) != _bare(request.fingerprint):
         raise IdentityError(f"{path} has another fingerprint: somebody may have replaced it on the way. Nothing signed")
     out = out or path.with_name("certificate.pem")
@@ -58,6 +58,14 @@ def install_certificate(kit: Path, certificate: Path) -> None:
     else:
         click.echo(f"The one before is in {installed.retired} and stays valid until its own date.")
         click.echo("If the role is running, send it SIGHUP: new connections then see the new certificate.")
+
+
+def _confirm(path: Path) -> None:
+    if not click.confirm("Is this the fingerprint that the role told you?"):
+        raise HiddenArmError(
+            f"{path} was not approved, and nothing was signed. If the fingerprints differ, somebody may have replaced "
+            "the request on the way: have it sent again"
+        )
 
 
 def _show(request: Requested) -> None:

@@ -56,6 +56,11 @@ _LETTER_BYTES = 6
 _ITEM_BYTES = 64
 """For quotes, commas, names and blanks around a text, and for the reward beside an id."""
 _READ_BYTES = 64 * 1024
+_HINTS = {
+    Role.ACTOR: 'standard input ended at once: pipe in one request per line, such as {"key": "user 17"}',
+    Role.REWARDER: 'standard input ended at once: pipe in one request per line, such as {"id": ID, "reward": 1}',
+}
+"""For somebody who starts a role without requests, which ends it."""
 
 
 def max_line_bytes(max_batch: int) -> int:
@@ -196,7 +201,7 @@ def _answer_all(
     stop: StopRequest,
 ) -> None:
     limit = max_line_bytes(kit.file.max_batch)
-    lines = _Lines(requests, client.wake, limit)
+    lines, answered = _Lines(requests, client.wake, limit), 0
     while (line := lines.next(client.idle, stop)) is not None:
         try:
             if len(line) > limit:
@@ -208,6 +213,10 @@ def _answer_all(
             reply = {"error": str(error), "retry_after": error.retry_after}
         answers.write(json.dumps(reply) + "\n")
         answers.flush()
+        answered += 1
+    if not answered and not stop.made:
+        log = structlog.get_logger("hiddenarm.serve")
+        log.warning("no requests", hint=_HINTS[kit.identity.role])
 
 
 class _Lines:

@@ -9,6 +9,7 @@ from time import perf_counter
 
 import numpy as np
 
+from hiddenarm.bandit.catalogue import LEARN_ONE_AHEAD, single_lessons
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.programs import DECIDE
@@ -90,11 +91,17 @@ class Simulation:
         board.private_seconds += perf_counter() - start
         rewards = np.array([world.reward(step, int(arm)) for world, arm in zip(self.worlds, arms, strict=True)])
         start = perf_counter()
-        lockstep.learn(decision, rewards)
+        lockstep.learn(decision, rewards, ahead=self._learns_ahead)
         board.private_seconds += perf_counter() - start
         plain_arms, plain_rewards = twins.step(step, contexts, decision)
         board.plain_seconds = twins.seconds
         board.record(rewards, plain_rewards, int((arms == plain_arms).sum()))
+
+    @property
+    def _learns_ahead(self) -> bool:
+        """Whether lessons are learned by the program of strictly online use, as between processes. The paper's
+        suite has only one."""
+        return single_lessons(self.federation)[0] == LEARN_ONE_AHEAD
 
     def _batch(self, first: int, lockstep: Lockstep, twins: PlainTwins, board: Scoreboard) -> None:
         """Decide for some contexts at once, then learn from all their rewards at once."""

@@ -36,14 +36,13 @@ from math import inf
 from threading import Lock
 from typing import Final, Protocol
 
-import structlog
-
 from hiddenarm.errors import ClientError, FrameError, HelloError, IdentityError, PeerError, PeerLost
 from hiddenarm.net.answers import Answers
 from hiddenarm.net.connection import Connection, Phase, reason_of
 from hiddenarm.net.frames import Frame, Kind, notice, notice_text
 from hiddenarm.net.hello import Value, compare_hello, hello_payload, parse_hello
 from hiddenarm.net.identity import Identity, Role, identity_of
+from hiddenarm.net.logs import get_logger
 from hiddenarm.net.meter import Meter
 from hiddenarm.net.poller import READ, WRITE, Poller
 from hiddenarm.net.pulse import Pulse
@@ -149,7 +148,7 @@ class Switchboard:
         self._limits = limits or Limits()
         self._server_context = server_context(tls)
         self._client_context = client_context(tls)
-        self._log = structlog.get_logger("hiddenarm.net")
+        self._log = get_logger("hiddenarm.net")
         self._poller: Poller[_Served] = Poller()
         self._timers = Timers()
         self._accepts = Throttle(self._limits.accepts_per_second, self._limits.strangers, clock())

@@ -6,12 +6,11 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
-import structlog
-
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import FrameError, PeerError
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.net.logs import get_logger
 from hiddenarm.roles.attempts import Attempts
 from hiddenarm.roles.messages import DEALER
 from hiddenarm.roles.openings import Plan
@@ -39,7 +38,7 @@ class DurableClient(ABC):
     ) -> None:
         self.federation = federation
         self.parties = [Identity(Role.PARTY, number) for number in range(federation.parties)]
-        self.log = structlog.get_logger("hiddenarm.client")
+        self.log = get_logger("hiddenarm.client")
         self._send = send
         self._max_batch = max_batch
         self._party_name = name_of

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 
 from hiddenarm.bandit.catalogue import ProgramId
-from hiddenarm.bandit.decisions import decision_name, decision_number
+from hiddenarm.bandit.decisions import MAX_PENDING, decision_name, decision_number
 from hiddenarm.bandit.programs import Decided, Interaction, interactions
 from hiddenarm.ring.words import Words
-from hiddenarm.roles.ledger import MAX_PENDING, Then
+from hiddenarm.roles.ledger import Then
 from hiddenarm.roles.lessons import Lesson, SchoolState
 from hiddenarm.roles.party_records import PartyRecords
 
@@ -24,19 +25,19 @@ class DurableLedger:
         self._epoch = epoch
         self._named = named
         self._checkpoint_every = checkpoint_every
-        self._at_hand: dict[int, Interaction] = {}
+        self._at_hand: OrderedDict[int, Interaction] = OrderedDict()
         self._begun: set[int] = set()
 
     @property
     def pending(self) -> int:
-        return len(self._at_hand)
+        return self._records.pending
 
     def keep(self, program: ProgramId, step: int, features: Words, decided: Decided, then: Then) -> None:
         for position, interaction in enumerate(interactions(features, decided)):
             number = decision_number(program.count, step, position)
             self._at_hand[decision_name(self._named, number)] = interaction
         while len(self._at_hand) > MAX_PENDING:
-            del self._at_hand[next(iter(self._at_hand))]
+            self._at_hand.popitem(last=False)
         self._records.keep_decisions(self._named, program, step, features, decided, then)
 
     def __contains__(self, name: object) -> bool:

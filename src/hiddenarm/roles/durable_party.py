@@ -12,13 +12,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import structlog
-
 from hiddenarm.bandit.catalogue import LEARN_ONE
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import ClientError, FrameError, PeerError, StaleStateError
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.net.logs import get_logger
 from hiddenarm.roles.attempts import Attempts
 from hiddenarm.roles.durable_ledger import DurableLedger
 from hiddenarm.roles.lessons import Lesson
@@ -47,7 +46,7 @@ from hiddenarm.roles.party import FeatureSource, Party
 from hiddenarm.roles.party_records import PartyRecords
 from hiddenarm.roles.runs import Exchange, Send, send_to_all
 from hiddenarm.roles.supply import Shelf
-from hiddenarm.roles.vitals import Vitals
+from hiddenarm.roles.vitals import RunTimes, Vitals
 
 MAX_EARLY = 4096
 """Frames that may wait until this party is active too."""
@@ -103,12 +102,14 @@ class DurableParty:
         self._stock, self._expand_ahead, self._max_batch = stock, expand_ahead, max_batch
         self._checkpoint_every = checkpoint_every
         self._shelf = shelf or Shelf(federation, number)
-        self._log = structlog.get_logger("hiddenarm.party")
+        self._log = get_logger("hiddenarm.party")
         self._peers = [Identity(Role.PARTY, p) for p in range(federation.parties) if p != number]
         self._attempts = Attempts((*self._peers, DEALER, ACTOR, REWARDER), send, self._begin, self._say)
         self._opening = _Opening(records.statement())
         self._party: Party | None = None
         self._told = Committed(0, 0)
+        self._run_times: dict[str, RunTimes] = {}
+        self._stocked: set[str] = set()
 
     @property
     def active(self) -> bool:
@@ -126,8 +127,16 @@ class DurableParty:
         return self._party is not None and self._party.busy
 
     def vitals(self) -> Vitals:
-        """How it is doing, in the epoch that is open."""
-        return Vitals() if self._party is None else self._party.vitals()
+        """How it is doing. Between epochs, what lasts and what was counted so far; there is no stock then."""
+        if self._party is not None:
+            return self._party.vitals()
+        records = self.records
+        return Vitals(
+            pending=records.pending,
+            version=records.committed.lessons,
+            stock=dict.fromkeys(self._stocked, 0),
+            runs=self._run_times,
+        )
 
     # What the switchboard tells us
 
@@ -185,6 +194,7 @@ class DurableParty:
     def _begin(self) -> None:
         """Another attempt: whatever was under way is over."""
         if self._party is not None:
+            self._stocked.update(self._party.vitals().stock)
             self._log.info("epoch ended", epoch=self.records.activated, missing=[str(peer) for peer in self.missing])
         self._party = None
         self._opening = _Opening(self.records.statement())
@@ -300,6 +310,7 @@ class DurableParty:
             ledger=DurableLedger(records, plan.epoch, plan.named, self._checkpoint_every),
             epoch=plan.named,
             shelf=self._shelf,
+            run_times=self._run_times,
             clock=self._clock,
         )
         state = records.state(plan.checkpoint)

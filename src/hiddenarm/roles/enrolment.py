@@ -86,27 +86,41 @@ def approve(authority_folder: Path, request: Requested, out: Path, valid_days: i
 def install(kit: Path, certificate_path: Path) -> Installed:
     """Put an approved certificate, and the key it is for, in place. May be repeated if it was interrupted."""
     file, waiting = read_kit_file(kit), kit / NEXT_FOLDER
+    own = Identity(file.role, file.number)
     certificate = _certificate(certificate_path)
     identity = certified_identity(certificate_path)
-    if identity != Identity(file.role, file.number):
-        raise IdentityError(f"{certificate_path} is that of {identity}, not of this kit's role")
+    if identity != own:
+        raise ConfigError(
+            f"{certificate_path} is that of {identity}, but {kit} is the kit of {own}: install the certificate of {own}"
+        )
     check_issuer(certificate, certificate_path, kit / AUTHORITY_FILE)
     _check_dates(certificate, certificate_path)
+    if not (waiting / KEY_FILE).exists():
+        raise ConfigError(_nothing_waits(kit, certificate, certificate_path))
     _check_key(certificate, certificate_path, waiting / KEY_FILE)
     retired = _retire(kit)
     _replace(kit / CERTIFICATE_FILE, certificate_path.read_bytes())
     _replace(kit / KEY_FILE, (waiting / KEY_FILE).read_bytes())
-    for name in (KEY_FILE, REQUEST_FILE):
+    for name in (REQUEST_FILE, KEY_FILE):  # the key last: without it the install cannot be repeated
         (waiting / name).unlink(missing_ok=True)
     waiting.rmdir()
     return Installed(identity, certificate.not_valid_after_utc, retired)
 
 
+def _nothing_waits(kit: Path, certificate: x509.Certificate, path: Path) -> str:
+    """Why there is no key to install a certificate with."""
+    in_use = kit / CERTIFICATE_FILE
+    if in_use.exists() and _certificate(in_use) == certificate:
+        return f"{path} is installed in {kit} already: there is nothing left to do"
+    return f"{kit} has no request that waits for a certificate: make one with hiddenarm request {kit}"
+
+
 def _certificate(path: Path) -> x509.Certificate:
+    content = _bytes(path)
     try:
-        return x509.load_pem_x509_certificate(_bytes(path))
+        return x509.load_pem_x509_certificate(content)
     except ValueError:
-        raise IdentityError(f"{path} is not a certificate") from None
+        raise ConfigError(f"{path} is not a certificate") from None
 
 
 def check_issuer(certificate: x509.Certificate, path: Path, trusted: Path) -> None:
@@ -117,21 +131,22 @@ def check_issuer(certificate: x509.Certificate, path: Path, trusted: Path) -> No
         except (ValueError, TypeError, InvalidSignature):
             continue
         return
-    raise IdentityError(f"{path} was not signed by an authority that {trusted} names")
+    raise ConfigError(f"{path} was not signed by an authority that {trusted} names")
 
 
 def _check_dates(certificate: x509.Certificate, path: Path) -> None:
     if not certificate.not_valid_before_utc <= datetime.now(UTC) < certificate.not_valid_after_utc:
-        raise IdentityError(f"{path} is not valid now: compare its dates with this machine's clock")
+        raise ConfigError(f"{path} is not valid now: compare its dates with this machine's clock")
 
 
 def _check_key(certificate: x509.Certificate, path: Path, key_path: Path) -> None:
+    content = _bytes(key_path)
     try:
-        key = load_pem_private_key(_bytes(key_path), password=None)
+        key = load_pem_private_key(content, password=None)
     except ValueError:
-        raise IdentityError(f"{key_path} is not a key") from None
+        raise ConfigError(f"{key_path} is not a key") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
-        raise IdentityError(f"{path} is not for the key in {key_path}: it belongs to another request")
+        raise ConfigError(f"{path} is not for the key in {key_path}: it belongs to another request")
 
 
 def _retire(kit: Path) -> Path | None:

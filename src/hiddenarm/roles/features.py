@@ -1,6 +1,7 @@
 """A party's features by key, as its kit holds them.
 
-features.csv   a line of names, `key` first, then a line for each key; an empty cell is a missing feature
+features.csv   a line of names, `key` first, then a line for each key; an empty cell is a missing feature; UTF-8, and a
+               byte-order mark at its start is skipped
 features.npz   NumPy arrays `keys` [n] (text) and `values` [n, features], for large tables
 
 Errors name row and column and never show a value.
@@ -22,6 +23,12 @@ from hiddenarm.ring.words import Floats
 FEATURES_FILE: Final = "features.npz"
 TABLE_FILE: Final = "features.csv"
 KEY_COLUMN: Final = "key"
+_FIRST_ROW: Final = 2
+"""Of a table: row 1 is the header."""
+_ROWS_SHOWN: Final = 5
+"""Rows with the same key that an error names."""
+_MOST_SHOWN: Final = 200
+"""Characters of a wrong header that an error shows."""
 
 
 class StoredFeatures:
@@ -52,13 +59,13 @@ class StoredFeatures:
             raise ConfigError(
                 f"{path}: {keys.shape} keys and {count} declared features do not go with values of {values.shape}"
             )
-        return cls(_numbered(path, [str(key) for key in keys]), values)
+        return cls(_numbered(path, [str(key) for key in keys], 0), values)
 
     @classmethod
     def read_table(cls, path: Path, count: int, names: Sequence[str]) -> StoredFeatures:
         """From a .csv file, whose columns must be the declared features if these have names."""
         try:
-            with path.open(newline="", encoding="utf-8") as file:
+            with path.open(newline="", encoding="utf-8-sig") as file:
                 lines = csv.reader(file, strict=True)
                 _check_header(path, next(lines, []), count, names)
                 rows = list(_rows(path, lines, count))
@@ -67,7 +74,7 @@ class StoredFeatures:
         except (UnicodeDecodeError, csv.Error):
             raise ConfigError(f"{path} is not a table of comma-separated values in UTF-8") from None
         values = np.array([features for _, features in rows], np.float64).reshape(len(rows), count)
-        return cls(_numbered(path, [key for key, _ in rows]), values)
+        return cls(_numbered(path, [key for key, _ in rows], _FIRST_ROW), values)
 
     def with_zeros(self) -> StoredFeatures:
         """The same, and zeros under every other key."""
@@ -101,16 +108,30 @@ def sample_table(names: Sequence[str]) -> str:
 
 def _check_header(path: Path, header: list[str], count: int, names: Sequence[str]) -> None:
     if len(header) != 1 + count or header[0] != KEY_COLUMN:
-        raise ConfigError(
-            f"{path}, line 1: the columns must be {KEY_COLUMN!r} and {count} features, found {len(header)} columns"
-        )
+        wanted = ",".join((KEY_COLUMN, *names)) if names else f"{KEY_COLUMN!r} and the names of {count} features"
+        raise ConfigError(f"{path}, line 1: the header must be {wanted}; {_described(header)}")
     for position, (found, declared) in enumerate(zip(header[1:], names, strict=False), start=2):
         if found != declared:
             raise ConfigError(f"{path}, line 1: column {position} must be {declared!r}, as the federation declared it")
 
 
+def _described(header: list[str]) -> str:
+    """A header that is wrong, for an error. One with numbers in it is a row of features, and is not shown."""
+    if any(_is_number(cell) for cell in header[1:]):
+        return f"found {len(header)} columns with numbers: put the header above them"
+    return f"found {','.join(header)[:_MOST_SHOWN]!r}, which has {len(header)} columns"
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
 def _rows(path: Path, lines: Iterator[list[str]], count: int) -> Iterator[tuple[str, list[float]]]:
-    for number, line in enumerate(lines, start=2):
+    for number, line in enumerate(lines, start=_FIRST_ROW):
         if len(line) != 1 + count:
             raise ConfigError(f"{path}, row {number}: {len(line)} cells where {1 + count} are due")
         yield line[0], [_number(path, number, column, cell) for column, cell in enumerate(line[1:], start=2)]
@@ -123,8 +144,11 @@ def _number(path: Path, row: int, column: int, cell: str) -> float:
         raise ConfigError(f"{path}, row {row}, column {column}: not a number") from None
 
 
-def _numbered(path: Path, keys: list[str]) -> dict[str, int]:
+def _numbered(path: Path, keys: list[str], first_row: int) -> dict[str, int]:
+    """The place of every key. Errors count rows from `first_row`, and do not show the key."""
     rows = {key: row for row, key in enumerate(keys)}
-    if len(rows) != len(keys):
-        raise ConfigError(f"{path}: a key stands there twice")
-    return rows
+    if len(rows) == len(keys):
+        return rows
+    again = next(key for row, key in enumerate(keys) if rows[key] != row)
+    same = [str(row + first_row) for row, key in enumerate(keys) if key == again]
+    raise ConfigError(f"{path}: rows {' and '.join(same[:_ROWS_SHOWN])} have the same key; leave one of them")

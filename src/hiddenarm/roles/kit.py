@@ -154,7 +154,7 @@ class Kit:
             raise ConfigError(f"{self.folder / 'kit.json'} is for {self.identity}, but the federation has {count}")
         named = certified_identity(self.tls.certificate)
         if named != self.identity:
-            raise IdentityError(f"{self.tls.certificate} is that of {named}, but kit.json is for {self.identity}")
+            raise ConfigError(f"{self.tls.certificate} is that of {named}, but kit.json is for {self.identity}")
 
     @property
     def tls(self) -> TlsFiles:
@@ -258,11 +258,14 @@ def certified_identity(path: Path) -> Identity:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (OSError, ValueError, x509.ExtensionNotFound):
-        raise IdentityError(f"{path} is not a readable certificate with a name") from None
+        raise ConfigError(f"{path} is not a readable certificate with a name") from None
     uris = names.get_values_for_type(x509.UniformResourceIdentifier)
     if len(uris) != 1:
-        raise IdentityError(f"{path} has {len(uris)} names, it must have one")
-    return Identity.parse(uris[0])
+        raise ConfigError(f"{path} has {len(uris)} names, it must have one")
+    try:
+        return Identity.parse(uris[0])
+    except IdentityError as error:
+        raise ConfigError(f"{path}: {error}") from None
 
 
 def _sync_folder(folder: Path) -> None:

@@ -6,17 +6,15 @@ it is kept. In memory that is at once. `roles/durable_ledger.py` keeps the same 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
 from hiddenarm.bandit.catalogue import ProgramId
-from hiddenarm.bandit.decisions import decision_number
+from hiddenarm.bandit.decisions import MAX_PENDING, decision_number
 from hiddenarm.bandit.programs import Decided, Interaction, interactions
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.lessons import Decisions, Lesson, SchoolState
-
-MAX_PENDING = 100_000
-"""Decisions that may wait for a reward in memory; all parties forget the oldest alike."""
 
 Then = Callable[[], None]
 
@@ -29,7 +27,7 @@ class Ledger(Decisions, Protocol):
 
     @property
     def pending(self) -> int:
-        """Decisions at hand that wait for their reward."""
+        """Decisions that wait for their reward."""
 
     def keep(self, program: ProgramId, step: int, features: Words, decided: Decided, then: Then) -> None:
         """Keep decisions that were made together; `then` is called when they are kept."""
@@ -38,8 +36,9 @@ class Ledger(Decisions, Protocol):
         """A lesson was learned, or refused; `then` is called when that is noted. `state` is what was learned so far."""
 
 
-class MemoryLedger(dict[int, Interaction]):
-    """Keeps decisions in memory, by number: there is only one epoch."""
+class MemoryLedger(OrderedDict[int, Interaction]):
+    """Keeps decisions in memory, by number: there is only one epoch. An ordered dictionary finds its oldest entry at
+    once; a plain one searches past all that were removed."""
 
     tells_early = True
 
@@ -51,7 +50,7 @@ class MemoryLedger(dict[int, Interaction]):
         for position, interaction in enumerate(interactions(features, decided)):
             self[decision_number(program.count, step, position)] = interaction
         while len(self) > MAX_PENDING:
-            del self[next(iter(self))]
+            self.popitem(last=False)
         then()
 
     def lesson_ended(self, lesson: Lesson, refused: str | None, state: Callable[[], SchoolState], then: Then) -> None:

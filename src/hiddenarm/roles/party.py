@@ -15,7 +15,6 @@ from functools import partial
 from typing import Protocol
 
 import numpy as np
-import structlog
 from numpy.typing import ArrayLike
 
 from hiddenarm.bandit.batches import GATHERED_AT_ONCE
@@ -27,6 +26,7 @@ from hiddenarm.bandit.programs import DECIDE, LEARN
 from hiddenarm.errors import ClientError, FeatureError, FrameError, InputError, PeerLost
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.net.logs import get_logger
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.arms import arm_reports
 from hiddenarm.roles.ledger import Ledger, MemoryLedger
@@ -48,7 +48,7 @@ from hiddenarm.roles.messages import (
 )
 from hiddenarm.roles.runs import MAX_WAITING, Exchange, Outcome, RunKey, RunTable, Send, send_to_all
 from hiddenarm.roles.supply import Shelf, Supply
-from hiddenarm.roles.vitals import Vitals
+from hiddenarm.roles.vitals import RunTimes, Vitals
 
 NO_FEATURES = "it has no usable features under this key"
 """All that others are told about a party's data; the reason is in its own log."""
@@ -92,7 +92,7 @@ class Party:
     `exchange`, if there is one, is a quicker way to send a round and get the peers' words for it (see `runs`).
     `send_later`, if there is one, is for notices, which are less urgent than to go on. `ledger` keeps decisions;
     `epoch` is the epoch's number where there are several; `shelf` has the programs that earlier epochs have
-    recorded."""
+    recorded, `run_times` what they have counted."""
 
     def __init__(
         self,
@@ -109,6 +109,7 @@ class Party:
         ledger: Ledger | None = None,
         epoch: int = 0,
         shelf: Shelf | None = None,
+        run_times: dict[str, RunTimes] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.federation = federation
@@ -116,14 +117,16 @@ class Party:
         self.finished = False
         self._features = features
         self._max_batch = max_batch
-        self._log = structlog.get_logger("hiddenarm.party")
+        self._log = get_logger("hiddenarm.party")
         self._send = send
         self._send_later = send_later or send
         self._clock = clock
         self._peers = [Identity(Role.PARTY, p) for p in range(federation.parties) if p != number]
         self._present: set[Identity] = set()
         self._supply = Supply(federation, number, send, stock, expand_ahead, shelf)
-        self._runs = RunTable(federation.parties, self._peers, send, exchange or partial(send_to_all, send))
+        self._runs = RunTable(
+            federation.parties, self._peers, send, exchange or partial(send_to_all, send), times=run_times
+        )
         self._reports = arm_reports(federation)
         self._requests: deque[_DecideRequest] = deque()
         self._refused_by_peer: set[RunKey] = set()

@@ -70,6 +70,7 @@ class PartyRecords:
         self._origin = INITIAL
         self._kept_notes = list(self.noted)
         self._taught: dict[tuple[int, int], SpentSteps] = {}
+        self._taught_count = 0
         self._load()
 
     def statement(self) -> PartyStatement:
@@ -157,6 +158,11 @@ class PartyRecords:
             masks.reshape(1, count)[:, position].copy(),
         )
 
+    @property
+    def pending(self) -> int:
+        """Decisions of all epochs that last here and wait for their reward."""
+        return max(0, self.committed.decisions - self._taught_count)
+
     def is_taught(self, name: int) -> bool:
         """Whether a lesson has used this decision."""
         line, place = _place(name)
@@ -166,6 +172,7 @@ class PartyRecords:
         """A lesson of the log has used this decision."""
         line, place = _place(name)
         self._taught.setdefault(line, SpentSteps(in_order=False)).spend(place)
+        self._taught_count += 1
 
     # Lessons
 
@@ -255,7 +262,7 @@ class PartyRecords:
 
     def _load_log(self) -> None:
         """Count the lessons, and find out which decisions they used."""
-        self._taught = {}
+        self._taught, self._taught_count = {}, 0
         length = 0
         for lesson in self._log(0):
             if lesson.number != length:

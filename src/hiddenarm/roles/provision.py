@@ -61,7 +61,7 @@ def authorities_in(path: Path) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(path.read_bytes())
     except (OSError, ValueError):
-        raise IdentityError(f"{path} does not hold an authority's certificate") from None
+        raise ConfigError(f"{path} does not hold an authority's certificate") from None
 
 
 def _write_authority(folder: Path, authority: Authority, charter: bytes) -> None:

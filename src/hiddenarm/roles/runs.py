@@ -55,7 +55,8 @@ class _ActiveRun:
 
 
 class RunTable:
-    """All runs of one party, by program and step. `times` has those that came to their end, by program."""
+    """All runs of one party, by program and step. `times` counts those that came to their end, by program; in those of
+    earlier epochs, if they are given."""
 
     def __init__(
         self,
@@ -64,8 +65,9 @@ class RunTable:
         send: Send,
         exchange: Exchange,
         clock: Callable[[], float] = time.perf_counter,
+        times: dict[str, RunTimes] | None = None,
     ) -> None:
-        self.times: dict[str, RunTimes] = {}
+        self.times: dict[str, RunTimes] = {} if times is None else times
         self._clock = clock
         self._parties = range(parties)
         self._peers = peers

@@ -13,8 +13,8 @@ from hiddenarm.cli.reproduce.findings import Experiment, Findings
 from hiddenarm.cli.reproduce.jobs import Job
 from hiddenarm.cli.reproduce.kept import Kept
 from hiddenarm.cli.reproduce.learners import LearnerRun
-from hiddenarm.cli.reproduce.loss import exact_loss, places_of, privacy_loss
-from hiddenarm.cli.reproduce.newton import Newton
+from hiddenarm.cli.reproduce.loss import papers_bound, places_of, privacy_loss
+from hiddenarm.cli.reproduce.newton import Newton, relative_reciprocal
 from hiddenarm.cli.reproduce.precision import Precision, fits
 from hiddenarm.cli.reproduce.privacy import Privacy
 from hiddenarm.cli.reproduce.privacy_arms import PrivacyArms
@@ -117,8 +117,42 @@ def test_three_iterations_suffice_or_not(tmp_path: Path) -> None:
     assert verdicts(short) == ["differs", "holds"]
 
 
+def test_no_iteration_that_earns_more_than_three_is_explained(tmp_path: Path) -> None:
+    def reward(run: LearnerRun) -> float:
+        return 0.7 if run.newton_iterations == 0 else 0.6
+
+    more = concluded(Newton(), reward, tmp_path / "more", plain=lambda run: 0.6)
+    less = concluded(Newton(), lambda run: min(0.6, 0.5 + run.newton_iterations / 10), tmp_path / "less")
+    explained = more.claims[0].explanation
+    assert more.claims[0].verdict == less.claims[0].verdict == "holds"
+    assert "No iteration earns 0.100 more than three, more than the standard deviation of a run (0.000)" in explained
+    assert "arm in 90.0 % of the steps, with three iterations in 100.0 %" in explained
+    assert less.claims[0].explanation == ""
+    assert any("the start is 1.34 to 1.82 times 1/x" in remark for remark in more.remarks)
+
+
+def test_the_start_of_the_reciprocal_is_too_large_and_one_iteration_too_small() -> None:
+    assert relative_reciprocal(0) == pytest.approx((1.345, 1.823), abs=1e-3)
+    assert relative_reciprocal(1) == pytest.approx((0.323, 0.881), abs=1e-3)
+    assert relative_reciprocal(20) == pytest.approx((1.0, 1.0))
+
+
+def test_figures_and_tables_have_the_exact_loss(tmp_path: Path) -> None:
+    for name, experiment in (("one", Privacy()), ("arms", PrivacyArms())):
+        found = concluded(experiment, lambda run: 0.5, tmp_path / name)
+        table, (axes,) = found.tables[0], found.pictures[0].figure.axes
+        by_epsilon = {row[1]: row[2:4] for row in table.rows if row[0] in (10, 300)}
+        assert table.header[:4] == (table.header[0], "epsilon", "eta", "eta: the paper's bound")
+        assert by_epsilon[0.2] == (round(log(41), 3), round(log(50), 3))
+        assert by_epsilon[1.0] == (0.0, round(log(10), 3))
+        assert by_epsilon[0.0] == ("infinite", "infinite")
+        assert "log(A / ε - A + 1)" in axes.get_xlabel()
+        assert min(axes.lines[0].get_xdata()) == 0
+
+
 def test_losses() -> None:
-    assert privacy_loss(10, 0.1) == pytest.approx(log(100))
-    assert privacy_loss(10, 0.0) == exact_loss(10, 0.0) == inf
-    assert exact_loss(10, 1.0) == 0
+    assert privacy_loss(10, 0.1) == pytest.approx(log(91))
+    assert papers_bound(10, 0.1) == pytest.approx(log(100))
+    assert privacy_loss(10, 0.0) == papers_bound(10, 0.0) == inf
+    assert privacy_loss(10, 1.0) == 0
     assert places_of([1.0, inf, 3.0], 3.0) == [1.0, 4.0, 3.0]

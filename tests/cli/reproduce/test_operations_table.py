@@ -118,6 +118,7 @@ def concluded(
     factor: float = 1.0,
     learner: float = 480.0,
     others: float = 0.0,
+    fast_rounds: int = 9,
     suites: tuple[Suite, ...] = SUITES,
 ) -> Findings:
     """What follows if slowdowns are the paper's times a factor, and a step's is `learner`."""
@@ -126,7 +127,7 @@ def concluded(
         if isinstance(job, OperationTiming):
             arrays = operations_made_up(job, factor, others)
         else:
-            arrays = step_made_up(job, learner, others)
+            arrays = step_made_up(job, learner, others, fast_rounds)
         kept.keep(job, {name: np.array(value) for name, value in arrays.items()}, 1.0, "abc")
     return Operations().conclude(setting, kept)
 
@@ -146,12 +147,12 @@ def operations_made_up(job: OperationTiming, factor: float, others: float) -> di
     }
 
 
-def step_made_up(job: Any, ratio: float, others: float) -> dict[str, Any]:
+def step_made_up(job: Any, ratio: float, others: float, fast_rounds: int) -> dict[str, Any]:
     assert isinstance(job, StepTiming)
     return {
         "us": [24 * ratio, 25 * ratio, 26 * ratio],
         "plain_us": [24, 25, 26],
-        "rounds": 84 if job.suite == "paper" else 10,
+        "rounds": 84 if job.suite == "paper" else fast_rounds,
         "rounds_of_decision": 32,
         "bytes": 1,
         "steps": 60,
@@ -197,6 +198,26 @@ def test_other_slowdowns_differ_with_a_reason(tmp_path: Path, factor: float, wor
     fast, paper = (one for one in found.claims if "nearly 500x" in one.sentence)
     assert (fast.verdict, paper.verdict) == ("differs", "differs")
     assert ("in place of the paper's suite's 84" in fast.explanation) == (factor < 1)
+
+
+def test_a_slowdown_that_holds_by_far_is_explained(tmp_path: Path) -> None:
+    found = concluded(tmp_path, factor=0.5, learner=291.0)
+    _, paper = (one for one in found.claims if "nearly 500x" in one.sentence)
+    assert paper.verdict == "holds"
+    assert paper.explanation.startswith(
+        "0.58 times the paper's; within a factor of 2 this counts as the same. Less than"
+    )
+    slowdown = claim(found, "Multiplication: slowdown")
+    assert slowdown.verdict == "holds"
+    assert slowdown.explanation.startswith("0.50 times the paper's; within a factor of 3 this counts as the same. Two")
+    assert all(one.explanation == "" for one in concluded(tmp_path / "equal").claims if "nearly 500x" in one.sentence)
+
+
+def test_steps_of_an_earlier_protocol_are_marked(tmp_path: Path) -> None:
+    marked = "These steps of the fast suite took 10 rounds. They are of an earlier protocol; now a step takes 9 rounds."
+    assert not [remark for remark in concluded(tmp_path / "now").remarks if "earlier protocol" in remark]
+    found = concluded(tmp_path / "earlier", fast_rounds=10)
+    assert [remark for remark in found.remarks if remark.startswith(marked)]
 
 
 def test_without_the_papers_suite_its_numbers_are_not_checked(tmp_path: Path) -> None:

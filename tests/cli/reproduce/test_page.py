@@ -112,6 +112,7 @@ def test_everything_is_said(page: Balance) -> None:
         "It is <not>.",
         "differs",
         "abc, def",
+        "The runs are of these commits: ",
         "1.5 minutes",
         "A remark.",
     ]

@@ -104,6 +104,7 @@ def _page(folder: Path, report: Report) -> str:
     body = [
         f"<h1>{title}</h1>",
         _notice(report.setting),
+        _protocol(report),
         _contents(report),
         "<h2 id='claims'>What the paper says, and what was measured</h2>",
         _counted(report.claims),
@@ -127,6 +128,14 @@ def _notice(setting: Setting) -> str:
         f"<p class='notice'>Scale <b>{setting.scale}</b>, on {what}: shorter runs than the paper's, so numbers differ "
         "from it more than those of the full run. Give <code>--data-dir</code> and leave out <code>--quick</code> for "
         "the paper's own sizes.</p>"
+    )
+
+
+def _protocol(report: Report) -> str:
+    commits = ", ".join(f"<code>{escape(commit)}</code>" for commit in report.commits)
+    return (
+        f"<p>The runs are of these commits: {commits}. Rounds, bytes and times are those of the protocol at these "
+        "commits; later ones may differ.</p>"
     )
 
 

@@ -8,7 +8,7 @@ from hiddenarm.cli.reproduce.figures import add_legend, add_line, empty_figure
 from hiddenarm.cli.reproduce.findings import Claim, Findings, Picture, Table, judged
 from hiddenarm.cli.reproduce.kept import Kept
 from hiddenarm.cli.reproduce.learners import LearnerRun, learner_runs
-from hiddenarm.cli.reproduce.loss import mark_infinity, places_of, privacy_loss
+from hiddenarm.cli.reproduce.loss import LOSS_HEADER, loss_cells, mark_infinity, places_of, privacy_loss
 from hiddenarm.cli.reproduce.rewards import SUMMARY_HEADER, Rewards, summary_row
 from hiddenarm.cli.reproduce.setting import Scale, Setting
 
@@ -86,11 +86,11 @@ def _picture(lines: _Lines) -> Picture:
 
 def _table(lines: _Lines) -> Table:
     rows = [
-        (arms, epsilon, round(privacy_loss(arms, epsilon), 3) if epsilon else "infinite", *summary_row(rewards))
+        (arms, epsilon, *loss_cells(arms, epsilon), *summary_row(rewards))
         for arms, points in lines.items()
         for epsilon, rewards in points.items()
     ]
-    return Table("privacy-arms", "Reward against privacy", ("arms", "epsilon", "eta", *SUMMARY_HEADER), rows)
+    return Table("privacy-arms", "Reward against privacy", ("arms", "epsilon", *LOSS_HEADER, *SUMMARY_HEADER), rows)
 
 
 def _optimum(setting: Setting, lines: _Lines) -> Claim:
