@@ -21,6 +21,7 @@ from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.roles.attempts import Attempts
 from hiddenarm.roles.durable_ledger import DurableLedger
+from hiddenarm.roles.features import EncodedFeatures, FeatureSource
 from hiddenarm.roles.lessons import Lesson
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER, learned_frame, read_seed, refused_frame
 from hiddenarm.roles.openings import (
@@ -33,7 +34,7 @@ from hiddenarm.roles.openings import (
     find_behind,
     make_plan,
 )
-from hiddenarm.roles.party import FeatureSource, Party
+from hiddenarm.roles.party import Party
 from hiddenarm.roles.party_records import PartyRecords
 from hiddenarm.roles.runs import Exchange, Send, send_to_all
 from hiddenarm.roles.supply import Shelf
@@ -68,7 +69,7 @@ class DurableParty:
         self,
         federation: Federation,
         number: int,
-        features: FeatureSource,
+        features: FeatureSource | EncodedFeatures,
         send: Send,
         exchange: Exchange | None = None,
         send_later: Send | None = None,

@@ -9,15 +9,18 @@ Errors name row and column and never show a value.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 from zipfile import BadZipFile
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
+from hiddenarm.bandit.features import checked_features, checked_row
+from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import ConfigError, FeatureError
-from hiddenarm.ring.words import Floats
+from hiddenarm.ring.words import Floats, Words
 
 FEATURES_FILE: Final = "features.npz"
 TABLE_FILE: Final = "features.csv"
@@ -37,7 +40,13 @@ class StoredFeatures:
     @property
     def unusable(self) -> int:
         """Rows with a feature that is missing or not finite: decisions about their keys will be refused."""
-        return int((~np.isfinite(self._values).all(axis=1)).sum())
+        return int((~self._usable).sum())
+
+    @property
+    def _usable(self) -> NDArray[np.bool_]:
+        """The rows that have a finite norm."""
+        usable: NDArray[np.bool_] = np.isfinite(np.einsum("ki,ki->k", self._values, self._values))
+        return usable
 
     @classmethod
     def read(cls, path: Path, count: int) -> StoredFeatures:
@@ -68,12 +77,44 @@ class StoredFeatures:
         values = np.array([features for _, features in rows], np.float64).reshape(len(rows), count)
         return cls(_numbered(path, [key for key, _ in rows]), values)
 
-    def lookup(self, key: str) -> Floats:
+    def encoded(self, federation: Federation, party: int) -> EncodedFeatures:
+        """The same as words, clipped to the party's norm."""
+        usable = self._usable
+        words = checked_features(np.where(usable[:, None], self._values, 0.0), federation, party)
+        return EncodedFeatures(self._rows, words, frozenset(np.flatnonzero(~usable).tolist()))
+
+
+class EncodedFeatures:
+    """Features as words, clipped and encoded before anybody asks for them: to look them up takes the same work for all
+    keys."""
+
+    def __init__(self, rows: dict[str, int], words: Words, unusable: frozenset[int]) -> None:
+        self._rows = rows
+        self._words = words
+        self._unusable = unusable
+
+    def words(self, key: str) -> Words:
         row = self._rows.get(key)
         if row is None:
             raise FeatureError("no features are stored under this key")
-        features: Floats = self._values[row]
+        if row in self._unusable:
+            raise FeatureError("a feature under this key is missing or not a finite number, or all are too large")
+        features: Words = self._words[row]
         return features
+
+
+class FeatureSource(Protocol):
+    """Any other place where a party finds its own features."""
+
+    def lookup(self, key: str) -> ArrayLike:
+        """The features under a key; raises `FeatureError` if there are none."""
+
+
+def words_by_key(source: FeatureSource | EncodedFeatures, federation: Federation, party: int) -> Callable[[str], Words]:
+    """How a party gets its own features as words, clipped to its norm."""
+    if isinstance(source, EncodedFeatures):
+        return source.words
+    return lambda key: checked_row(source.lookup(key), federation, party)
 
 
 def find_features(folder: Path, count: int, names: Sequence[str]) -> StoredFeatures:

@@ -12,16 +12,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 import structlog
-from numpy.typing import ArrayLike
 
 from hiddenarm.bandit.batches import GATHERED_AT_ONCE
 from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE, ProgramId, single_lessons
 from hiddenarm.bandit.decisions import decision_name, split_name, split_number
-from hiddenarm.bandit.features import checked_row
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.programs import DECIDE, LEARN
 from hiddenarm.errors import FeatureError, FrameError, InputError, PeerLost
@@ -29,6 +26,7 @@ from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.arms import arm_reports
+from hiddenarm.roles.features import EncodedFeatures, FeatureSource, words_by_key
 from hiddenarm.roles.ledger import Ledger, MemoryLedger
 from hiddenarm.roles.lessons import Lesson, School, SchoolState
 from hiddenarm.roles.messages import (
@@ -58,13 +56,6 @@ NO_LESSON = "the lesson it needs has not been taught; ask again when its reward 
 NO_STOCK = "the dealer is away and what it dealt is used up; try again when it is back"
 
 
-class FeatureSource(Protocol):
-    """Where a party finds its own features."""
-
-    def lookup(self, key: str) -> ArrayLike:
-        """The features under a key; raises `FeatureError` if there are none."""
-
-
 @dataclass(slots=True, repr=False)
 class _DecideRequest:
     program: ProgramId
@@ -88,7 +79,7 @@ class Party:
         self,
         federation: Federation,
         number: int,
-        features: FeatureSource,
+        features: FeatureSource | EncodedFeatures,
         send: Send,
         exchange: Exchange | None = None,
         send_later: Send | None = None,
@@ -104,7 +95,7 @@ class Party:
         self.federation = federation
         self.number = number
         self.finished = False
-        self._features = features
+        self._own_words = words_by_key(features, federation, number)
         self._max_batch = max_batch
         self._log = structlog.get_logger("hiddenarm.party")
         self._send = send
@@ -341,8 +332,7 @@ class Party:
     def _own_features(self, keys: list[str]) -> Words | FeatureError:
         """This party's features under some keys, [1, keys, features], or why it has none."""
         try:
-            rows = [checked_row(self._features.lookup(key), self.federation, self.number) for key in keys]
-            return np.array(rows)[None]
+            return np.array([self._own_words(key) for key in keys])[None]
         except FeatureError as error:
             return error
 

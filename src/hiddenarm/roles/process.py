@@ -203,7 +203,7 @@ def _machine(endpoint: Endpoint, state: State | None) -> Machine:
             return Party(
                 federation,
                 kit.identity.number,
-                kit.features(),
+                kit.features().encoded(federation, kit.identity.number),
                 send,
                 endpoint.exchange,
                 endpoint.send_later,
@@ -232,7 +232,7 @@ def _durable_machine(endpoint: Endpoint, state: State | None) -> Machine:
             return DurableParty(
                 federation,
                 kit.identity.number,
-                kit.features(),
+                kit.features().encoded(federation, kit.identity.number),
                 send,
                 endpoint.exchange,
                 endpoint.send_later,
