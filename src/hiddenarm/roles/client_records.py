@@ -2,6 +2,7 @@
 
 role      area      key                   payload
 actor     request   request               digest of what was asked; ids and arms once they are known
+actor     heard     party                 the last decision of which the party has told
 rewarder  epoch     the epoch's name      the rewarder's seed, the key of decision ids
 rewarder  lesson    number                request; names of decisions and masked rewards
 rewarder  request   request               number of the lesson
@@ -20,10 +21,11 @@ from hiddenarm.bandit.decisions import DecisionIds, decision_name, split_name, s
 from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import DamagedStoreError, StoreError
 from hiddenarm.ring.streams import KEY_BYTES, SpentSteps
+from hiddenarm.roles.openings import Heard
 from hiddenarm.store.contract import DeleteFrom, Put, Store
 from hiddenarm.store.journal import Journal, Then
 
-_ME, _REQUEST, _EPOCH, _LESSON, _ENDING, _KEPT = "me", "request", "epoch", "lesson", "ending", "kept"
+_ME, _REQUEST, _HEARD, _EPOCH, _LESSON, _ENDING, _KEPT = "me", "request", "heard", "epoch", "lesson", "ending", "kept"
 _ONLY = b""
 _NUMBER = struct.Struct(">Q")
 _KEPT_STATE = struct.Struct("<QB")
@@ -50,6 +52,8 @@ class ActorRecords:
         self._store = store
         self._journal = journal
         check_owner(store, digest)
+        self.heard = {_NUMBER.unpack(key)[0]: Heard.decode(payload) for key, payload in store.items(_HEARD)}
+        """The last decision of which each party has told, by its number. It is written down with what is answered."""
 
     def asked(self, request: str) -> bytes | None:
         """The digest of what was asked under this name."""
@@ -68,7 +72,8 @@ class ActorRecords:
 
     def answer(self, request: str, digest: bytes, decisions: list[Decision], then: Then) -> None:
         text = json.dumps([(decision.id, decision.arm) for decision in decisions]).encode()
-        self._journal.append([Put(_REQUEST, request.encode(), digest + text)], then)
+        heard = [Put(_HEARD, _NUMBER.pack(party), heard.encode()) for party, heard in self.heard.items()]
+        self._journal.append([Put(_REQUEST, request.encode(), digest + text), *heard], then)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -18,10 +18,11 @@ from hiddenarm.errors import HiddenArmError, InputError, UnavailableError
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity
 from hiddenarm.roles.actor import MAX_ASKED, Actor, RunName, check_request
+from hiddenarm.roles.arms import arm_reports
 from hiddenarm.roles.client_records import ActorRecords
 from hiddenarm.roles.durable_client import MAX_REQUEST_BYTES, DurableClient
-from hiddenarm.roles.messages import DEALER
-from hiddenarm.roles.openings import Plan
+from hiddenarm.roles.messages import DEALER, program_and_step
+from hiddenarm.roles.openings import Heard, Plan
 from hiddenarm.roles.runs import Send
 from hiddenarm.roles.vitals import Vitals
 
@@ -53,6 +54,8 @@ class DurableActor(DurableClient):
         self._waiting: list[_Waiting] = []
         self._asked: dict[RunName, _Waiting] = {}
         self._actor: Actor | None = None
+        self._epoch = 0
+        self._reported = arm_reports(federation).kind
 
     def vitals(self) -> Vitals:
         """How it is doing."""
@@ -102,7 +105,12 @@ class DurableActor(DurableClient):
                 raise InputError(f"request {request!r} was made before, with other keys or another `after`")
         return self._records.reply(request)
 
+    def _say(self, identity: Identity) -> bytes:
+        heard = self._records.heard.get(identity.number) if identity in self.parties else None
+        return b"" if heard is None else heard.encode()
+
     def _start(self, plan: Plan, seed: Frame) -> None:
+        self._epoch = plan.named
         actor = Actor(self.federation, self._send, max_batch=self._max_batch, version=plan.length)
         for party in self.parties:
             actor.on_ready(party)
@@ -123,6 +131,9 @@ class DurableActor(DurableClient):
         if self._actor is None:
             return  # told before all parties are active: a new lesson, or the end of a run nobody asked for
         self._actor.on_frame(identity, frame)
+        if frame.kind is self._reported:
+            program, step = program_and_step(frame)
+            self._records.heard[identity.number] = Heard(self._epoch, program.count, step)
         for name in list(self._actor.outcomes):
             self._settle(self._asked.pop(name), self._actor.outcomes.pop(name))
 
