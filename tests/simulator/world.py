@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from handouts import HandOuts
 from hiddenarm.bandit.decisions import split_name
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import HiddenArmError, StaleStateError
@@ -156,6 +157,7 @@ class World:
         self.later: list[tuple[Node, int, Callable[[], None]]] = []
         self.sent: dict[tuple[object, ...], bytes] = {}
         self.masked: dict[int, int] = {}
+        self.handouts = HandOuts()
         self.refused: list[Identity] = []
         self.links: dict[tuple[Identity, Identity], End] = {}
         rows = np.random.default_rng(5).standard_normal((len(KEYS), federation.dimension))
@@ -237,7 +239,8 @@ class World:
         if not node.up:
             return None
         try:
-            return act()
+            with self.handouts:
+                return act()
         except Crash:
             self.crash(node)
         except StaleStateError:
