@@ -15,17 +15,20 @@ from support import fixed_key
 
 
 def mixed_lessons(parties: int = 2) -> HandOuts:
-    """Decide and learn singly, ahead and in batches, with repairs in between; what was handed out."""
+    """Decide and learn singly, ahead and in batches, with repairs in between; what was handed out. The first decision
+    is rewarded last: so decisions and lessons have different numbers, and both are numbers of steps."""
     federation = Federation(arms=3, features=(2,) * parties, epsilon=0.2, repair_every=3)
     with HandOuts() as given:
         lockstep = Lockstep(federation, fixed_key("handouts", parties), replicates=2, deal_ahead=2)
         one, many = [np.full((2, 2), 0.3)] * parties, [np.full((2, 4, 2), 0.3)] * parties
+        late, _ = lockstep.decide(one)
         for step in range(9):
             number, _ = lockstep.decide(one)
             lockstep.learn(number, [0.0, 1.0], ahead=step % 3 == 1)
             if step % 4 == 3:
                 batch, _ = lockstep.decide_batch(many)
                 lockstep.learn_batch(batch, np.ones((2, 4)))
+        lockstep.learn(late, [1.0, 0.0])
     return given
 
 
