@@ -2,7 +2,7 @@
 
 role      area      key                   payload
 actor     request   request               digest of what was asked; ids and arms once they are known
-actor     heard     party                 the last decision of which the party has told
+actor     heard     -                     the last decision of which each party has told
 rewarder  epoch     the epoch's name      the rewarder's seed, the key of decision ids
 rewarder  lesson    number                request; names of decisions and masked rewards
 rewarder  request   request               number of the lesson
@@ -29,6 +29,7 @@ _ME, _REQUEST, _HEARD, _EPOCH, _LESSON, _ENDING, _KEPT = "me", "request", "heard
 _ONLY = b""
 _NUMBER = struct.Struct(">Q")
 _KEPT_STATE = struct.Struct("<QB")
+_HEARD_OF = struct.Struct("<HQHQ")
 _LENGTH = struct.Struct("<H")
 _REWARD = struct.Struct("<QQQ")
 _DIGEST_BYTES = 32
@@ -52,7 +53,8 @@ class ActorRecords:
         self._store = store
         self._journal = journal
         check_owner(store, digest)
-        self.heard = {_NUMBER.unpack(key)[0]: Heard.decode(payload) for key, payload in store.items(_HEARD)}
+        notes = _HEARD_OF.iter_unpack(store.get(_HEARD, _ONLY) or b"")
+        self.heard = {party: Heard(*heard) for party, *heard in notes}
         """The last decision of which each party has told, by its number. It is written down with what is answered."""
 
     def asked(self, request: str) -> bytes | None:
@@ -72,8 +74,9 @@ class ActorRecords:
 
     def answer(self, request: str, digest: bytes, decisions: list[Decision], then: Then) -> None:
         text = json.dumps([(decision.id, decision.arm) for decision in decisions]).encode()
-        heard = [Put(_HEARD, _NUMBER.pack(party), heard.encode()) for party, heard in self.heard.items()]
-        self._journal.append([Put(_REQUEST, request.encode(), digest + text), *heard], then)
+        heard = b"".join(_HEARD_OF.pack(party, *heard) for party, heard in self.heard.items())
+        changes = [Put(_REQUEST, request.encode(), digest + text), Put(_HEARD, _ONLY, heard)]
+        self._journal.append(changes, then)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

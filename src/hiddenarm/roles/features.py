@@ -39,7 +39,7 @@ class StoredFeatures:
 
     @property
     def unusable(self) -> int:
-        """Rows with a feature that is missing or not finite: decisions about their keys will be refused."""
+        """Rows with a feature that is missing, not finite or too large: decisions about their keys will be refused."""
         return int((~self._usable).sum())
 
     @property
