@@ -128,8 +128,8 @@ def test_rows_of_a_table_that_cannot_be_used_are_refused_and_the_others_kept() -
     assert table.unusable == 2
     for key, row in ("a", 0), ("d", 3):
         assert np.array_equal(encoded.words(key), checked_features(values[row], FEDERATION, 0))
-    for key in "bc":
-        with pytest.raises(FeatureError, match="missing or not a finite number"):
+    for key, why in ("b", "feature 0 of party 0 is not a finite number"), ("c", "too large"):
+        with pytest.raises(FeatureError, match=why):
             encoded.words(key)
     with pytest.raises(FeatureError, match="no features are stored"):
         encoded.words("e")

@@ -8,7 +8,6 @@ features that are refused take another way.
 from __future__ import annotations
 
 from math import isfinite, sqrt
-from typing import NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,7 +30,7 @@ def checked_row(values: ArrayLike, federation: Federation, party: int) -> Words:
     _check_count(row, federation, party)
     square = float(np.vdot(row, row))  # `dot` would warn of what is refused below
     if not isfinite(square):
-        _refuse(row, party)
+        raise FeatureError(why_unusable(row, party))
     norm = federation.norms[party]
     return encode(row, federation.fraction_bits, norm / max(norm, sqrt(square)))
 
@@ -42,7 +41,7 @@ def clipped_features(values: ArrayLike, federation: Federation, party: int) -> F
     _check_count(features, federation, party)
     squares = np.einsum("...i,...i->...", features, features)
     if not np.isfinite(squares).all():
-        _refuse(features, party)
+        raise FeatureError(why_unusable(features, party))
     norm = federation.norms[party]
     clipped: Floats = features * (norm / np.maximum(norm, np.sqrt(squares)))[..., None]
     return clipped
@@ -54,12 +53,12 @@ def _check_count(features: Floats, federation: Federation, party: int) -> None:
         raise FeatureError(f"party {party} declared {expected} features but gave an array of shape {features.shape}")
 
 
-def _refuse(features: Floats, party: int) -> NoReturn:
-    """Say why features have no finite norm."""
+def why_unusable(features: Floats, party: int) -> str:
+    """Why features have no finite norm."""
     finite = np.isfinite(features).reshape(-1, features.shape[-1]).all(axis=0)
     if not finite.all():
-        raise FeatureError(f"feature {int(np.flatnonzero(~finite)[0])} of party {party} is not a finite number")
-    raise FeatureError(f"the features of party {party} are too large to have a finite norm")
+        return f"feature {int(np.flatnonzero(~finite)[0])} of party {party} is not a finite number"
+    return f"the features of party {party} are too large to have a finite norm"
 
 
 def checked_reward(value: float) -> float:

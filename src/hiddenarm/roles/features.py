@@ -17,7 +17,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hiddenarm.bandit.features import checked_features, checked_row
+from hiddenarm.bandit.features import checked_features, checked_row, why_unusable
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import ConfigError, FeatureError
 from hiddenarm.ring.words import Floats, Words
@@ -81,14 +81,15 @@ class StoredFeatures:
         """The same as words, clipped to the party's norm."""
         usable = self._usable
         words = checked_features(np.where(usable[:, None], self._values, 0.0), federation, party)
-        return EncodedFeatures(self._rows, words, frozenset(np.flatnonzero(~usable).tolist()))
+        reasons = {int(row): why_unusable(self._values[row], party) for row in np.flatnonzero(~usable)}
+        return EncodedFeatures(self._rows, words, reasons)
 
 
 class EncodedFeatures:
     """Features as words, clipped and encoded before anybody asks for them: to look them up takes the same work for all
     keys."""
 
-    def __init__(self, rows: dict[str, int], words: Words, unusable: frozenset[int]) -> None:
+    def __init__(self, rows: dict[str, int], words: Words, unusable: dict[int, str]) -> None:
         self._rows = rows
         self._words = words
         self._unusable = unusable
@@ -98,7 +99,7 @@ class EncodedFeatures:
         if row is None:
             raise FeatureError("no features are stored under this key")
         if row in self._unusable:
-            raise FeatureError("a feature under this key is missing or not a finite number, or all are too large")
+            raise FeatureError(self._unusable[row])
         features: Words = self._words[row]
         return features
 
