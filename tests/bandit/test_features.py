@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -43,6 +44,8 @@ def operations(act: Callable[[], object]) -> list[tuple[Any, ...]]:
             done.append((frame.f_code.co_qualname, called.__qualname__))
 
     tracing, profiling = sys.gettrace(), sys.getprofile()
+    gc.collect()
+    gc.disable()  # what others left behind is not to be cleared away in between
     sys.settrace(trace)
     sys.setprofile(profile)
     try:
@@ -50,7 +53,8 @@ def operations(act: Callable[[], object]) -> list[tuple[Any, ...]]:
     finally:
         sys.setprofile(profiling)
         sys.settrace(tracing)
-    return done[: -len([step for step in done if step[0] == operations.__qualname__])]
+        gc.enable()
+    return [step for step in done if step[0] != operations.__qualname__]
 
 
 class Source:
