@@ -15,6 +15,7 @@ from itertools import pairwise, permutations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from handouts import HandOuts
 from hiddenarm.bandit.audit import audit_coins
 from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE_AHEAD, single_lessons
 from hiddenarm.bandit.coins import exploration_thresholds
@@ -103,6 +104,8 @@ class MemoryNetwork:
     refused: dict[int, Exception] = field(default_factory=dict)
     taught: list[Taught] = field(default_factory=list)
     lessons: dict[int, Exception | None] = field(default_factory=dict)
+    handouts: HandOuts = field(default_factory=HandOuts)
+    """No word is handed out twice by these machines."""
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
@@ -176,11 +179,12 @@ class MemoryNetwork:
             return False
         sender, receiver = link = self._random.choice(waiting)
         frame = self.links[link].popleft()
-        if frame is None:
-            self._ready.add((receiver, sender))
-            self.machines[receiver].on_ready(sender)
-        else:
-            self.machines[receiver].on_frame(sender, frame)
+        with self.handouts:
+            if frame is None:
+                self._ready.add((receiver, sender))
+                self.machines[receiver].on_ready(sender)
+            else:
+                self.machines[receiver].on_frame(sender, frame)
         if self.collecting:
             self._collect()
         return True
@@ -193,8 +197,9 @@ class MemoryNetwork:
     def wait(self, seconds: float) -> None:
         """Let time pass in which nothing happens but what the machines do by themselves."""
         self.now += seconds
-        for machine in self.machines.values():
-            machine.on_idle()
+        with self.handouts:
+            for machine in self.machines.values():
+                machine.on_idle()
         self.settle()
 
     def start(self) -> MemoryNetwork:
@@ -206,7 +211,8 @@ class MemoryNetwork:
 
     def inject(self, sender: Identity, receiver: Identity, frame: Frame) -> None:
         """Hand a machine a frame that nobody sent."""
-        self.machines[receiver].on_frame(sender, frame)
+        with self.handouts:
+            self.machines[receiver].on_frame(sender, frame)
 
     def part(self, number: int, client: Identity) -> None:
         """A client says goodbye to a party."""
@@ -234,10 +240,12 @@ class MemoryNetwork:
     # Clients
 
     def ask(self, key: str, after: int = 0) -> int:
-        return self.actor.ask(key, after=after)[1]
+        with self.handouts:
+            return self.actor.ask(key, after=after)[1]
 
     def teach(self, identifier: str, reward: float) -> int:
-        lesson = self.rewarder.teach((identifier, reward))
+        with self.handouts:
+            lesson = self.rewarder.teach((identifier, reward))
         self.taught.append(Taught(lesson, int(identifier.split("-")[1]), reward))
         return lesson
 

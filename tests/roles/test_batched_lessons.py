@@ -26,7 +26,8 @@ class Class:
         self.keys: dict[str, str] = {}
 
     def decide(self, *keys: str, after: int = 0) -> list[Decision]:
-        name = self.network.actor.ask(*keys, after=after)
+        with self.network.handouts:
+            name = self.network.actor.ask(*keys, after=after)
         self.network.settle()
         outcome = self.network.actor.outcomes.pop(name)
         if isinstance(outcome, Exception):
@@ -36,7 +37,8 @@ class Class:
         return decisions
 
     def reward(self, *rewards: tuple[Decision, float]) -> int:
-        lesson = self.network.rewarder.teach(*((decision.id, value) for decision, value in rewards))
+        with self.network.handouts:
+            lesson = self.network.rewarder.teach(*((decision.id, value) for decision, value in rewards))
         self.network.settle()
         error = self.network.rewarder.outcomes.pop(lesson)
         if error is not None:
@@ -95,6 +97,31 @@ def test_single_lessons_and_batches_mix_in_any_order() -> None:
     room.reward((single, 0.5))
     room.reward(*((decision, 1.0) for decision in pair))
     room.check_model(UNIT)
+
+
+def all_kinds_of_lessons() -> MemoryNetwork:
+    """Lessons of all kinds, such that each kind is run at steps at which another one is."""
+    room = Class(MemoryNetwork(small_federation(2, repair_every=1000)).start())
+    pair = room.decide(*KEYS[:2])
+    room.reward(*((decision, 1.0) for decision in pair))  # gather 2 at step 0
+    first, second, _ = (room.decide(key, after=1)[0] for key in KEYS[:3])
+    room.reward((second, 0.0))  # learn at step 1
+    for version in (2, 3):
+        (newest,) = room.decide(KEYS[3], after=version)
+        room.reward((newest, 1.0))  # learn ahead at steps 3 and 4
+    room.reward((first, 1.0))  # learn at step 4
+    pair = room.decide(*KEYS[:2])
+    room.reward(*((decision, 1.0) for decision in pair))  # repair 4 at step 0
+    for _ in range(2):
+        room.reward((room.decide(KEYS[4])[0], 1.0))
+    pair = room.decide(*KEYS[:2])
+    room.reward(*((decision, 1.0) for decision in pair))  # repair 2 at step 0
+    return room.network
+
+
+def test_no_word_is_handed_out_twice_in_lessons_of_all_kinds() -> None:
+    dealt = all_kinds_of_lessons().handouts.dealt
+    assert {"decide", "decide 2", "learn", "learn ahead", "gather 2", "repair 2", "repair 4"} <= dealt
 
 
 def learn_singly(room: Class, rng: random.Random, times: int) -> None:

@@ -29,6 +29,7 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import ConfigError, FeatureError, HiddenArmError, IdentityError
 from hiddenarm.net.certificates import Authority
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.ring.words import decode
 from hiddenarm.roles.kit import FederationFile, Kit, StoredFeatures, write_features
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
 from hiddenarm.roles.process import Endpoint
@@ -65,7 +66,8 @@ def test_kits_of_all_roles_are_read_back(folder: Path) -> None:
         kit = Kit.read(kit_of(folder, member))
         assert kit.identity == member
         assert kit.federation == federation_of(2)
-    assert len(Kit.read(kit_of(folder, PARTY0)).features().lookup("user 3")) == 3
+    features = Kit.read(kit_of(folder, PARTY0)).features().encoded(federation_of(2), 0)
+    assert len(features.words("user 3")) == 3
 
 
 def test_a_kit_says_what_a_missing_key_means_at_each_party(folder: Path) -> None:
@@ -276,10 +278,11 @@ def test_an_epoch_key_of_the_wrong_length(folder: Path, content: bytes) -> None:
 class TestFeatures:
     def test_come_back_by_key(self, tmp_path: Path) -> None:
         write_features(tmp_path, ["a", "é"], np.array([[1.0, 2.0], [3.0, 4.0]]))
-        features = StoredFeatures.read(tmp_path / "features.npz", 2)
-        assert features.lookup("é").tolist() == [3.0, 4.0]
+        federation = Federation(arms=2, features=(2, 1), epsilon=0.1)
+        features = StoredFeatures.read(tmp_path / "features.npz", 2).encoded(federation, 0)
+        assert decode(features.words("é"), federation.fraction_bits) == pytest.approx([0.6, 0.8], abs=2**-20)
         with pytest.raises(FeatureError, match="no features"):
-            features.lookup("b")
+            features.words("b")
 
     @pytest.mark.parametrize(
         "arrays",

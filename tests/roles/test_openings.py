@@ -25,6 +25,7 @@ from hiddenarm.roles.openings import (
     INITIAL,
     CheckpointName,
     Committed,
+    Heard,
     PartyStatement,
     Plan,
     RewarderStatement,
@@ -64,11 +65,19 @@ def test_what_is_said_is_what_is_heard() -> None:
     assert RewarderStatement.decode(RewarderStatement(5, 4, True).encode()) == RewarderStatement(5, 4, True)
     assert Committed.decode(Committed(5, 4).encode()) == Committed(5, 4)
     assert Standing.decode(Standing(5, 4, 3).encode()) == Standing(5, 4, 3)
+    assert Heard.decode(Heard(2**48 - 1, 256, 2**40).encode()) == Heard(2**48 - 1, 256, 2**40)
 
 
 def test_a_message_of_another_length_is_refused() -> None:
-    messages = [statement(), Plan(7, NAME, INITIAL, 0), RewarderStatement(5, 4), Committed(1, 1), Standing(1, 2, 3)]
-    for message in messages:
+    messages = [
+        statement(),
+        Plan(7, NAME, INITIAL, 0),
+        RewarderStatement(5, 4),
+        Committed(1, 1),
+        Standing(1, 2, 3),
+        Heard(1, 2, 3),
+    ]
+    for message in (*messages, Heard(1, 2, 3)):
         whole = message.encode()
         for wrong in (b"", whole[:-1], whole + b"\0"):
             with pytest.raises(FrameError, match="wrong length"):

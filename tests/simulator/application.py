@@ -61,12 +61,11 @@ class Application:
             world.calm = world.calm or event > PATIENCE // 2
             if all(job.acknowledged for job in self.jobs):
                 break
-            if world.random.random() < 0.15:
-                self._talk()
+            self.talk()
             world.step()
             if world.refused:
                 raise Violation(f"{world.refused[0]} was refused: its state is older than what others know of it")
-            self._listen()
+            self.listen()
         else:
             raise Violation(f"stuck: {sum(not job.acknowledged for job in self.jobs)} jobs are not done")
         world.calm = True
@@ -87,8 +86,11 @@ class Application:
 
     # Talking
 
-    def _talk(self) -> None:
+    def talk(self) -> None:
+        """Now and then, ask for something or teach something."""
         random, faults = self.world.random, self.world.faults
+        if random.random() >= 0.15:
+            return
         waiting = [job for job in self.jobs if not job.acknowledged][: self.window]
         if not waiting or random.random() < faults.lost:
             return
@@ -169,7 +171,7 @@ class Application:
 
     # Listening
 
-    def _listen(self) -> None:
+    def listen(self) -> None:
         actor, rewarder = self.world.nodes[ACTOR].machine, self.world.nodes[REWARDER].machine
         if isinstance(actor, DurableActor):
             self._fresh_life()

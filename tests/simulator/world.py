@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from handouts import HandOuts
 from hiddenarm.bandit.decisions import split_name
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import FeatureError, HiddenArmError, StaleStateError
@@ -62,8 +63,6 @@ class Faults:
     """Off: a crash may leave the first changes of a group without the rest."""
     fresh_keys: bool = True
     """Off: the dealer resumes with the seeds it had."""
-    newest_disk: bool = True
-    """Off: a party may come back with an old copy of its disk."""
 
 
 @dataclass
@@ -75,7 +74,6 @@ class Disk:
     store: MemoryStore = field(default_factory=MemoryStore)
     lasting: MemoryStore = field(default_factory=MemoryStore)
     pending: deque[tuple[list[Change], Callable[[], None]]] = field(default_factory=deque)
-    backup: MemoryStore | None = None
 
     def append(self, changes: Sequence[Change], then: Callable[[], None]) -> None:
         self.world.effect(self.node)
@@ -160,6 +158,7 @@ class World:
         self.later: list[tuple[Node, int, Callable[[], None]]] = []
         self.sent: dict[tuple[object, ...], bytes] = {}
         self.masked: dict[int, int] = {}
+        self.handouts = HandOuts()
         self.refused: list[Identity] = []
         self.links: dict[tuple[Identity, Identity], End] = {}
         rows = np.random.default_rng(5).standard_normal((len(KEYS), federation.dimension))
@@ -181,7 +180,7 @@ class World:
         try:
             node.machine = self._machine(node)
         except HiddenArmError:
-            if self.faults.atomic and self.faults.newest_disk:
+            if self.faults.atomic:
                 raise
             raise Violation(f"{node.identity} cannot start from its disk") from None
 
@@ -241,7 +240,8 @@ class World:
         if not node.up:
             return None
         try:
-            return act()
+            with self.handouts:
+                return act()
         except Crash:
             self.crash(node)
         except StaleStateError:
@@ -258,8 +258,6 @@ class World:
         for peer in self.nodes:
             self._cut(node.identity, peer)
             self.links.pop((peer, node.identity), None)
-        if not self.faults.newest_disk and node.identity.role is Role.PARTY and node.disk.backup is not None:
-            node.disk.store = node.disk.backup
 
     # Links
 

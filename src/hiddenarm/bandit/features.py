@@ -1,8 +1,13 @@
-"""What may enter the computation: finite features of the declared number and norm, rewards in [0, 1]."""
+"""What may enter the computation: finite features of the declared number and norm, rewards in [0, 1].
+
+Features are clipped by the same operations whatever their values are: what is within the norm is multiplied by one.
+Others see when a party sends its first words, and would otherwise see from it whose features exceed the norm. Only
+features that are refused take another way.
+"""
 
 from __future__ import annotations
 
-from math import hypot
+from math import isfinite, sqrt
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,31 +27,38 @@ def checked_row(values: ArrayLike, federation: Federation, party: int) -> Words:
     row = as_floats(values, party)
     if row.ndim != 1:
         raise FeatureError(f"features of party {party} must be a list of numbers, got an array of shape {row.shape}")
-    if len(row) == federation.features[party] and hypot(*row.tolist()) <= federation.norms[party]:
-        return encode(row, federation.fraction_bits)
-    return checked_features(row, federation, party)
+    _check_count(row, federation, party)
+    square = float(np.vdot(row, row))  # `dot` would warn of what is refused below
+    if not isfinite(square):
+        raise FeatureError(why_unusable(row, party))
+    norm = federation.norms[party]
+    return encode(row, federation.fraction_bits, norm / max(norm, sqrt(square)))
 
 
 def clipped_features(values: ArrayLike, federation: Federation, party: int) -> Floats:
     """One party's features, checked, and scaled down to its declared norm where they exceed it."""
     features = as_floats(values, party)
-    expected = federation.features[party]
-    if features.ndim == 0 or features.shape[-1] != expected:
-        raise FeatureError(f"party {party} declared {expected} features but gave an array of shape {features.shape}")
-    norms = np.sqrt(np.einsum("...i,...i->...", features, features))
-    if (norms <= federation.norms[party]).all():  # most often: one pass over the features finds them finite and small
-        return features
-    _check_finite(features, norms, party)
-    clipped: Floats = features / np.maximum(1.0, norms / federation.norms[party])[..., None]
+    _check_count(features, federation, party)
+    squares = np.einsum("...i,...i->...", features, features)
+    if not np.isfinite(squares).all():
+        raise FeatureError(why_unusable(features, party))
+    norm = federation.norms[party]
+    clipped: Floats = features * (norm / np.maximum(norm, np.sqrt(squares)))[..., None]
     return clipped
 
 
-def _check_finite(features: Floats, norms: Floats, party: int) -> None:
-    if not np.isfinite(features).all():
-        by_column = np.isfinite(features).reshape(-1, features.shape[-1]).all(axis=0)
-        raise FeatureError(f"feature {int(np.flatnonzero(~by_column)[0])} of party {party} is not a finite number")
-    if not np.isfinite(norms).all():
-        raise FeatureError(f"the features of party {party} are too large to have a finite norm")
+def _check_count(features: Floats, federation: Federation, party: int) -> None:
+    expected = federation.features[party]
+    if features.ndim == 0 or features.shape[-1] != expected:
+        raise FeatureError(f"party {party} declared {expected} features but gave an array of shape {features.shape}")
+
+
+def why_unusable(features: Floats, party: int) -> str:
+    """Why features have no finite norm."""
+    finite = np.isfinite(features).reshape(-1, features.shape[-1]).all(axis=0)
+    if not finite.all():
+        return f"feature {int(np.flatnonzero(~finite)[0])} of party {party} is not a finite number"
+    return f"the features of party {party} are too large to have a finite norm"
 
 
 def checked_reward(value: float) -> float:
@@ -68,7 +80,7 @@ def as_floats(values: ArrayLike, party: int) -> Floats:
     try:
         given = np.asarray(values)
         if given.dtype.kind in "biufO":
-            return given.astype(np.float64)
+            return given.astype(np.float64, copy=False)
     except (TypeError, ValueError, OverflowError):
         pass
     raise FeatureError(f"the features of party {party} are not numbers")

@@ -17,9 +17,9 @@ Floats: TypeAlias = NDArray[np.float64]
 WORD_BITS = 64
 
 
-def encode(values: ArrayLike, bits: int) -> Words:
-    """Round real numbers to fixed point. The caller has checked that they are finite and fit."""
-    scaled = np.rint(np.asarray(values, dtype=np.float64) * 2.0**bits)
+def encode(values: ArrayLike, bits: int, scale: float = 1.0) -> Words:
+    """Round real numbers, times `scale`, to fixed point. The caller has checked that they are finite and fit."""
+    scaled = np.rint(np.asarray(values, dtype=np.float64) * (scale * 2.0**bits))
     return scaled.astype(np.int64).view(np.uint64)
 
 

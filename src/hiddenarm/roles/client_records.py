@@ -3,6 +3,7 @@
 role      area      key                   payload
 actor     request   request               digest of what was asked; once it is answered, for each key the id and the
                                           arm, or null, the number of the party that refused it and why (JSON)
+actor     heard     -                     the last decision of which each party has told
 rewarder  epoch     the epoch's name      the rewarder's seed, the key of decision ids
 rewarder  lesson    number                request; names of decisions and masked rewards
 rewarder  request   request               number of the lesson
@@ -23,13 +24,15 @@ from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import DamagedStoreError, RefusedKeyError
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import KEY_BYTES, SpentSteps
+from hiddenarm.roles.openings import Heard
 from hiddenarm.store.contract import DeleteFrom, Put, Store
 from hiddenarm.store.journal import Journal, Then
 
-_REQUEST, _EPOCH, _LESSON, _ENDING, _KEPT = "request", "epoch", "lesson", "ending", "kept"
+_REQUEST, _HEARD, _EPOCH, _LESSON, _ENDING, _KEPT = "request", "heard", "epoch", "lesson", "ending", "kept"
 _ONLY = b""
 _NUMBER = struct.Struct(">Q")
 _KEPT_STATE = struct.Struct("<QB")
+_HEARD_OF = struct.Struct("<HQHQ")
 _LENGTH = struct.Struct("<H")
 _REWARD = struct.Struct("<QQQ")
 _DIGEST_BYTES = 32
@@ -43,6 +46,9 @@ class ActorRecords:
     def __init__(self, store: Store, journal: Journal) -> None:
         self._store = store
         self._journal = journal
+        notes = _HEARD_OF.iter_unpack(store.get(_HEARD, _ONLY) or b"")
+        self.heard = {party: Heard(*heard) for party, *heard in notes}
+        """The last decision of which each party has told, by its number. It is written down with what is answered."""
 
     def asked(self, request: str) -> bytes | None:
         """The digest of what was asked under this name."""
@@ -64,7 +70,9 @@ class ActorRecords:
 
     def answer(self, request: str, digest: bytes, answers: Sequence[Decision | RefusedKeyError], then: Then) -> None:
         text = json.dumps([_encode_answer(answer) for answer in answers]).encode()
-        self._journal.append([Put(_REQUEST, request.encode(), digest + text)], then)
+        heard = b"".join(_HEARD_OF.pack(party, *heard) for party, heard in self.heard.items())
+        changes = [Put(_REQUEST, request.encode(), digest + text), Put(_HEARD, _ONLY, heard)]
+        self._journal.append(changes, then)
 
 
 def _encode_answer(answer: Decision | RefusedKeyError) -> tuple[object, ...]:

@@ -19,10 +19,11 @@ from hiddenarm.errors import HiddenArmError, InputError, UnavailableError
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity
 from hiddenarm.roles.actor import MAX_ASKED, Actor, KeyAnswer, RunName, check_request
+from hiddenarm.roles.arms import arm_reports
 from hiddenarm.roles.client_records import ActorRecords
 from hiddenarm.roles.durable_client import MAX_REQUEST_BYTES, DurableClient
-from hiddenarm.roles.messages import DEALER
-from hiddenarm.roles.openings import Plan, decode_members
+from hiddenarm.roles.messages import DEALER, program_and_step
+from hiddenarm.roles.openings import Heard, Plan, decode_members
 from hiddenarm.roles.runs import Send
 from hiddenarm.roles.vitals import Vitals
 
@@ -63,6 +64,8 @@ class DurableActor(DurableClient):
         self._waiting: list[_Waiting] = []
         self._asked: dict[RunName, _Waiting] = {}
         self._actor: Actor | None = None
+        self._epoch = 0
+        self._reported = arm_reports(federation).kind
 
     def vitals(self) -> Vitals:
         """How it is doing."""
@@ -116,7 +119,12 @@ class DurableActor(DurableClient):
     def _missing_at(self, said: bytes) -> Sequence[Identity]:
         return decode_members(said)
 
+    def _say(self, identity: Identity) -> bytes:
+        heard = self._records.heard.get(identity.number) if identity in self.parties else None
+        return b"" if heard is None else heard.encode()
+
     def _start(self, plan: Plan, seed: Frame) -> None:
+        self._epoch = plan.named
         actor = Actor(
             self.federation, self._send, max_batch=self._max_batch, version=plan.length, name_of=self._party_name
         )
@@ -139,6 +147,9 @@ class DurableActor(DurableClient):
         if self._actor is None:
             return  # told before all parties are active: a new lesson, or the end of a run nobody asked for
         self._actor.on_frame(identity, frame)
+        if frame.kind is self._reported:
+            program, step = program_and_step(frame)
+            self._records.heard[identity.number] = Heard(self._epoch, program.count, step)
         for name in list(self._actor.outcomes):
             self._settle(self._asked.pop(name), self._actor.outcomes.pop(name))
 

@@ -20,6 +20,7 @@ from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.logs import get_logger
 from hiddenarm.roles.attempts import Attempts
 from hiddenarm.roles.durable_ledger import DurableLedger
+from hiddenarm.roles.features import EncodedFeatures, FeatureSource
 from hiddenarm.roles.lessons import Lesson
 from hiddenarm.roles.messages import (
     ACTOR,
@@ -34,6 +35,7 @@ from hiddenarm.roles.messages import (
 from hiddenarm.roles.openings import (
     Behind,
     Committed,
+    Heard,
     PartyStatement,
     Plan,
     RewarderStatement,
@@ -42,7 +44,7 @@ from hiddenarm.roles.openings import (
     find_behind,
     make_plan,
 )
-from hiddenarm.roles.party import FeatureSource, Party
+from hiddenarm.roles.party import Party
 from hiddenarm.roles.party_records import PartyRecords
 from hiddenarm.roles.runs import Exchange, Send, send_to_all
 from hiddenarm.roles.supply import Shelf
@@ -77,7 +79,7 @@ class DurableParty:
         self,
         federation: Federation,
         number: int,
-        features: FeatureSource,
+        features: FeatureSource | EncodedFeatures,
         send: Send,
         exchange: Exchange | None = None,
         send_later: Send | None = None,
@@ -175,8 +177,7 @@ class DurableParty:
         if frame.kind is Kind.PREPARED and identity.role is Role.PARTY:
             self._on_prepared(identity, Plan.decode(frame.payload))
         elif frame.kind is Kind.PREPARED and identity == REWARDER:
-            self._opening.rewarder_prepared = True
-            self._activate_if_all_prepared()
+            self._on_rewarder_prepared()
         elif frame.kind is Kind.COMMITTED and identity.role is Role.PARTY:
             if self._party is not None:
                 self.records.note(identity.number, Committed.decode(frame.payload))
@@ -219,7 +220,10 @@ class DurableParty:
             return
         statements = self._statements()
         rewarder = RewarderStatement.decode(self._attempts.said[REWARDER])
-        if behind := find_behind(statements, rewarder):
+        behind = find_behind(statements, rewarder)
+        if not all(statement.consents for statement in statements):
+            behind += self._lost_decisions()
+        if behind:
             opening.complained = True
             self._complain(behind)
             return
@@ -235,6 +239,13 @@ class DurableParty:
         if any(len(statement.noted) != len(statements) for statement in statements):
             raise FrameError("a party's statement is about another number of parties")
         return statements
+
+    def _lost_decisions(self) -> list[Behind]:
+        """This party, if the actor has heard from it of a decision that it does not hold."""
+        payload = self._attempts.said[ACTOR]
+        if not payload or not self.records.lacks(heard := Heard.decode(payload)):
+            return []
+        return [Behind(f"party {self.number}", f"it told the actor of decision {heard.step}, and does not hold it")]
 
     def _complain(self, behind: list[Behind]) -> None:
         """Somebody has lost state. If it is us, end; otherwise wait for it to come back with what it had."""
@@ -259,6 +270,13 @@ class DurableParty:
         if identity.number in self._opening.prepared:
             raise FrameError(f"{identity} prepared twice")
         self._opening.prepared[identity.number] = plan
+        self._activate_if_all_prepared()
+
+    def _on_rewarder_prepared(self) -> None:
+        """An attempt is activated once: again, and this party would use the words of its seed a second time."""
+        if self._opening.rewarder_prepared:
+            raise FrameError(f"{REWARDER} prepared twice")
+        self._opening.rewarder_prepared = True
         self._activate_if_all_prepared()
 
     def _activate_if_all_prepared(self) -> None:

@@ -39,6 +39,8 @@ ADVICE = (
     "Bring back the newest state; or give up the rewards of all earlier decisions: stop the rewarder, run "
     "`hiddenarm recover KIT`, start it"
 )
+NOT_CHECKED = "no epoch has opened since the rewarder was started; make the same request again"
+"""Until then this may be an old backup, which knows neither all epochs nor all lessons."""
 _Streams = dict[tuple[int, int], Stream]
 """Masks of rewards, by the epoch of the decisions and how many were made at once."""
 
@@ -109,6 +111,8 @@ class DurableRewarder(DurableClient):
         """The decision with this id, if it is of a known epoch."""
         named = int(epoch_of(decision), 16)
         epoch = self._records.epochs.get(named)
+        if epoch is None and not self.checked:
+            raise UnavailableError(NOT_CHECKED)
         if epoch is None:
             raise DecisionIdError(f"decision {decision} belongs to an epoch that is not known here")
         return decision_name(named, epoch.ids.number_of(decision))
@@ -132,7 +136,7 @@ class DurableRewarder(DurableClient):
     def _check_can_make(self) -> None:
         """Before a mask is taken: the same request must find it unused."""
         if not self.checked:
-            raise UnavailableError("no epoch has opened since the rewarder was started; make the same request again")
+            raise UnavailableError(NOT_CHECKED)
         if self._records.made - self._records.kept >= MAX_WAITING:
             raise UnavailableError(f"{MAX_WAITING} lessons wait to be learned; make the same request again later")
 

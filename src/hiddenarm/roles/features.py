@@ -10,15 +10,18 @@ Errors name row and column and never show a value.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 from zipfile import BadZipFile
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
+from hiddenarm.bandit.features import checked_features, checked_row, why_unusable
+from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import ConfigError, FeatureError
-from hiddenarm.ring.words import Floats
+from hiddenarm.ring.words import Floats, Words
 
 FEATURES_FILE: Final = "features.npz"
 TABLE_FILE: Final = "features.csv"
@@ -44,8 +47,14 @@ class StoredFeatures:
 
     @property
     def unusable(self) -> int:
-        """Rows with a feature that is missing or not finite: decisions about their keys will be refused."""
-        return int((~np.isfinite(self._values).all(axis=1)).sum())
+        """Rows with a feature that is missing, not finite or too large: decisions about their keys will be refused."""
+        return int((~self._usable).sum())
+
+    @property
+    def _usable(self) -> NDArray[np.bool_]:
+        """The rows that have a finite norm."""
+        usable: NDArray[np.bool_] = np.isfinite(np.einsum("ki,ki->k", self._values, self._values))
+        return usable
 
     @classmethod
     def read(cls, path: Path, count: int) -> StoredFeatures:
@@ -81,12 +90,48 @@ class StoredFeatures:
         zeros = np.zeros((1, self._values.shape[1]))
         return StoredFeatures(self._rows, np.concatenate([self._values, zeros]), len(self._values))
 
-    def lookup(self, key: str) -> Floats:
+    def encoded(self, federation: Federation, party: int) -> EncodedFeatures:
+        """The same as words, clipped to the party's norm."""
+        usable = self._usable
+        words = checked_features(np.where(usable[:, None], self._values, 0.0), federation, party)
+        reasons = {int(row): why_unusable(self._values[row], party) for row in np.flatnonzero(~usable)}
+        return EncodedFeatures(self._rows, words, reasons, self._default_row)
+
+
+class EncodedFeatures:
+    """Features as words, clipped and encoded before anybody asks for them: to look them up takes the same work for all
+    keys."""
+
+    def __init__(
+        self, rows: dict[str, int], words: Words, unusable: dict[int, str], default_row: int | None = None
+    ) -> None:
+        self._rows = rows
+        self._words = words
+        self._unusable = unusable
+        self._default_row = default_row
+
+    def words(self, key: str) -> Words:
         row = self._rows.get(key, self._default_row)
         if row is None:
             raise FeatureError("no features are stored under this key")
-        features: Floats = self._values[row]
+        if row in self._unusable:
+            raise FeatureError(self._unusable[row])
+        features: Words = self._words[row]
         return features
+
+
+class FeatureSource(Protocol):
+    """Any other place where a party finds its own features."""
+
+    def lookup(self, key: str) -> ArrayLike:
+        """The features under a key; raises `FeatureError` if there are none."""
+
+
+def words_by_key(source: FeatureSource | EncodedFeatures, federation: Federation, party: int) -> Callable[[str], Words]:
+    """How a party gets its own features as words, clipped to its norm."""
+    if isinstance(source, EncodedFeatures):
+        return source.words
+    return lambda key: checked_row(source.lookup(key), federation, party)
 
 
 def find_features(folder: Path, count: int, names: Sequence[str]) -> StoredFeatures:

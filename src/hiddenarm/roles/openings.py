@@ -7,6 +7,7 @@
                                     whom it is not connected to
                 party -> actor      whom it is not connected to
                 dealer -> anyone    the epoch's name and a fresh seed, as in SEED
+                actor -> party      the last decision of which the party has told it
                 others              nothing
     PREPARED    party -> party      the plan, which this party has written down
                 rewarder -> party   nothing: it has written down the epoch's seed
@@ -19,9 +20,10 @@ All parties compute it from the same statements.
 Who is behind? An epoch is activated only after all parties have prepared it. So a party that has prepared less than
 another has activated has lost state: it is an old backup or a clone. So is one whose log is shorter, or whose decisions
 are fewer, than it has told others to have committed, or whose log is shorter than what the rewarder was told to be
-kept; and a rewarder that has made fewer lessons than any party holds, or does not know the last epoch that a party has
-activated: a lesson and a seed last at the rewarder before anything is done with them. No plan is made with any of them,
-unless all parties consent (`hiddenarm recover`) to go back to what they still have in common.
+kept, or that does not hold a decision of which it has told the actor; and a rewarder that has made fewer lessons than
+any party holds, or does not know the last epoch that a party has activated: a lesson and a seed last at the rewarder
+before anything is done with them. No plan is made with any of them, unless all parties consent (`hiddenarm recover`) to
+go back to what they still have in common.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ _PLAN = struct.Struct(f"<Q{EPOCH_NAME_BYTES}sQQQB")
 _LESSONS = struct.Struct("<QQB")
 _MEMBER = struct.Struct("<BH")
 _ROLES = tuple(Role)
+_HEARD = struct.Struct("<QHQ")
 
 
 class CheckpointName(NamedTuple):
@@ -142,6 +145,23 @@ class RewarderStatement(NamedTuple):
         _check(len(payload) == _LESSONS.size)
         made, kept, consents = _LESSONS.unpack(payload)
         return cls(made, kept, bool(consents))
+
+
+class Heard(NamedTuple):
+    """The last decision, or decisions made together, of which a party has told the actor: the epoch's name as a number,
+    how many, and the step. It lasted at the party before, and so did all that the party had told of earlier."""
+
+    epoch: int
+    at_once: int
+    step: int
+
+    def encode(self) -> bytes:
+        return _HEARD.pack(*self)
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Heard:
+        _check(len(payload) == _HEARD.size)
+        return cls(*_HEARD.unpack(payload))
 
 
 class Plan(NamedTuple):

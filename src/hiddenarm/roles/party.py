@@ -12,15 +12,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from hiddenarm.bandit.batches import GATHERED_AT_ONCE
 from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE, ProgramId, single_lessons
 from hiddenarm.bandit.decisions import decision_name, split_name, split_number
-from hiddenarm.bandit.features import checked_row
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.programs import DECIDE, LEARN
 from hiddenarm.errors import ClientError, FeatureError, FrameError, InputError, PeerLost
@@ -29,6 +26,7 @@ from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.logs import get_logger
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.arms import arm_reports
+from hiddenarm.roles.features import EncodedFeatures, FeatureSource, words_by_key
 from hiddenarm.roles.ledger import Ledger, MemoryLedger
 from hiddenarm.roles.lessons import Lesson, School, SchoolState
 from hiddenarm.roles.messages import (
@@ -58,13 +56,6 @@ way."""
 LOOKED_UP_AHEAD = 4
 """Requests in the queue whose features are looked up before their turn comes."""
 NO_LESSON = "the lesson it needs has not been taught; ask again when its reward was given"
-
-
-class FeatureSource(Protocol):
-    """Where a party finds its own features."""
-
-    def lookup(self, key: str) -> ArrayLike:
-        """The features under a key; raises `FeatureError` if there are none."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -98,7 +89,7 @@ class Party:
         self,
         federation: Federation,
         number: int,
-        features: FeatureSource,
+        features: FeatureSource | EncodedFeatures,
         send: Send,
         exchange: Exchange | None = None,
         send_later: Send | None = None,
@@ -115,7 +106,7 @@ class Party:
         self.federation = federation
         self.number = number
         self.finished = False
-        self._features = features
+        self._own_words = words_by_key(features, federation, number)
         self._max_batch = max_batch
         self._log = get_logger("hiddenarm.party")
         self._send = send
@@ -372,7 +363,7 @@ class Party:
         rows, refused = [], []
         for position, key in enumerate(keys):
             try:
-                rows.append(checked_row(self._features.lookup(key), self.federation, self.number))
+                rows.append(self._own_words(key))
             except FeatureError as error:
                 refused.append((position, str(error)))
         if refused:

@@ -5,6 +5,7 @@
     epoch       -                            prepared and activated epoch, consent, what peers were heard to have
                                              committed
     opened      epoch                        the plan of an epoch that was activated
+    went back   -                            the last epoch that was prepared with the consent of all to go back
     decision    epoch's name, count, step    own features, shares of the one-hots and of the reward's masks
     lesson      number                       learned or why refused; names of decisions and masked rewards
     checkpoint  version, epoch               counters; shares of model and sums
@@ -32,11 +33,12 @@ from hiddenarm.mpc.values import Shared
 from hiddenarm.ring.streams import SpentSteps
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.lessons import Lesson, SchoolState
-from hiddenarm.roles.openings import INITIAL, MAX_CHECKPOINTS, CheckpointName, Committed, PartyStatement, Plan
+from hiddenarm.roles.openings import INITIAL, MAX_CHECKPOINTS, CheckpointName, Committed, Heard, PartyStatement, Plan
 from hiddenarm.store.contract import Change, Delete, DeleteFrom, Put, Store
 from hiddenarm.store.journal import Journal, Then
 
 _EPOCH, _OPENED, _DECISION, _LESSON, _CHECKPOINT = "epoch", "opened", "decision", "lesson", "checkpoint"
+_WENT_BACK = "went back"
 _ONLY = b""
 _NUMBER = struct.Struct(">Q")
 _DECISIONS = struct.Struct(">QHQ")
@@ -90,9 +92,11 @@ class PartyRecords:
         """Write down that this epoch was prepared. Nobody needs to hold more than the common log from now on."""
         self.prepared = plan.epoch
         self.noted = [Committed(min(noted.lessons, plan.length), noted.decisions) for noted in self.noted]
+        changes: list[Change] = []
         if plan.recovers:
             self.noted = [Committed(noted.lessons, 0) for noted in self.noted]
-        self._journal.append([self._epochs()], then)
+            changes.append(Put(_WENT_BACK, _ONLY, _NUMBER.pack(plan.epoch)))
+        self._journal.append([self._epochs(), *changes], then)
 
     def activate(self, plan: Plan, then: Then) -> None:
         """Cut the log to the common length and write down that this epoch was activated."""
@@ -162,6 +166,15 @@ class PartyRecords:
     def pending(self) -> int:
         """Decisions of all epochs that last here and wait for their reward."""
         return max(0, self.committed.decisions - self._taught_count)
+
+    def lacks(self, heard: Heard) -> bool:
+        """Whether decisions of which this party has told the actor are gone, and all parties have not agreed since to
+        go back. After an agreement an epoch that is not known here may be one that was given up."""
+        went_back = self._store.get(_WENT_BACK, _ONLY)
+        opened = [number for number, plan in self.opened().items() if plan.named == heard.epoch]
+        if went_back is not None and _NUMBER.unpack(went_back)[0] > max(opened, default=0):
+            return False
+        return self._store.get(_DECISION, _DECISIONS.pack(*heard)) is None
 
     def is_taught(self, name: int) -> bool:
         """Whether a lesson has used this decision."""

@@ -205,7 +205,7 @@ def _machine(endpoint: Endpoint, state: State | None) -> Machine:
             return Party(
                 federation,
                 kit.identity.number,
-                kit.features(),
+                kit.features().encoded(federation, kit.identity.number),
                 send,
                 endpoint.exchange,
                 endpoint.send_later,
@@ -234,7 +234,7 @@ def _durable_machine(endpoint: Endpoint, state: State | None) -> Machine:
             return DurableParty(
                 federation,
                 kit.identity.number,
-                kit.features(),
+                kit.features().encoded(federation, kit.identity.number),
                 send,
                 endpoint.exchange,
                 endpoint.send_later,

@@ -1,0 +1,269 @@
+"""The same decision and the same lesson many times, under new words each time: everything that a coalition of all
+parties but one sees, a column for each word and a row for each trial.
+
+What a coalition can compute from it must not depend on arm, features, reward or model. Checked are each word that is
+sent or opened and each correction of the last party, by itself; and each of them less any word that the coalition was
+dealt: a mask that the coalition knows leaves a word uniform, and hides nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import reduce
+from itertools import cycle
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import numpy as np
+from scipy import stats
+
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.lockstep import Lockstep
+from hiddenarm.bandit.programs import DECIDE, LEARN, LEARN_AHEAD, Model
+from hiddenarm.mpc.evaluation import DealtWords, ProgramMaterial
+from hiddenarm.mpc.run import Openings, Sharing
+from hiddenarm.mpc.values import Shared
+from hiddenarm.ring.words import Words, encode, low_bits
+from support import SIGNIFICANCE, fixed_key
+
+ARMS = 4
+FEATURES = 2
+"""Of each party."""
+BYTE = 8
+COMPARED = 4
+"""Trials with which all others are compared."""
+_SINGLE_BIT = 1
+
+
+class Secrets(NamedTuple):
+    """What is decided and learned about: features (the same at all parties), the reward, and weights of the arms."""
+
+    features: tuple[float, float]
+    reward: float
+    weights: tuple[float, float, float, float]
+
+
+ZEROS = Secrets((0.0, 0.0), 0.0, (0.0, 0.0, 0.0, 0.0))
+EXTREMES = Secrets((0.0, -1.0), 1.0, (0.9, -0.9, 0.9, -0.9))
+
+
+@dataclass
+class Column:
+    """One word of every trial, of so many bits."""
+
+    name: str
+    words: Words
+    bits: int
+
+
+@dataclass
+class Trials:
+    """What was seen: all that parties sent and opened by place, and the words dealt to each, by program."""
+
+    parties: int
+    arms: list[int] = field(default_factory=list)
+    seen: dict[tuple[str, str], list[Words]] = field(default_factory=lambda: defaultdict(list))
+    bits: dict[tuple[str, str], int] = field(default_factory=dict)
+    dealt: dict[tuple[str, int], list[Words]] = field(default_factory=lambda: defaultdict(list))
+    corrections: dict[str, list[Words]] = field(default_factory=lambda: defaultdict(list))
+    program: str = DECIDE
+    round: int = 0
+
+    def start(self, program: str) -> None:
+        self.program, self.round = program, 0
+
+    def observe(self, openings: Openings, by_opening: list[list[Words]]) -> None:
+        for number, (opening, sent) in enumerate(zip(openings, by_opening, strict=True)):
+            here = f"round {self.round}, opening {number}"
+            for sender, words in enumerate(sent):
+                self._note(f"{here}, party {sender}", words, opening.bits)
+            if opening.owners is None and opening.bits > _SINGLE_BIT:  # the order of the slots is public
+                add = np.add if opening.sharing is Sharing.ADD else np.bitwise_xor
+                self._note(f"{here}, opened", low_bits(reduce(add, sent), opening.bits), opening.bits)
+        self.round += 1
+
+    def _note(self, place: str, words: Words, bits: int) -> None:
+        self.seen[self.program, place].append(words.ravel().copy())
+        self.bits[self.program, place] = bits
+
+    def take(self, party: int, dealt: DealtWords) -> None:
+        self.dealt[self.program, party].append(np.array(dealt.own))
+        if party == self.parties - 1:
+            self.corrections[self.program].append(np.array(dealt.corrections))
+
+    # As columns
+
+    def columns(self) -> Iterator[Column]:
+        """Everything that is seen by anybody, and the corrections."""
+        for (program, place), rows in self.seen.items():
+            yield from _columns(f"{program}, {place}", rows, self.bits[program, place])
+        for program in self.corrections:
+            yield from self.corrections_of(program)
+
+    def programs(self) -> set[str]:
+        return {program for program, _ in self.seen}
+
+    def seen_by(self, coalition: set[int], program: str) -> list[Column]:
+        """What the other party sends to a coalition, and what is opened with it."""
+        (other,) = set(range(self.parties)) - coalition
+        return [
+            column
+            for (name, place), rows in self.seen.items()
+            if name == program and place.endswith((f"party {other}", "opened"))
+            for column in _columns(f"{program}, {place}", rows, self.bits[name, place])
+        ]
+
+    def corrections_of(self, program: str) -> list[Column]:
+        return _columns(f"{program}, correction", self.corrections[program], 64)
+
+    def seeded(self, coalition: set[int], program: str) -> Words:
+        """The words of a coalition's seeds, [trials, words]: each, and where all members have as many also the sums of
+        those at one place, which are their part of a shared mask."""
+        each = [np.stack(self.dealt[program, party]) for party in sorted(coalition)]
+        if len(coalition) > 1 and len({words.shape for words in each}) == 1:
+            each.append(reduce(np.add, each))
+        return np.concatenate(each, axis=1)
+
+
+def _columns(name: str, rows: list[Words], bits: int) -> list[Column]:
+    table = np.stack(rows)
+    return [Column(f"{name}, word {index}", table[:, index], bits) for index in range(table.shape[1])]
+
+
+def run_trials(secrets: Secrets, key: str, *, count: int, parties: int = 2, lesson: str = LEARN) -> Trials:
+    """Decide and learn the same, `count` times, each time from the same model."""
+    federation = Federation(arms=ARMS, features=(FEATURES,) * parties, epsilon=0.2, repair_every=10 * count)
+    trials = Trials(parties)
+    lockstep = Lockstep(federation, fixed_key("trials", key), deal_ahead=64, observer=trials.observe)
+    contexts = [np.array([secrets.features])] * parties
+    honest = ProgramMaterial.take
+    in_turn = cycle(range(parties))
+
+    def take(material: ProgramMaterial, step: int) -> DealtWords:
+        words = honest(material, step)
+        trials.take(next(in_turn), words)
+        return words
+
+    with patch.object(ProgramMaterial, "take", take):
+        for _ in range(count):
+            lockstep.models = _model(lockstep, secrets)
+            trials.start(DECIDE)
+            number, arms = lockstep.decide(contexts)
+            trials.arms.append(int(arms[0]))
+            trials.start(lesson)
+            lockstep.learn(number, [secrets.reward], ahead=lesson == LEARN_AHEAD)
+    return trials
+
+
+def _model(lockstep: Lockstep, secrets: Secrets) -> list[Model]:
+    """The initial model with other weights, which party 0 holds."""
+    models: list[Any] = [lockstep._suite.initial_model(party, 1) for party in range(lockstep.federation.parties)]
+    weights: Shared = models[0].weights
+    assert weights.share is not None
+    weights.share[0] = encode(secrets.weights, lockstep.federation.fraction_bits)[:, None]
+    return models
+
+
+# What is asked of columns
+
+
+def _cells(columns: list[Column], width: int, *, high: bool) -> Words:
+    """The highest or the lowest bits of columns, [trials, columns]."""
+    cells = [column.words >> np.uint64(column.bits - width if high else 0) for column in columns]
+    return np.stack(cells, axis=1) & np.uint64((1 << width) - 1)
+
+
+def _by_width(columns: list[Column], most: int) -> Iterator[tuple[list[Column], int]]:
+    """Columns of one number of bits to look at."""
+    for width in sorted({min(column.bits, most) for column in columns}):
+        yield [column for column in columns if min(column.bits, most) == width], width
+
+
+def _counts(cells: Words, size: int) -> np.ndarray:
+    """How often each column has each value, [values, columns]."""
+    return np.stack([(cells == np.uint64(value)).sum(axis=0) for value in range(size)])
+
+
+def _worst(columns: list[Column], p_values: np.ndarray) -> tuple[float, str]:
+    worst = int(p_values.argmin())
+    return float(p_values[worst]), columns[worst].name
+
+
+def check_uniform(trials: Trials) -> None:
+    """Every word is uniform in its highest and its lowest bits."""
+    found = []
+    for columns, width in _by_width(list(trials.columns()), 4):
+        for high in (True, False):
+            counts = _counts(_cells(columns, width, high=high), 1 << width)
+            found.append(_worst(columns, stats.chisquare(counts, axis=0).pvalue))
+    _check(found, 2 * len(list(trials.columns())), "is not uniform")
+
+
+def check_independent_of_arm(trials: Trials) -> None:
+    """No word goes with the arm, by its two highest or lowest bits."""
+    arms = np.array(trials.arms)
+    found = []
+    for columns, width in _by_width(list(trials.columns()), 2):
+        for high in (True, False):
+            cells = _cells(columns, width, high=high)
+            table = np.stack([_counts(cells[arms == arm], 1 << width) for arm in range(ARMS)])
+            found.append(_worst(columns, _contingency(table)))
+    _check(found, 2 * len(list(trials.columns())), "depends on the arm")
+
+
+def check_same_distribution(one: Trials, other: Trials) -> None:
+    """No word tells two sets of secrets apart."""
+    found = []
+    ours, theirs = list(one.columns()), list(other.columns())
+    assert [column.name for column in ours] == [column.name for column in theirs]
+    for (columns, width), (others, _) in zip(_by_width(ours, 4), _by_width(theirs, 4), strict=True):
+        for high in (True, False):
+            tables = [_counts(_cells(some, width, high=high), 1 << width) for some in (columns, others)]
+            found.append(_worst(columns, _contingency(np.stack(tables))))
+    _check(found, 2 * len(ours), "depends on the secrets")
+
+
+def _contingency(table: np.ndarray) -> np.ndarray:
+    """p-values of "rows and values are independent" for [rows, values, columns]."""
+    expected = table.sum(axis=1, keepdims=True) * table.sum(axis=0, keepdims=True) / table.sum(axis=(0, 1))
+    terms = np.divide((table - expected) ** 2, expected, out=np.zeros(table.shape), where=expected > 0)
+    freedom = (table.shape[0] - 1) * (table.shape[1] - 1)
+    p_values: np.ndarray = stats.chi2.sf(terms.sum(axis=(0, 1)), freedom)
+    return p_values
+
+
+def _check(found: list[tuple[float, str]], tests: int, why: str) -> None:
+    smallest, name = min(found)
+    assert smallest * tests > SIGNIFICANCE, f"{name}: {why} (p = {smallest:.1e} in {tests} tests)"
+
+
+def check_no_mask_is_known(trials: Trials, coalition: set[int]) -> None:
+    """What a coalition sees, less any word it was dealt, is no secret: its highest and its lowest byte differ from
+    trial to trial; and so do those of its corrections, less any word of its seeds."""
+    for program in trials.programs():
+        known = seeds = trials.seeded(coalition, program)
+        if trials.parties - 1 in coalition:
+            known = np.concatenate([seeds, np.stack(trials.corrections[program])], axis=1)
+            for column in trials.corrections_of(program):
+                _check_hidden(column, seeds, coalition)
+        for column in trials.seen_by(coalition, program):
+            if column.bits >= BYTE:
+                _check_hidden(column, known, coalition)
+
+
+def _check_hidden(column: Column, known: Words, coalition: set[int]) -> None:
+    """Where a difference is the secret itself, one of a few values, many trials have the byte that one of the first
+    has."""
+    rest = column.words[:, None] - known
+    for shift in (column.bits - BYTE, 0):
+        parts = (rest >> np.uint64(shift)).astype(np.uint8)
+        alike = max(int((parts == parts[trial]).sum(axis=0).max()) for trial in range(COMPARED))
+        assert alike < _too_many(len(rest)), f"{column.name}: hides nothing from parties {sorted(coalition)}"
+
+
+def _too_many(trials: int) -> int:
+    """So many of the other trials have the byte of a given one with a probability below 10^-14. There are some 10^7
+    pairs of words, two bytes and four trials: one case in a million."""
+    return 2 + int(stats.binom.isf(1e-14, trials - 1, 1 / 256))

@@ -1,0 +1,81 @@
+"""The checks of the suite that mutants are put to: each raises when it finds something, for a seed where there are
+several worlds to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import test_batched_lessons
+import test_features
+import test_handouts
+import test_masking
+import test_old_backups
+import test_simulated_faults
+import test_views
+from application import simulate
+from trials import EXTREMES, check_no_mask_is_known, check_uniform, run_trials
+from world import Faults
+
+from hiddenarm.errors import FrameError
+from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.roles.durable_party import DurableParty
+from hiddenarm.roles.messages import REWARDER
+
+TRIES = 60
+"""Worlds among which a mutant must be noticed."""
+UNBROKEN = 3
+"""Worlds in which the unbroken system must pass."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """What is run for each seed."""
+
+    name: str
+    run: Callable[[int], object]
+    seeds: range = range(1)
+
+
+def worlds(crash: float, first: int = 0) -> Check:
+    """Simulated worlds with so many crashes."""
+    name = f"worlds with {crash} crashes an event"
+    return Check(name, lambda seed: simulate(seed, Faults(crash=crash)), range(first, first + TRIES))
+
+
+def _prepared_again(_: int) -> None:
+    """The rewarder says PREPARED twice: the epoch that is open goes on."""
+    world = test_old_backups.opened_world()
+    node = world.nodes[world.parties[0]]
+    party, disk = node.machine, node.disk
+    assert isinstance(party, DurableParty)
+    assert disk is not None
+    before = party._party
+    with suppress(FrameError):
+        world.run(node, lambda: party.on_frame(REWARDER, Frame(Kind.PREPARED)))
+    while disk.pending:
+        world.run(node, disk.sync)
+    assert party._party is before, "the epoch began again, under the same seed"
+
+
+def _known_masks(_: int) -> None:
+    trials = run_trials(EXTREMES, "mutants", count=64)
+    for coalition in ({0}, {1}):
+        check_no_mask_is_known(trials, coalition)
+
+
+LOCKSTEP_WORDS = Check("words in one process", lambda _: test_handouts.mixed_lessons())
+ROLES_WORDS = Check("words of the roles", lambda _: test_batched_lessons.all_kinds_of_lessons())
+CALM_WORLDS = worlds(0.003)
+UNIFORM = Check("uniform trials", lambda _: check_uniform(run_trials(EXTREMES, "mutants", count=400)))
+NO_KNOWN_MASK = Check("no known mask", _known_masks)
+MASKS_DIFFER = Check("two masks", lambda _: test_masking.test_two_masks_of_one_value_differ_uniformly())
+OLD_BACKUP = Check("an old backup", test_simulated_faults.with_old_backup)
+LOST_DECISIONS = Check("lost decisions", lambda _: test_old_backups.with_old_backup(test_old_backups.UNFINISHED[0]))
+PREPARED_AGAIN = Check("PREPARED again", _prepared_again)
+CLIPPING = Check("clipping", lambda _: test_features.test_all_rows_take_the_same_operations("a row"))
+EXPLORING = Check(
+    "exploring",
+    lambda _: test_views.test_the_released_arm_has_the_papers_distribution(0.5, test_views.EXACT),
+)

@@ -1,0 +1,302 @@
+"""Every variant of the system that is broken on purpose: what it breaks, and which check of the suite finds it.
+
+Who adds a check against a leak or a loss adds the mutant here that it is for. `test_mutants.py` shows that the check
+finds the mutant, and that the unbroken system passes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import application
+import checks
+import numpy as np
+import pytest
+import test_features
+import test_masking
+from checks import Check
+from world import World
+
+import hiddenarm.bandit.lockstep
+from hiddenarm.bandit import programs
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.mpc import dealing, evaluation
+from hiddenarm.mpc.masking import dealt_share
+from hiddenarm.mpc.run import Opening, Run
+from hiddenarm.mpc.shuffle import Shuffle, deal_shuffle
+from hiddenarm.mpc.values import Masked, MaskPart, Shared
+from hiddenarm.ring.streams import Stream
+from hiddenarm.ring.words import Words, encode
+from hiddenarm.roles import durable_party
+from hiddenarm.roles.client_records import MadeLesson
+from hiddenarm.roles.durable_ledger import DurableLedger
+from hiddenarm.roles.durable_party import DurableParty
+from hiddenarm.roles.durable_rewarder import DurableRewarder
+from hiddenarm.roles.ledger import Then
+from hiddenarm.roles.lessons import Lesson, SchoolState
+
+Install = Callable[[pytest.MonkeyPatch], None]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A broken variant. `caught` is what the check says about it."""
+
+    name: str
+    breaks: str
+    install: Install
+    check: Check
+    caught: str
+
+
+# Words that are used twice
+
+
+def one_stream(program: str, other: str) -> Install:
+    """A program reads the words of another one, at parties and dealer alike."""
+
+    def install(patch: pytest.MonkeyPatch) -> None:
+        honest = dealing.program_stream
+
+        def stream(seed: bytes, label: str, words: int, **options: Any) -> Stream:
+            label = other + label.removeprefix(program) if label.startswith(program) else label
+            return honest(seed, label, words, **options)
+
+        patch.setattr(dealing, "program_stream", stream)
+        patch.setattr(evaluation, "program_stream", stream)
+
+    return install
+
+
+def same_mask_twice(patch: pytest.MonkeyPatch) -> None:
+    def masked_twice(run: Run, value: Shared) -> Any:
+        opening = test_masking.mask(run, value)
+        yield opening, Opening(value.shape, opening.outgoing, opening.finish)
+
+    patch.setattr(test_masking, "masked_twice", masked_twice)
+
+
+def prepared_again(patch: pytest.MonkeyPatch) -> None:
+    def accept(party: DurableParty) -> None:
+        party._opening.rewarder_prepared = True
+        party._activate_if_all_prepared()
+
+    patch.setattr(DurableParty, "_on_rewarder_prepared", accept)
+
+
+# Words that hide nothing
+
+
+def told_in_the_clear(patch: pytest.MonkeyPatch) -> None:
+    """The last party is told the permutation and the tags."""
+
+    def shuffle(run: Run, lead: tuple[int, ...], size: int, parties: int, kept: Words | None) -> Shuffle:
+        dealt = deal_shuffle(run, lead, size, parties, kept)
+        run.tell_last((*lead, size), lambda: np.asarray(dealt.items).astype(np.uint64))
+        return dealt
+
+    def share(run: Run, shape: tuple[int, ...], make: Callable[[], Words]) -> Shared:
+        if shape[1:]:  # the tags, not the mask of the reward
+            run.tell_last(shape, make)
+        return dealt_share(run, shape, make)
+
+    patch.setattr(programs, "deal_shuffle", shuffle)
+    patch.setattr(programs, "dealt_share", share)
+
+
+def told_under_its_own_word(patch: pytest.MonkeyPatch) -> None:
+    """The last party is told the tags, each plus a word of its own seed."""
+
+    def share(run: Run, shape: tuple[int, ...], make: Callable[[], Words]) -> Shared:
+        if shape[1:]:
+            own = run.words_of(1, shape)
+            run.tell_last(shape, lambda: make() + own)
+        return dealt_share(run, shape, make)
+
+    patch.setattr(programs, "dealt_share", share)
+
+
+def masked_by(make: Callable[[Run, tuple[int, ...]], Words]) -> Install:
+    """Values are masked by what the dealer makes, in place of the sum of all parties' words."""
+
+    def mask(run: Run, value: Shared) -> Opening:
+        part = MaskPart(make(run, value.shape))
+        outgoing = None if value.share is None else value.share + part.mask
+        return Opening(value.shape, outgoing, lambda delta: Masked(value.shape, delta, (part,)))
+
+    return lambda patch: patch.setattr(programs, "mask", mask)
+
+
+def zero(run: Run, shape: tuple[int, ...]) -> Words:
+    """A sharing of zero: what each party sends is uniform, their sum is the value."""
+    return run.deal(shape, lambda: np.zeros((*run.batch, *shape), np.uint64))
+
+
+def word_of_party_0(run: Run, shape: tuple[int, ...]) -> Words:
+    """A sharing of a word that party 0 knows: what is opened is uniform to all others."""
+    known = run.words_of(0, shape)
+    return run.deal(shape, lambda: np.asarray(known))
+
+
+def clipped_if_needed(patch: pytest.MonkeyPatch) -> None:
+    def row(values: Any, federation: Federation, party: int) -> Words:
+        features = np.asarray(values, np.float64)
+        norm = np.linalg.norm(features)
+        if norm > federation.norms[party]:
+            features = features * (federation.norms[party] / norm)
+        return encode(features, federation.fraction_bits)
+
+    patch.setattr(test_features, "checked_row", row)
+
+
+def explores_too_rarely(patch: pytest.MonkeyPatch) -> None:
+    honest = hiddenarm.bandit.lockstep.exploration_thresholds
+    patch.setattr(hiddenarm.bandit.lockstep, "exploration_thresholds", lambda epsilon: honest(0.9 * epsilon))
+
+
+# State that is lost
+
+
+def world_with(**broken: bool) -> Install:
+    """Worlds in which disks or the dealer are broken (see `Faults`)."""
+
+    def make(seed: int, faults: Any, federation: Federation) -> World:
+        return World(seed, replace(faults, **broken), federation)
+
+    return lambda patch: patch.setattr(application, "World", make)
+
+
+def acknowledged_early(patch: pytest.MonkeyPatch) -> None:
+    honest = DurableLedger.lesson_ended
+
+    def early(
+        self: DurableLedger, lesson: Lesson, refused: str | None, state: Callable[[], SchoolState], then: Then
+    ) -> None:
+        if not lesson.logged:
+            then()
+        honest(self, lesson, refused, state, lambda: None)
+
+    patch.setattr(DurableLedger, "lesson_ended", early)
+
+
+def sent_early(patch: pytest.MonkeyPatch) -> None:
+    """A crash forgets the reward, and the application gives another one for the same decision."""
+
+    def early(self: DurableRewarder, lesson: MadeLesson) -> int:
+        number = self._records.make(lesson, lambda: None)
+        self._lesson_lasts(lesson)
+        self._unwritten[lesson.request] = number
+        return number
+
+    patch.setattr(DurableRewarder, "_make", early)
+
+
+def old_backup_accepted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(durable_party, "find_behind", lambda *_: [])
+    lost_decisions_accepted(patch)
+
+
+def lost_decisions_accepted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(DurableParty, "_lost_decisions", lambda _: [])
+
+
+AHEAD = "`learn ahead` has the stream of `learn`"
+REPAIR = "`repair` has the stream of `gather`"
+TWO_TIME_PAD = "two values are masked by one word"
+
+MUTANTS = [
+    Mutant(AHEAD, TWO_TIME_PAD, one_stream("learn ahead", "learn"), checks.LOCKSTEP_WORDS, "of one key twice"),
+    Mutant(AHEAD, TWO_TIME_PAD, one_stream("learn ahead", "learn"), checks.ROLES_WORDS, "of one key twice"),
+    Mutant(AHEAD, TWO_TIME_PAD, one_stream("learn ahead", "learn"), checks.CALM_WORLDS, "of one key twice"),
+    Mutant(REPAIR, TWO_TIME_PAD, one_stream("repair", "gather"), checks.ROLES_WORDS, "of one key twice"),
+    Mutant(REPAIR, TWO_TIME_PAD, one_stream("repair", "gather"), checks.CALM_WORLDS, "of one key twice"),
+    Mutant("one mask for two openings", TWO_TIME_PAD, same_mask_twice, checks.MASKS_DIFFER, "uniformity"),
+    Mutant("two epochs have the same seeds", TWO_TIME_PAD, world_with(fresh_keys=False), checks.CALM_WORLDS, "twice"),
+    Mutant("PREPARED is accepted twice", TWO_TIME_PAD, prepared_again, checks.PREPARED_AGAIN, "began again"),
+    Mutant(
+        "the last party is told permutation and tags",
+        "it finds the arm from the slot",
+        told_in_the_clear,
+        checks.UNIFORM,
+        "decide, correction, word .* is not uniform",
+    ),
+    Mutant(
+        "the last party is told the tags under a word of its own",
+        "it knows the tags",
+        told_under_its_own_word,
+        checks.NO_KNOWN_MASK,
+        "correction, word .* hides nothing",
+    ),
+    Mutant(
+        "masks are sharings of zero",
+        "all parties see model, arm and reward",
+        masked_by(zero),
+        checks.UNIFORM,
+        "opened, word .* is not uniform",
+    ),
+    Mutant(
+        "party 0 knows the masks",
+        "it sees model, arm and reward",
+        masked_by(word_of_party_0),
+        checks.NO_KNOWN_MASK,
+        r"opened, word .* hides nothing from parties \[0\]",
+    ),
+    Mutant(
+        "features are clipped if they exceed the norm",
+        "the time of the first round tells how many do",
+        clipped_if_needed,
+        checks.CLIPPING,
+        "beyond",
+    ),
+    Mutant(
+        "exploring is one part in ten too rare",
+        "the differential privacy is less than declared",
+        explores_too_rarely,
+        checks.EXPLORING,
+        "pvalue",
+    ),
+    Mutant(
+        "disks say that changes last before they do",
+        "an acknowledged reward is lost",
+        world_with(synced_late=False),
+        checks.worlds(0.006, first=9),
+        "was refused: its state is older",
+    ),
+    Mutant(
+        "a group of changes is written in part",
+        "a lesson is there without the name of its request",
+        world_with(atomic=False),
+        checks.worlds(0.025, first=16),
+        "was rewarded before",
+    ),
+    Mutant(
+        "a lesson is acknowledged before it lasts",
+        "an acknowledged reward is lost",
+        acknowledged_early,
+        checks.worlds(0.012),
+        "was refused: its state is older|the parties hold different logs",
+    ),
+    Mutant(
+        "a reward is sent before it lasts",
+        "a mask hides two rewards",
+        sent_early,
+        checks.worlds(0.012),
+        "hides two rewards",
+    ),
+    Mutant(
+        "an old backup is accepted",
+        "masked words are sent from a state that others know to be older",
+        old_backup_accepted,
+        checks.OLD_BACKUP,
+        "masked words were sent with an old state",
+    ),
+    Mutant(
+        "a party may lack decisions that it told the actor",
+        "their rewards are refused for ever",
+        lost_decisions_accepted,
+        checks.LOST_DECISIONS,
+        "were refused|did not finish",
+    ),
+]
