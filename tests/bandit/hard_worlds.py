@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import sqrt
 
 import numpy as np
 
@@ -20,7 +21,15 @@ from hiddenarm.ring.streams import derive
 from hiddenarm.ring.words import Floats, decode, encode
 
 MARGIN = 0.01
-KINDS = ("collinear", "one direction, then another", "nearly collinear", "extremes", "tiny and large", "any")
+KINDS = (
+    "collinear",
+    "one direction, then another",
+    "nearly collinear",
+    "extremes",
+    "tiny and large",
+    "tiny sign",
+    "any",
+)
 REWARDS = ("ones", "zeros", "alternating", "by arm", "any")
 
 
@@ -82,6 +91,10 @@ def contexts(draw: random.Random, federation: Federation, kind: str) -> Iterator
                 chosen, scale = [np.sign(v) * draw.choice((-1, 1)) for v in _unit_vectors(draw, federation)], 10.0
             case "tiny and large":
                 chosen, scale = main, draw.choice((1e-3, 1e-2, 1.0))
+            case "tiny sign":  # with rewards by its sign, a tiny feature gets weights as large as any can be
+                sign = 1 if number % 2 else -1
+                tiny = sqrt(federation.ridge / 300) / federation.joint_norm
+                chosen, scale = [a + sign * tiny * b for a, b in zip(main, other, strict=True)], 1.0
             case _:
                 chosen, scale = _unit_vectors(draw, federation), draw.random()
         yield [scale * norm * vector for norm, vector in zip(federation.norms, chosen, strict=True)]

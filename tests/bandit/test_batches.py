@@ -97,7 +97,7 @@ def test_single_lessons_are_taken_up_before_a_batch_and_by_a_repair() -> None:
             lockstep.learn(number, [reward])
             learned.append((row, int(arms[0]), reward))
 
-    singly(60)  # gathered by 25, one repair after 50, ten wait
+    singly(60)  # one repair after 50, ten wait
     assert len(lockstep._learned_singly) == 10
     assert lockstep.meter.runs["invert last"] == 1
     rows = contexts(rng, 1, 20)

@@ -285,7 +285,7 @@ class MemoryNetwork:
         machine = self.party(number)
         runs, school = machine._runs, machine._school
         kept = (runs._early, machine._requests, school._lessons)
-        return [len(runs) - school.begun_ahead, *map(len, kept), len(machine._refused_by_peer) + len(school._refused)]
+        return [len(runs) - school.runs_beside, *map(len, kept), len(machine._refused_by_peer) + len(school._refused)]
 
     def shared_model(self) -> tuple[np.ndarray, np.ndarray]:
         """The model in the clear: inverses and weights, all parties' shares added up."""

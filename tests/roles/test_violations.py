@@ -157,7 +157,7 @@ class TestRounds:
         (party(0), LAST, Frame(Kind.ROUND, 99, 0, 0, b"")),
         (party(0), LAST, Frame(Kind.REFUSED, 0, 0, 0, b"")),
         (LAST, DEALER, Frame(Kind.WANT, 77, 0, 0, bytes(4))),
-        (DEALER, LAST, Frame(Kind.CORRECTIONS, 9, 0, 0, bytes(8))),
+        (DEALER, LAST, Frame(Kind.CORRECTIONS, 19, 0, 0, bytes(8))),
     ],
     ids=lambda value: getattr(getattr(value, "kind", None), "name", ""),
 )

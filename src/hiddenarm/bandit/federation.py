@@ -125,8 +125,8 @@ class Federation:
 
     @property
     def gain_bits(self) -> int:
-        """Fractional bits of g = 1 / (1 + x'Mx): more than L where it can be small, so that g u is as exact as u."""
-        return self.fraction_bits + max(0, ceil(log2(self.largest_quadratic_form)))
+        """Fractional bits of g = 1 / (1 + x'Mx): more than L where it can be below 1/4, so that g u, too, is exact."""
+        return self.fraction_bits + max(0, ceil(log2(self.largest_quadratic_form / 4)))
 
     @property
     def tag_bits(self) -> int:

@@ -102,10 +102,10 @@ def _rows(arrays: list[Words], *shape: int) -> Words:
 class Lockstep:
     """All roles of a federation, advancing together.
 
-    `decide` and `learn` treat one interaction; `decide_batch` and `learn_batch` many at once. Whenever the sums hold
-    another `repair_every` interactions that were learned one by one, `repair` solves the model anew. The suite is that
-    of the federation (`suites`); the paper's has no batches of lessons, and no repair. Of the single decisions that
-    wait for their reward, the newest `max_pending` are kept.
+    `decide` and `learn` treat one interaction; `decide_batch` and `learn_batch` many at once. After every
+    `repair_every` interactions that were learned one by one, `repair` solves the model anew. The suite is that of the
+    federation (`suites`); the paper's has no batches of lessons, and no repair. Of the single decisions that wait for
+    their reward, the newest `max_pending` are kept.
     """
 
     def __init__(
@@ -190,8 +190,8 @@ class Lockstep:
         self.interactions_learned += 1
         if self._suite.solves:
             self._learned_singly.append((kept, masked))
-            if len(self._learned_singly) == gathered_at_once(self.federation):
-                self._gather_single_ones()
+            if len(self._learned_singly) == self.federation.repair_every:
+                self.repair()
 
     def decide_batch(self, contexts: Sequence[ArrayLike]) -> tuple[tuple[int, int], NDArray[np.int64]]:
         """Decide for many contexts at once, [replicates, count, features] from each party; return the batch's name and
@@ -236,14 +236,6 @@ class Lockstep:
     def _check_room(self, count: int) -> None:
         if self._suite.solves and self.interactions_learned + count > self.federation.max_interactions:
             raise InputError(FULL)
-
-    def _gather_single_ones(self) -> None:
-        """Add to the sums what was learned singly, and repair when that is due."""
-        every = self.federation.repair_every
-        before = self._gathered // every
-        self._add_single_ones()
-        if self._gathered // every > before:
-            self.repair()
 
     def _add_single_ones(self) -> None:
         """Add to the sums what was learned singly."""

@@ -5,9 +5,9 @@
 
 Upkeep spreads the repair of the model over lessons, so that no decision waits for all of it:
 
-    1. every 25 lessons (`gathered_at_once`), their interactions are added to the sums (repair)
-    2. when the sums hold another `repair_every` interactions, a second model is solved from them alone, in runs beside
-       everything else (`repair_programs`)
+    1. after `repair_every` lessons, each lesson adds some of their interactions to the sums (repair)
+    2. when the sums hold all of them, a second model is solved from the sums alone, in runs beside everything else
+       (`repair_programs`)
     3. from the REPAIR_LAGth lesson after that on, each lesson teaches the second model LEARNED_AGAIN of the lessons
        that the sums did not hold (learn again); if it is not solved by then, the lesson waits for it
     4. when it has caught up, it takes the place of the model
@@ -181,6 +181,7 @@ class School:
         self._refused: dict[int, str] = {}
         self._singly: list[_Taken] = []
         self._gathered = 0
+        self._gathering = False
         self._repair: _Repair | None = None
         self._repairs = 0
         self._gather_every = gathered_at_once(federation)
@@ -385,11 +386,13 @@ class School:
             due = self._current.lesson.number - repair.begun_at >= self._repair_lag
             behind = self._singly[repair.caught_up :] if due else []
             return [self._learn_again_stage(repair, taken) for taken in behind[:LEARNED_AGAIN]]
-        if len(self._singly) < self._gather_every:
+        if len(self._singly) >= self._federation.repair_every:
+            self._gathering = True
+        if not self._gathering:
             return []
-        before, every = self._gathered, self._federation.repair_every
         stage = self._gather_stage()
-        if before // every < self._gathered // every:
+        if len(self._singly) < self._gather_every:
+            self._gathering = False
             stage.take = self._set_sums_and_repair
         return [stage]
 
@@ -436,6 +439,7 @@ class School:
 
     def _end_repair(self) -> None:
         """Give up a repair under way: a batch solves the model, too."""
+        self._gathering = False
         if self._repair is not None:
             for key in self._repair.runs:
                 self._runs.drop(key)

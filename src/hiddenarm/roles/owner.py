@@ -55,7 +55,7 @@ class Owner:
         """Raise StoreError unless this record of a store names this role and configuration."""
         found = self._fields_of_digest(kept) if len(kept) == _DIGEST_BYTES else _parsed(kept)
         ours = {"role": self.role, **self.terms}
-        assumed = {name: value for name, value in self.defaults.items() if name not in found}
+        assumed = {name: value for name, value in self.defaults.items() if name in ours and name not in found}
         if differing := differences(found | assumed, ours, str(self.state), str(self.kit_file)):
             raise StoreError(f"{'; '.join(differing)}. {self._advice}")
 
