@@ -60,7 +60,7 @@ from hiddenarm.mpc.run import Program, Run
 from hiddenarm.mpc.script import Script
 from hiddenarm.mpc.values import Shared
 from hiddenarm.net import answers, switchboard
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import HEADER, Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.switchboard import Limits
 from hiddenarm.ring._kernels import OPERATIONS
@@ -72,7 +72,7 @@ from hiddenarm.roles.messages import MAX_KEY_BYTES
 from hiddenarm.roles.party import LESSON_SECONDS, NO_FEATURES, Party
 from hiddenarm.roles.runs import MAX_WAITING
 from hiddenarm.roles.stock import BATCHES_IN_STOCK, stock_steps
-from tests.support import RoundingFederation
+from support import RoundingFederation
 
 ROOT = Path(__file__).parents[2]
 DEPLOYING = ROOT / "docs" / "deploying.md"
@@ -494,6 +494,13 @@ def test_the_costs_of_a_step(federation: Federation, layouts: dict[str, Layout])
     readme = _flat(README)
     assert f"A decision and its lesson are {rounds} rounds and {sent:,} bytes" in readme
     assert f"Every {every} lessons are then added to sums, in {more} rounds and {gathered:,} bytes" in readme
+    assert f"{gathered:,} bytes at 10 arms and 20 features" in _flat(PERFORMANCE)
+    counted = re.search(
+        r"without and with what is added to the sums every 25 lessons \| ([\d,]+), ([\d,]+) \|", PERFORMANCE
+    )
+    assert counted is not None
+    without, with_sums = (int(number.replace(",", "")) for number in counted.groups())
+    assert with_sums - without == round((gathered + more * HEADER.size) / every)
     costs = dict(_table(README.split("## What it costs")[1], "", ""))
     assert costs == {
         "rounds a decision": str(layouts[DECIDE].rounds),
