@@ -9,8 +9,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
-from math import exp, log, log2
+from dataclasses import fields, replace
+from math import exp, log, log2, sqrt
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -20,11 +20,29 @@ import numpy as np
 import pytest
 
 from hiddenarm.bandit import programs
-from hiddenarm.bandit.batches import GATHERED_AT_ONCE, NewtonSchulz
-from hiddenarm.bandit.catalogue import DECIDE_ONE, GATHER, LEARN_ONE, SOLVE, ProgramId, program_text, program_texts
+from hiddenarm.bandit.batches import FULL, GATHERED_AT_ONCE, gathered_at_once
+from hiddenarm.bandit.catalogue import (
+    DECIDE_ONE,
+    GATHER,
+    INVERT,
+    INVERT_BOOSTED,
+    INVERT_LAST,
+    LEARN_ONE,
+    REPAIR,
+    SOLVE,
+    ProgramId,
+    program_text,
+    program_texts,
+)
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.decisions import MAX_PENDING, DecisionIds, decision_number
-from hiddenarm.bandit.federation import MAX_EXACT_WORDS, Federation
+from hiddenarm.bandit.federation import (
+    DEFAULT_INTERACTIONS,
+    MAX_EXACT_WORDS,
+    MAX_RECIPROCAL_NODES,
+    Federation,
+)
+from hiddenarm.bandit.planning import TOLERANCE, batch_plan, boosted_repair, largest_entry, last_repair, repair_plan
 from hiddenarm.bandit.programs import DECIDE, LEARN, LEARN_AHEAD
 from hiddenarm.cli import local_roles
 from hiddenarm.cli.bench import session
@@ -42,18 +60,19 @@ from hiddenarm.mpc.run import Program, Run
 from hiddenarm.mpc.script import Script
 from hiddenarm.mpc.values import Shared
 from hiddenarm.net import answers, switchboard
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import HEADER, Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.switchboard import Limits
 from hiddenarm.ring._kernels import OPERATIONS
 from hiddenarm.roles import memory
 from hiddenarm.roles.application import ANSWER_SECONDS
 from hiddenarm.roles.kit import KitFile
-from hiddenarm.roles.lessons import KEPT_VERSIONS, Lesson
+from hiddenarm.roles.lessons import KEPT_VERSIONS, LEARNED_AGAIN, REPAIR_LAG, Lesson
 from hiddenarm.roles.messages import MAX_KEY_BYTES
 from hiddenarm.roles.party import LESSON_SECONDS, NO_FEATURES, Party
 from hiddenarm.roles.runs import MAX_WAITING
 from hiddenarm.roles.stock import BATCHES_IN_STOCK, stock_steps
+from support import RoundingFederation
 
 ROOT = Path(__file__).parents[2]
 DEPLOYING = ROOT / "docs" / "deploying.md"
@@ -95,19 +114,21 @@ def _check_what_the_demo_counted(report: dict[str, Any]) -> None:
     stated = re.search(r"about ([\d,]+)\s+bytes\s+a\s+step", README)
     assert stated is not None
     assert report["bytes_per_step_per_party"] == pytest.approx(int(stated[1].replace(",", "")), rel=0.002)
-    assert (report["rounds_per_decision"], report["rounds_per_step"]) == (4, 9)
+    assert (report["rounds_per_decision"], report["rounds_per_step"]) == (4, 9.08)
 
 
 def test_the_readme_states_what_simulate_prints(tmp_path: Path) -> None:
-    """Two steps are enough: what a step costs does not depend on how many there are."""
-    _run(["hiddenarm", "simulate", "--steps", "2", "--json", "simulated.json"], tmp_path)
+    """As many steps as it says: some of them add what was learned to the sums."""
+    stated = re.search(r"`hiddenarm simulate --steps (\d+)`\s+prints", README)
+    assert stated is not None
+    _run(["hiddenarm", "simulate", "--steps", stated[1], "--json", "simulated.json"], tmp_path)
     report = json.loads((tmp_path / "simulated.json").read_text())
     for row, key in (
         ("rounds a decision", "rounds_per_decision"),
         ("rounds a step (decide and learn)", "rounds_per_step"),
         ("bytes a step sent by a party", "bytes_per_step_per_party"),
     ):
-        assert f"| {row} | {report[key]:,.0f} |" in README
+        assert f"| {row} | {report[key]:,.6g} |" in README
 
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.name)
@@ -318,7 +339,8 @@ def _check_table_of_rounds(layout: Layout, text: str, column: str) -> None:
 
 
 def test_a_decision_that_rounds_its_scores(federation: Federation, layouts: dict[str, Layout]) -> None:
-    rounded = _layout(replace(federation, score_bound=2048.0), DECIDE, 1)
+    rounding = RoundingFederation(**{field.name: getattr(federation, field.name) for field in fields(federation)})
+    rounded = _layout(rounding, DECIDE, 1)
     _check_table_of_rounds(rounded, PROTOCOLS, "round, when rounded")
     exact, words = layouts[DECIDE].correction_words, rounded.correction_words
     protocols, performance = _flat(PROTOCOLS), _flat(PERFORMANCE)
@@ -359,43 +381,66 @@ def test_the_costs_of_a_batch(federation: Federation, layouts: dict[str, Layout]
 
 def test_the_steps_of_newton_schulz(federation: Federation) -> None:
     for count, start, boosts, steps, rounds in _table(PROTOCOLS, "B", "c", "boosts above 1", "steps", None):
-        plan = NewtonSchulz.for_new(federation, int(count))
-        assert start == f"{plan.start:.5f}"
-        spread = int(count) * federation.joint_norm**2 / federation.ridge
-        assert 0 <= 2 / (2 + 1.01 * spread) - plan.start < 2.0 ** -(federation.fraction_bits - 4)
-        assert plan.start * (1 + spread) < 2
+        plan = batch_plan(federation.numbers, int(count))
+        low = plan.start_units / 2.0**plan.start_bits
+        assert start == f"{low:.5f}"
+        assert plan.start_units.bit_length() in (8, 9)
+        spread = int(count) * federation.largest_quadratic_form
+        wanted = 2 / (2 + 1.01 * spread)
+        assert 0 <= wanted - low <= wanted * 2.0**-8
+        assert low * (1 + spread) < 2
         assert (int(boosts), int(steps)) == (sum(boost > 1 for boost in plan.boosts), len(plan.boosts))
         learned = [_layout(federation, name, int(count)) for name in (GATHER, SOLVE)]
         assert int(rounds) == sum(layout.rounds for layout in learned) == 2 + 2 + 4 * len(plan.boosts) + 1
-        low = plan.start
         for boost in plan.boosts:
             low *= (2 - low) * boost
         assert 0 <= 1 - low < 2.0**-federation.fraction_bits
-    repair = NewtonSchulz.for_new(federation, 0)
-    assert (repair.start, repair.boosts) == (1.0, (1.0,) * 3)
-    assert "three steps take a residual rho to rho^8" in PROTOCOLS
+
+
+def test_the_runs_of_a_repair(federation: Federation) -> None:
+    rows = _table(PROTOCOLS, "n", "runs boosted", "runs plain", "last", "rounds")
+    rounds = [_layout(federation, name, 1).rounds for name in (INVERT_BOOSTED, INVERT, INVERT_LAST)]
+    for gathered, *runs, stated in rows:
+        count = int(gathered.replace(",", ""))
+        plan = repair_plan(federation.numbers, count)
+        assert [int(number) for number in runs] == [plan.boosted_runs, plan.plain_runs, 1]
+        assert int(stated) == sum(int(number) * each for number, each in zip(runs, rounds, strict=True))
+        largest = federation.ridge + count * federation.joint_norm**2
+        assert plan.start == pytest.approx(2 / (federation.ridge + 1.01 * largest))
+    assert count == federation.max_interactions
+    protocols = _flat(PROTOCOLS)
+    assert f"From the {REPAIR_LAG}th lesson after its start on" in protocols
+    assert f"{LEARNED_AGAIN} of the lessons that the sums did not hold" in protocols
 
 
 def test_how_large_the_entries_of_a_product_become_in_solve(federation: Federation) -> None:
     rows = _table(re.sub(r"^ +\|", "|", PROTOCOLS, flags=re.MULTILINE), "B", "bound on the entries of W M")
     bounds = {int(count): _bound_of_entries(federation, int(count)) for count, _ in rows}
     assert [bound for _, bound in rows] == [f"{bound:.2f}" for bound in bounds.values()]
-    assert "its entries must stay below 2^(62-3L): 4 at L = 20" in _flat(PROTOCOLS)
+    assert "the entries must stay below 2^(62-3L): 4 at L = 20" in _flat(PROTOCOLS)
     assert "entries of a batch of 100 do exceed 4" in _flat(PROTOCOLS)
     assert 4 < _lopsided_entry(federation, 100) < bounds[100]
-    assert "one bit for B = 100, two for 256, four for 4095" in _flat(PROTOCOLS)
-    assert [NewtonSchulz.for_new(federation, count).headroom for count in (10, 100, 256, 4095)] == [0, 1, 2, 4]
+    assert "So W has one bit less for B = 100, two for 256, four for 4095" in _flat(PROTOCOLS)
+    gram_bits = {count: batch_plan(federation.numbers, count).gram_bits for count in bounds}
+    assert [20 - gram_bits[count] for count in (10, 25, 100, 256, 4095)] == [0, 0, 1, 2, 4]
     for count, bound in bounds.items():
-        assert bound < 2.0 ** (62 - 3 * 20 + NewtonSchulz.for_new(federation, count).headroom)
+        assert bound < 2.0 ** (62 - 2 * 20 - gram_bits[count])
+        start, boosts = _start_and_boosts(federation, count)
+        assert largest_entry(start, boosts, count * federation.largest_quadratic_form) == pytest.approx(bound, rel=1e-3)
+
+
+def _start_and_boosts(federation: Federation, count: int) -> tuple[float, tuple[float, ...]]:
+    plan = batch_plan(federation.numbers, count)
+    return plan.start_units / 2.0**plan.start_bits, plan.boosts
 
 
 def _bound_of_entries(federation: Federation, count: int) -> float:
     """p(1) + sqrt(s) max |p(1 + y) - p(1)| / sqrt(y), at the worst step."""
-    plan, spread = NewtonSchulz.for_new(federation, count), count * federation.largest_quadratic_form
+    (start, boosts), spread = _start_and_boosts(federation, count), count * federation.largest_quadratic_form
     y = np.geomspace(1e-6, spread, 20_000)
-    one, others = plan.start, plan.start * (1 + y)
+    one, others = start, start * (1 + y)
     largest = 0.0
-    for boost in plan.boosts:
+    for boost in boosts:
         largest = max(largest, one + spread**0.5 * float((np.abs(others - one) / np.sqrt(y)).max()))
         one, others = boost * one * (2 - one), boost * others * (2 - others)
     return largest
@@ -403,37 +448,67 @@ def _bound_of_entries(federation: Federation, count: int) -> float:
 
 def _lopsided_entry(federation: Federation, count: int) -> float:
     """The largest entry of W M on the way, when one direction is known and contexts lie nearly along it."""
-    plan = NewtonSchulz.for_new(federation, count)
+    start, boosts = _start_and_boosts(federation, count)
     before, x = np.diag([federation.ridge, 1e6]), np.array([0.21, (federation.joint_norm**2 - 0.21**2) ** 0.5])
-    gram, inverse = before + count * np.outer(x, x), plan.start * np.linalg.inv(before)
+    gram, inverse = before + count * np.outer(x, x), start * np.linalg.inv(before)
     largest = 0.0
-    for boost in plan.boosts:
+    for boost in boosts:
         product = gram @ inverse
         largest = max(largest, float(np.abs(product).max()))
         inverse = boost * inverse @ (2 * np.eye(2) - product)
     return largest
 
 
-def test_how_many_interactions_the_sums_hold(federation: Federation) -> None:
-    most = federation.most_gathered
-    assert f"`most_gathered` is {most:,} at L = 20 and norms 1" in _flat(PROTOCOLS)
-    assert most * federation.joint_norm**2 + federation.ridge < 2.0 ** (62 - 2 * federation.fraction_bits)
-    assert round(most, -6) == 2_000_000
-    assert "about two million interactions at the defaults" in _flat(README)
+def test_how_many_interactions_a_model_holds(federation: Federation) -> None:
+    most = federation.max_interactions
+    protocols, readme = _flat(PROTOCOLS), _flat(README)
+    assert f"{most:,} for 2 parties with 10 features and norm 1 each, 10 arms, ridge 1 and L = 20" in protocols
+    assert f"{most:,} interactions for two parties with 20 features and 10 arms" in readme
+    assert replace(federation, max_interactions=most).compares_exactly
+    assert not replace(federation, max_interactions=round(1.1 * most)).compares_exactly
+    assert (DEFAULT_INTERACTIONS[0], DEFAULT_INTERACTIONS[-1]) == (10_000, 1_000_000)
+    assert "up to a million" in protocols
+    assert "10,000 must fit" in protocols
+    assert "`max_interactions`" in FULL
 
 
-def test_the_costs_of_a_step(layouts: dict[str, Layout]) -> None:
+def test_scores_are_bounded(federation: Federation) -> None:
+    """By data that come close: one direction, seen as often as is best for it, with rewards of one."""
+    assert "|score| <= S = (R / 2) sqrt(n / ridge)" in _flat(PROTOCOLS)
+    bound = federation.joint_norm / 2 * sqrt(federation.max_interactions / federation.ridge)
+    assert federation.score_bound == pytest.approx(bound)
+    lengths = np.geomspace(1e-6, federation.joint_norm, 10_000)
+    weights = federation.max_interactions * lengths / (federation.ridge + federation.max_interactions * lengths**2)
+    assert 0.999 * bound < federation.joint_norm * weights.max() <= bound
+
+
+def test_the_costs_of_a_step(federation: Federation, layouts: dict[str, Layout]) -> None:
     rounds = sum(layout.rounds for layout in layouts.values())
     sent = sum(layout.bytes_to_each_peer(0) for layout in layouts.values())
     assert f"A strictly online step is `decide` and `learn ahead`: {rounds} rounds and {sent} bytes." in _flat(
         PROTOCOLS
     )
+    every = gathered_at_once(federation)
+    gather = _layout(federation, REPAIR, every)
+    more, gathered = gather.rounds, gather.bytes_to_each_peer(0)
+    readme = _flat(README)
+    assert f"A decision and its lesson are {rounds} rounds and {sent:,} bytes" in readme
+    assert f"Every {every} lessons are then added to sums, in {more} rounds and {gathered:,} bytes" in readme
+    assert f"{gathered:,} bytes at 10 arms and 20 features" in _flat(PERFORMANCE)
+    counted = re.search(
+        r"without and with what is added to the sums every 25 lessons \| ([\d,]+), ([\d,]+) \|", PERFORMANCE
+    )
+    assert counted is not None
+    without, with_sums = (int(number.replace(",", "")) for number in counted.groups())
+    assert with_sums - without == round((gathered + more * HEADER.size) / every)
     costs = dict(_table(README.split("## What it costs")[1], "", ""))
     assert costs == {
         "rounds a decision": str(layouts[DECIDE].rounds),
-        "rounds a step (decide and learn)": str(rounds),
-        "bytes a step sent by a party": f"{sent:,}",
-        "bytes a step from the dealer to the last party (corrections)": f"{8 * _dealt(layouts):,}",
+        "rounds a step (decide and learn)": f"{rounds + more / every:g}",
+        "bytes a step sent by a party": f"{sent + gathered / every:,.0f}",
+        "bytes a step from the dealer to the last party (corrections)": (
+            f"{8 * (_dealt(layouts) + gather.correction_words / every):,.0f}"
+        ),
     }
 
 
@@ -466,7 +541,7 @@ def test_rounds_by_arms_and_delays_in_the_figures(federation: Federation, layout
 def test_words_dealt(name: str, federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[int] = []
     operations = {
-        programs: ("dealt_share", "form", "lookup", "mask_dropping", "truncate"),
+        programs: ("dealt_share", "form", "sum_of_forms", "lookup", "mask_dropping", "truncate"),
         shuffle: ("dealt", "dealt_share", "form"),
         tournament: ("compare", "combine"),
     }
@@ -559,17 +634,19 @@ def test_a_program_cannot_branch_on_a_secret() -> None:
 def test_bit_budgets(federation: Federation) -> None:
     rows = _table(PROTOCOLS, "value", "fractional bits", "bound on its magnitude", None)
     documented = {row[0].removesuffix(", before truncation"): row for row in rows if row[3]}
-    truncated = federation._truncated_values()
-    assert set(documented) == {name for name, _, _ in truncated}
-    for name, factor, bound in truncated:
-        assert documented[name][1] == f"{factor}L"
-        bits = factor * federation.fraction_bits + log2(bound * (1 + 2.0**-8))
-        assert documented[name][3] == f"{bits:.2f}"
+    short, gain = federation.fraction_bits, federation.gain_bits
+    assert f"G is `gain_bits`, {gain} here" in _flat(PROTOCOLS)
+    names = {2 * short: "2L", 3 * short: "3L", short + gain: "L + G"}
+    largest = federation.ridge + federation.max_interactions * max(federation.joint_norm, federation.joint_norm**2)
+    values = [*federation._truncated_values(), ("W, b", 2 * short, largest)]
+    assert set(documented) == {name for name, _, _ in values}
+    for name, fraction_bits, bound in values:
+        assert documented[name][1] == names[fraction_bits]
+        assert documented[name][3] == f"{fraction_bits + log2(bound * (1 + 2.0**-8)):.2f}"
 
 
 def test_bits_of_a_key(federation: Federation) -> None:
-    assert federation.score_bound == 32
-    key = "comparison key, at A = 10 and `score_bound` 32"
+    key = f"comparison key, at A = 10 and n = {federation.max_interactions:,}"
     rows = _table(PROTOCOLS, key, "bits when rounded", "bits as it is")
     ends, tag = (1, federation.score_range_bits), federation.tag_bits
     rounded = [*ends, federation.key_fraction_bits, tag, federation.comparison_bits]
@@ -577,15 +654,32 @@ def test_bits_of_a_key(federation: Federation) -> None:
     assert [(int(when_rounded), int(as_it_is)) for _, when_rounded, as_it_is in rows] == list(
         zip(rounded, exact, strict=True)
     )
+    assert 2 * (federation.score_bound * (1 + 2.0**-8) + 0.02) <= 2.0**federation.score_range_bits
 
 
 def test_limits_of_fraction_bits(federation: Federation) -> None:
-    assert "`fraction_bits` lies in 12 to 30; at the defaults 20 is the most that fits" in _flat(PROTOCOLS)
-    for bits in (11, 21, 31):
+    assert "`fraction_bits` lies in 12 to 30; at the defaults 16 to 20 fit" in _flat(PROTOCOLS)
+    for bits in range(16, 21):
+        assert replace(federation, fraction_bits=bits, max_interactions=0).fraction_bits == bits
+    for bits in (11, 15, 21, 31):
         with pytest.raises(ConfigError, match="fraction_bits"):
-            Federation(arms=10, features=(10, 10), epsilon=0.1, fraction_bits=bits)
-    Federation(arms=10, features=(10, 10), epsilon=0.1, fraction_bits=12, reciprocal_bits=4)
-    assert federation.fraction_bits == 20
+            replace(federation, fraction_bits=bits, max_interactions=0)
+    least = Federation(arms=10, features=(10, 10), epsilon=0.1, norms=(0.2, 0.2), fraction_bits=12, reciprocal_bits=4)
+    assert least.fraction_bits == 12
+
+
+def test_what_is_checked_when_a_federation_is_configured(federation: Federation) -> None:
+    text = _flat(PROTOCOLS.split("## Bit budgets")[1])
+    with pytest.raises(ConfigError, match="What would fit: fraction_bits = 19, or ridge = ") as refused:
+        replace(federation, norms=(3.0, 3.0), max_interactions=0)
+    for name in re.findall(r"(\w+) = ", str(refused.value)):
+        assert f"`{name}`" in text
+    assert f"It has {MAX_RECIPROCAL_NODES} nodes at most" in text
+    assert f"leaves an error of {TOLERANCE} at most" in text
+    assert f"must be at most {TOLERANCE}, for a batch" in _flat(PROTOCOLS)
+    plans = batch_plan(federation.numbers, federation.max_batch), last_repair(federation.numbers)
+    assert all(plan.holds and 0 < plan.error <= TOLERANCE for plan in plans)
+    assert boosted_repair(federation.numbers).holds
 
 
 def test_limits_that_are_stated() -> None:
@@ -599,7 +693,7 @@ def test_limits_that_are_stated() -> None:
     assert NO_FEATURES in f"it {_flat(THREATS).partition('a fixed text: that it ')[2]}"
     repair_every = Federation(arms=2, features=(1, 1), epsilon=0).repair_every
     assert f"({repair_every:,} unless given)" in _flat(PROTOCOLS)
-    assert f"gathered too, {GATHERED_AT_ONCE} at a time" in _flat(PROTOCOLS)
+    assert f"{GATHERED_AT_ONCE} of these at a time are added to the sums" in _flat(PROTOCOLS)
 
 
 def test_the_numbers_that_a_kit_sets() -> None:
