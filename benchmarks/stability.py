@@ -68,7 +68,9 @@ def checkpoints(steps: int) -> list[int]:
 
 def run(repair_every: int, steps: int) -> list[Row]:
     """Decide and learn so many times; the errors at the checkpoints."""
-    federation = Federation(arms=ARMS, features=FEATURES, epsilon=0.1, repair_every=repair_every)
+    federation = Federation(
+        arms=ARMS, features=FEATURES, epsilon=0.1, repair_every=repair_every, max_interactions=steps
+    )
     learner, exact = Lockstep(federation, derive(bytes(32), "stability")), ExactSums(federation)
     rows, square = contexts(federation.fraction_bits), triangle_to_square(federation.dimension)
     wanted = np.random.default_rng(2).normal(size=(ARMS, federation.dimension))

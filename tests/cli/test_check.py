@@ -162,7 +162,7 @@ def test_a_key_that_is_open_to_others_needs_another_mode(kits: Path, options: tu
     failed = [line for line in output.splitlines() if line.startswith("FAIL")]
     assert f"(mode 644) -> chmod 600 {key}; if somebody else may have read it" in failed[0]
     assert failed[1:] == ([] if options else ["FAIL  peers: were not asked -> correct the mode of the key first"])
-    assert "ok    certificate: is that of party 0" in output
+    assert "ok    certificate: is that of hotel (party 0)" in output
 
 
 def test_peers_are_asked_and_not_disturbed(kits: Path) -> None:
@@ -237,7 +237,8 @@ def test_a_state_of_an_earlier_version_is_migrated(tmp_path: Path) -> None:
     kits = provision(tmp_path, durable=True)
     kit = Kit.read(kits / "actor")
     names = "federation suite arms features epsilon ridge norms fraction_bits score_bound reciprocal_bits repair_every"
-    digested = {name: kit.terms[name] for name in names.split()}
+    terms = {**kit.terms, "score_bound": 32.0}
+    digested = {name: terms[name] for name in names.split()}
     digest = blake2b(hello_payload(digested) + b"actor", digest_size=32).digest()
     SqliteStore(kits / "actor" / "state").close()
     for payload, taken in ((bytes(32), False), (digest, True)):

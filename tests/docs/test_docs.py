@@ -60,7 +60,7 @@ from hiddenarm.mpc.run import Program, Run
 from hiddenarm.mpc.script import Script
 from hiddenarm.mpc.values import Shared
 from hiddenarm.net import answers, switchboard
-from hiddenarm.net.frames import HEADER, Frame, Kind
+from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.switchboard import Limits
 from hiddenarm.ring._kernels import OPERATIONS
@@ -114,7 +114,7 @@ def _check_what_the_demo_counted(report: dict[str, Any]) -> None:
     stated = re.search(r"about ([\d,]+)\s+bytes\s+a\s+step", README)
     assert stated is not None
     assert report["bytes_per_step_per_party"] == pytest.approx(int(stated[1].replace(",", "")), rel=0.002)
-    assert (report["rounds_per_decision"], report["rounds_per_step"]) == (4, 9.08)
+    assert (report["rounds_per_decision"], report["rounds_per_step"]) == (4, 9)
 
 
 def test_the_readme_states_what_simulate_prints(tmp_path: Path) -> None:
@@ -489,26 +489,16 @@ def test_the_costs_of_a_step(federation: Federation, layouts: dict[str, Layout])
         PROTOCOLS
     )
     every = gathered_at_once(federation)
-    gather = _layout(federation, REPAIR, every)
-    more, gathered = gather.rounds, gather.bytes_to_each_peer(0)
-    readme = _flat(README)
-    assert f"A decision and its lesson are {rounds} rounds and {sent:,} bytes" in readme
-    assert f"Every {every} lessons are then added to sums, in {more} rounds and {gathered:,} bytes" in readme
+    gathered = _layout(federation, REPAIR, every).bytes_to_each_peer(0)
+    assert f"After every {federation.repair_every:,} lessons the model is solved anew" in _flat(README)
+    assert f"added to sums, for {gathered / every:,.0f} bytes more" in _flat(README)
     assert f"{gathered:,} bytes at 10 arms and 20 features" in _flat(PERFORMANCE)
-    counted = re.search(
-        r"without and with what is added to the sums every 25 lessons \| ([\d,]+), ([\d,]+) \|", PERFORMANCE
-    )
-    assert counted is not None
-    without, with_sums = (int(number.replace(",", "")) for number in counted.groups())
-    assert with_sums - without == round((gathered + more * HEADER.size) / every)
     costs = dict(_table(README.split("## What it costs")[1], "", ""))
     assert costs == {
         "rounds a decision": str(layouts[DECIDE].rounds),
-        "rounds a step (decide and learn)": f"{rounds + more / every:g}",
-        "bytes a step sent by a party": f"{sent + gathered / every:,.0f}",
-        "bytes a step from the dealer to the last party (corrections)": (
-            f"{8 * (_dealt(layouts) + gather.correction_words / every):,.0f}"
-        ),
+        "rounds a step (decide and learn)": str(rounds),
+        "bytes a step sent by a party": f"{sent:,}",
+        "bytes a step from the dealer to the last party (corrections)": f"{8 * _dealt(layouts):,}",
     }
 
 
@@ -635,13 +625,14 @@ def test_bit_budgets(federation: Federation) -> None:
     rows = _table(PROTOCOLS, "value", "fractional bits", "bound on its magnitude", None)
     documented = {row[0].removesuffix(", before truncation"): row for row in rows if row[3]}
     short, gain = federation.fraction_bits, federation.gain_bits
-    assert f"G is `gain_bits`, {gain} here" in _flat(PROTOCOLS)
-    names = {2 * short: "2L", 3 * short: "3L", short + gain: "L + G"}
+    assert gain == short
+    assert "G is `gain_bits`, L here" in _flat(PROTOCOLS)
+    names = {2 * short: {"2L", "L + G"}, 3 * short: {"3L"}, short + gain: {"2L", "L + G"}}
     largest = federation.ridge + federation.max_interactions * max(federation.joint_norm, federation.joint_norm**2)
     values = [*federation._truncated_values(), ("W, b", 2 * short, largest)]
     assert set(documented) == {name for name, _, _ in values}
     for name, fraction_bits, bound in values:
-        assert documented[name][1] == names[fraction_bits]
+        assert documented[name][1] in names[fraction_bits]
         assert documented[name][3] == f"{fraction_bits + log2(bound * (1 + 2.0**-8)):.2f}"
 
 
@@ -746,9 +737,9 @@ def test_what_the_benches_leave_out(federation: Federation) -> None:
     assert f"a pause of {1000 * session._PAUSE_SECONDS:.0f} ms" in performance
     assert f"and {session._WARM_UP} steps until the processor is awake" in performance
     assert f"has at least {session._PLAIN_STEPS} steps" in performance
-    assert "From about 30 arms on the stock, which is bounded in bytes, does not last" in performance
+    assert "From about 35 arms on the stock, which is bounded in bytes, does not last" in performance
     made = session._STRETCH + session._WARM_UP
-    assert [_stock(arms) // 2 >= made for arms in (10, 20, 30)] == [True, True, False]
+    assert [_stock(arms) // 2 >= made for arms in (10, 20, 30, 35)] == [True, True, True, False]
 
 
 def _stock(arms: int) -> int:

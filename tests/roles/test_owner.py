@@ -20,9 +20,10 @@ from hiddenarm.store.memory import MemoryStore
 
 FEDERATION = Federation(arms=3, features=(2, 1), epsilon=0.1)
 NUMBERS_OF_DIGEST = (
-    *("arms", "features", "epsilon", "ridge", "norms", "fraction_bits", "score_bound", "reciprocal_bits"),
+    *("arms", "features", "epsilon", "ridge", "norms", "fraction_bits", "reciprocal_bits"),
     "repair_every",
 )
+EARLIER = {"score_bound": 32.0}
 
 
 def terms_of(federation: Federation) -> dict:  # type: ignore[type-arg]
@@ -32,7 +33,7 @@ def terms_of(federation: Federation) -> dict:  # type: ignore[type-arg]
 
 def owner(terms: dict | None = None, role: str = "party 0", defaults: dict | None = None) -> Owner:  # type: ignore[type-arg]
     kit, state = Path("/kits/hotel/kit.json"), Path("/kits/hotel/state")
-    return Owner(role, terms or terms_of(FEDERATION), defaults or {}, kit, state)
+    return Owner(role, terms or terms_of(FEDERATION), defaults or {}, EARLIER, kit, state)
 
 
 def claimed_by(first: Owner) -> MemoryStore:
@@ -49,7 +50,7 @@ def written_with(payload: bytes) -> MemoryStore:
 
 def digest_of(federation: Federation, role: str) -> bytes:
     """What earlier versions kept."""
-    return blake2b(hello_payload(terms_of(federation)) + role.encode(), digest_size=32).digest()
+    return blake2b(hello_payload({**terms_of(federation), **EARLIER}) + role.encode(), digest_size=32).digest()
 
 
 def test_every_field_that_differs_is_named_with_both_values_and_what_to_do() -> None:

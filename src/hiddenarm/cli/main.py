@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -107,16 +108,22 @@ def simulate(
         raise ConfigError("--fetch gets MNIST into the cache: give --data mnist with it, and no --data-dir")
     if options["suite"] == "paper" and batch > 1:
         raise ConfigError("--suite paper learns from one reward at a time: leave --batch at 1")
-    federation, world, key = _prepare(options, data, plot_path, data_dir, fetch)
+    federation, world, key = _prepare(options, data, plot_path, data_dir, fetch, batch)
     worlds = [world.reseeded(world.seed + replicate) for replicate in range(replicates)]
     run = Simulation(federation, worlds, options["steps"], key, batch, state)
     _show(run, f"{federation.parties} parties in lockstep, {data}", data, plot_path, options)
 
 
 def _prepare(
-    options: dict[str, Any], data: str, plot_path: Path | None, data_dir: Path | None = None, fetch: Any = None
+    options: dict[str, Any],
+    data: str,
+    plot_path: Path | None,
+    data_dir: Path | None = None,
+    fetch: Any = None,
+    batch: int = 1,
 ) -> tuple[Any, Any, bytes]:
     """Check everything that can be checked before work begins: federation, world, and the dealer's key."""
+    from hiddenarm.bandit.federation import Federation
     from hiddenarm.bandit.suites import federation_in
     from hiddenarm.cli.plots import check_plot_path
     from hiddenarm.data.load import load_world
@@ -135,7 +142,10 @@ def _prepare(
         epsilon=options["epsilon"],
         ridge=options["ridge"],
         fraction_bits=options["fraction_bits"],
+        max_batch=max(batch, Federation.max_batch),
     )
+    if options["steps"] > federation.max_interactions:
+        federation = replace(federation, max_interactions=options["steps"])
     if plot_path is not None:
         check_plot_path(plot_path)
     if options["json_path"] is not None and not options["json_path"].absolute().parent.is_dir():
