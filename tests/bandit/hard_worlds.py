@@ -47,6 +47,10 @@ class ExactTwin:
         self._moments[arm] += reward * context
         self.weights[arm] = np.linalg.solve(self._grams[arm], self._moments[arm])
 
+    @property
+    def inverses(self) -> Floats:
+        return np.linalg.inv(self._grams)
+
     def shortfall(self, context: Floats, arm: int) -> float:
         """How much less than the best arm this one scores."""
         scores = self.weights @ context
