@@ -158,6 +158,21 @@ def test_a_repair_replaces_a_model_that_was_spoilt(parties: int) -> None:
     room.check_model(UNIT)
 
 
+@pytest.mark.parametrize("every", [1, 2, 3, 7])
+def test_repairs_come_again_and_again(every: int) -> None:
+    rng = random.Random(every)
+    room = Class(MemoryNetwork(small_federation(2, repair_every=every)).start())
+    school = room.network.party(0)._school
+    learn_singly(room, rng, 60)
+    longest = (
+        every + every // 2 + 8
+    )  # until they are due, until they may take the model's place, to gather and catch up
+    assert school._repairs >= 60 // longest
+    assert len({machine._school._repairs for machine in room.network.parties}) == 1
+    assert len(school._singly) <= longest
+    room.check_model(UNIT)
+
+
 @pytest.mark.parametrize("lessons", [0, 10, 27])
 def test_a_batch_ends_a_repair_and_the_next_one_is_complete(lessons: int) -> None:
     rng = random.Random(3)
