@@ -173,16 +173,16 @@ def test_an_interrupt_ends_a_simulation_after_the_step_with_what_it_has(tmp_path
         "--data",
         "digits",
         "--steps",
-        1_000_000,
+        500_000,
         "--json",
         "r.json",
         folder=tmp_path,
-        when="/1,000,000 steps",
+        when="/500,000 steps",
     )
     assert ended.code == 0, ended.stderr
     assert "Traceback" not in ended.stderr
     result = json.loads((tmp_path / "r.json").read_text())
-    assert 0 < result["steps"] < 1_000_000
+    assert 0 < result["steps"] < 500_000
     assert f"Interrupted: the result of {result['steps']} of 1000000 steps" in ended.stdout
 
 
