@@ -183,7 +183,7 @@ def test_an_interrupt_ends_a_simulation_after_the_step_with_what_it_has(tmp_path
     assert "Traceback" not in ended.stderr
     result = json.loads((tmp_path / "r.json").read_text())
     assert 0 < result["steps"] < 500_000
-    assert f"Interrupted: the result of {result['steps']} of 1000000 steps" in ended.stdout
+    assert f"Interrupted: the result of {result['steps']} of 500000 steps" in ended.stdout
 
 
 class TestUntilInterrupted:
