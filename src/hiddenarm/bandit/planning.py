@@ -21,7 +21,7 @@ residual r1 of order 2^-b (|r| + n R^2 |w|), the second an error of order 2^-b r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, floor, inf, log2, sqrt
 
@@ -155,8 +155,10 @@ def batch_plan(numbers: Numbers, count: int) -> SolvePlan:
     boosts, before_last = _boosts(start, start * (1 + spread), numbers.fraction_bits)
     residual = count * numbers.norm * (1 + numbers.largest_score) + numbers.largest_gram * numbers.weight_drift
     steps = _steps(numbers, boosts, largest_entry(start, boosts, spread))
-    fitting = 2 * numbers.fraction_bits + log2(start_units / numbers.ridge * _MARGIN) <= MAGNITUDE_BITS
-    return _with_weights(numbers, steps, residual, before_last, start_units, start_bits if fitting else 0, fitting)
+    plan = _with_weights(numbers, steps, residual, before_last)
+    if 2 * numbers.fraction_bits + log2(start_units / numbers.ridge * _MARGIN) > MAGNITUDE_BITS:
+        return replace(plan, error=inf)
+    return replace(plan, start_units=start_units, start_bits=start_bits)
 
 
 @lru_cache(maxsize=256)
@@ -190,7 +192,7 @@ def last_repair(numbers: Numbers) -> SolvePlan:
     """The last two steps of a repair, and the weights from zero. Before the last step the residual is below the root of
     what it is at the end."""
     residual = numbers.interactions * numbers.norm
-    return _with_weights(numbers, plain_repair(numbers), residual, 2.0 ** (-numbers.fraction_bits / 2), 1, 0, True)
+    return _with_weights(numbers, plain_repair(numbers), residual, 2.0 ** (-numbers.fraction_bits / 2))
 
 
 def largest_entry(start: float, boosts: Sequence[float], spread: float) -> float:
@@ -245,20 +247,14 @@ def _steps(numbers: Numbers, boosts: tuple[float, ...], largest: float) -> Solve
 
 
 def _contraction(numbers: Numbers, gram_bits: int, bracket_bits: int) -> float:
+    """By how much of itself rounding W and the bracket to so many bits moves M."""
     moved = 2.0 ** -(gram_bits + 1) / numbers.ridge + 2.0 ** -(bracket_bits + 1)
     return moved * sqrt(numbers.dimension)
 
 
-def _with_weights(
-    numbers: Numbers,
-    steps: SolvePlan,
-    residual: float,
-    before_last: float,
-    start_units: int,
-    start_bits: int,
-    fitting: bool,
-) -> SolvePlan:
-    """The bits of the two refinements, for a first residual of so much, and the error that they leave."""
+def _with_weights(numbers: Numbers, steps: SolvePlan, residual: float, before_last: float) -> SolvePlan:
+    """The same with the bits of the two refinements, for a first residual of so much, and with the error that they
+    leave. `before_last` is how far W M may be from I before the last step."""
     bits, ridge, weights = numbers.fraction_bits, numbers.ridge, numbers.largest_weights
     gram_bits = min(steps.gram_bits, max(bits, floor(MAGNITUDE_BITS - bits - log2(residual * _MARGIN))))
     contraction = _contraction(numbers, gram_bits, steps.bracket_bits)
@@ -282,18 +278,14 @@ def _with_weights(
         + 2.0 ** -(bits + 1) * root
         + contraction * contraction * change
     )
-    in_range = 2 * bits + log2(residual * _MARGIN) <= MAGNITUDE_BITS
-    return SolvePlan(
-        steps.boosts,
-        gram_bits,
-        steps.bracket_bits,
-        steps.boosted_bits,
-        start_units,
-        start_bits,
-        True,
-        coarse_bits,
-        min(2 * bits, fine_gram_bits),
-        fine_bits,
-        error if fitting and in_range else inf,
-        contraction,
+    in_range = 2 * bits + log2(residual * _MARGIN) <= MAGNITUDE_BITS and fine_gram_bits >= bits
+    return replace(
+        steps,
+        gram_bits=gram_bits,
+        solves_weights=True,
+        coarse_bits=coarse_bits,
+        fine_gram_bits=min(2 * bits, fine_gram_bits),
+        fine_bits=fine_bits,
+        error=error if in_range else inf,
+        contraction=contraction,
     )
