@@ -19,6 +19,7 @@ test: setup lint
 	$(BIN)/python -m pytest
 
 soak: setup
+	HIDDENARM_HARD_WORLDS=1000 $(BIN)/python -m pytest tests/bandit/test_hard_data.py
 	HIDDENARM_SEEDS=1000 $(BIN)/python -m pytest -s tests/simulator
 	$(BIN)/python tests/recovery/soak.py --steps 2000 --kills 200
 	HIDDENARM_SOAK=1 $(BIN)/python -m pytest -s tests/roles/test_attacked.py tests/roles/test_threads.py

@@ -47,6 +47,10 @@ class ExactTwin:
         self._moments[arm] += reward * context
         self.weights[arm] = np.linalg.solve(self._grams[arm], self._moments[arm])
 
+    @property
+    def inverses(self) -> Floats:
+        return np.linalg.inv(self._grams)
+
     def shortfall(self, context: Floats, arm: int) -> float:
         """How much less than the best arm this one scores."""
         scores = self.weights @ context
@@ -56,19 +60,20 @@ class ExactTwin:
 def drawn_federation(draw: random.Random) -> Federation:
     """A federation that was accepted. Few interactions are declared, so that bounds are as tight as they can be."""
     while True:
-        features = tuple(draw.randint(1, 3) for _ in range(draw.choice((2, 2, 3, 4))))
+        widest = draw.choice((3, 3, 3, 3, 25))
+        features = tuple(draw.randint(1, widest) for _ in range(draw.choice((2, 2, 3, 4))))
         try:
             return Federation(
                 arms=draw.choice((2, 2, 3, 5, 12, 17, 40)),
                 features=features,
                 epsilon=draw.choice((0.0, 0.3, 0.7)),
-                ridge=10 ** draw.uniform(-2.5, 2),
+                ridge=10 ** draw.uniform(-3.5, 2),
                 norms=tuple(10 ** draw.uniform(-2, 0.5) for _ in features),
-                fraction_bits=draw.randint(13, 21),
+                fraction_bits=draw.randint(12, 21),
                 max_interactions=draw.choice((400, 400, 4_000, 100_000)),
-                max_batch=draw.choice((2, 16, 64, 256)),
+                max_batch=draw.choice((1, 2, 16, 64, 256)),
                 reciprocal_bits=draw.choice((6, 7, 8, 8)),
-                repair_every=draw.choice((25, 50, 150, 10_000)),
+                repair_every=draw.choice((1, 25, 50, 150, 10_000)),
             )
         except ConfigError:
             continue
@@ -161,7 +166,7 @@ class HardWorld:
         streams = [contexts(draw, federation, kind) for kind in self.kinds]
         while number < self.interactions:
             stream = streams[number * 2 >= self.interactions]
-            count = draw.choice((1, draw.randint(2, min(16, federation.max_batch)), federation.max_batch))
+            count = draw.choice((1, draw.randint(1, min(16, federation.max_batch)), federation.max_batch))
             count = min(count, self.interactions - number, 64)
             for _ in range(draw.randint(1, 80) if count == 1 else 1):
                 if number + count > self.interactions:

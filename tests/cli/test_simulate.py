@@ -173,17 +173,17 @@ def test_an_interrupt_ends_a_simulation_after_the_step_with_what_it_has(tmp_path
         "--data",
         "digits",
         "--steps",
-        1_000_000,
+        500_000,
         "--json",
         "r.json",
         folder=tmp_path,
-        when="/1,000,000 steps",
+        when="/500,000 steps",
     )
     assert ended.code == 0, ended.stderr
     assert "Traceback" not in ended.stderr
     result = json.loads((tmp_path / "r.json").read_text())
-    assert 0 < result["steps"] < 1_000_000
-    assert f"Interrupted: the result of {result['steps']} of 1000000 steps" in ended.stdout
+    assert 0 < result["steps"] < 500_000
+    assert f"Interrupted: the result of {result['steps']} of 500000 steps" in ended.stdout
 
 
 class TestUntilInterrupted:
@@ -218,6 +218,11 @@ def test_batches_cost_few_rounds(tmp_path: Path) -> None:
     assert result["rounds_per_step"] < 3
 
 
+def test_a_batch_larger_than_those_of_roles(tmp_path: Path) -> None:
+    result = result_of(tmp_path, "--batch", 300, "--steps", 600, "--arms", 10, "--features", 4, "--seed", 1)
+    assert result["rounds_per_decision"] == 5 * 2 / 600
+
+
 @pytest.mark.parametrize("batch", [0, -1, 4096])
 def test_a_batch_that_is_none(batch: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert hiddenarm_here("simulate", "--batch", batch) == 2
@@ -246,13 +251,18 @@ def test_a_simulation_goes_on_from_its_state(tmp_path: Path, batch: int) -> None
 
 
 def test_an_interrupted_simulation_can_be_resumed(tmp_path: Path) -> None:
-    options = ("--steps", 1_000_000, "--state", "state.npz", "--seed", 7)
+    options = ("--steps", 1_000_000, "--max-interactions", 1_000_000, "--state", "state.npz", "--seed", 7)
     ended = interrupted("simulate", *options, folder=tmp_path, when="/1,000,000 steps")
     assert ended.code == 0, ended.stderr
     assert "Interrupted" in ended.stdout + ended.stderr
     made = int((ended.stdout + ended.stderr).split("the result of ")[1].split(" of ")[0].replace(",", ""))
-    result = result_of(tmp_path, "--steps", made + 10, "--state", "state.npz", "--seed", 7)
+    result = result_of(tmp_path, "--steps", made + 10, *options[2:])
     assert result["steps"] == made + 10
+
+
+def test_more_steps_than_the_model_is_to_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    assert hiddenarm_here("simulate", "--steps", 600_000) == 2
+    assert "more than the 520,000 interactions" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", [b"not an archive", b"PK\x03\x04", b""])

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import test_batched_lessons
 import test_features
 import test_handouts
+import test_hard_data
 import test_masking
 import test_old_backups
 import test_simulated_faults
@@ -75,6 +76,9 @@ OLD_BACKUP = Check("an old backup", test_simulated_faults.with_old_backup)
 LOST_DECISIONS = Check("lost decisions", lambda _: test_old_backups.with_old_backup(test_old_backups.UNFINISHED[0]))
 PREPARED_AGAIN = Check("PREPARED again", _prepared_again)
 CLIPPING = Check("clipping", lambda _: test_features.test_all_rows_take_the_same_operations("a row"))
+NEW_DIRECTION = Check(
+    "a new direction", lambda _: test_hard_data.test_single_lessons_in_a_new_direction_between_batches()
+)
 EXPLORING = Check(
     "exploring",
     lambda _: test_views.test_the_released_arm_has_the_papers_distribution(0.5, test_views.EXACT),

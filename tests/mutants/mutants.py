@@ -204,7 +204,16 @@ def lost_decisions_accepted(patch: pytest.MonkeyPatch) -> None:
 
 AHEAD = "`learn ahead` has the stream of `learn`"
 REPAIR = "`repair` has the stream of `gather`"
+AGAIN = "learn again has the stream of learn"
 TWO_TIME_PAD = "two values are masked by one word"
+
+
+def mirrored_triangle(patch: pytest.MonkeyPatch) -> None:
+    def doubled(run: Run, spec: str, first: tuple[Masked, ...], _: tuple[Masked, ...], *, label: str) -> Shared:
+        return programs.form(run, spec, *first, label=label).times(2)
+
+    patch.setattr(programs, "sum_of_forms", doubled)
+
 
 MUTANTS = [
     Mutant(AHEAD, TWO_TIME_PAD, one_stream("learn ahead", "learn"), checks.LOCKSTEP_WORDS, "of one key twice"),
@@ -212,6 +221,7 @@ MUTANTS = [
     Mutant(AHEAD, TWO_TIME_PAD, one_stream("learn ahead", "learn"), checks.CALM_WORLDS, "of one key twice"),
     Mutant(REPAIR, TWO_TIME_PAD, one_stream("repair", "gather"), checks.ROLES_WORDS, "of one key twice"),
     Mutant(REPAIR, TWO_TIME_PAD, one_stream("repair", "gather"), checks.CALM_WORLDS, "of one key twice"),
+    Mutant(AGAIN, TWO_TIME_PAD, one_stream("learn again", "learn"), checks.CALM_WORLDS, "of one key twice"),
     Mutant("one mask for two openings", TWO_TIME_PAD, same_mask_twice, checks.MASKS_DIFFER, "uniformity"),
     Mutant("two epochs have the same seeds", TWO_TIME_PAD, world_with(fresh_keys=False), checks.CALM_WORLDS, "twice"),
     Mutant("PREPARED is accepted twice", TWO_TIME_PAD, prepared_again, checks.PREPARED_AGAIN, "began again"),
@@ -249,6 +259,13 @@ MUTANTS = [
         clipped_if_needed,
         checks.CLIPPING,
         "beyond",
+    ),
+    Mutant(
+        "one triangle of v u' is mirrored",
+        "M becomes indefinite, and the model wrong",
+        mirrored_triangle,
+        checks.NEW_DIRECTION,
+        "x'Mx is off",
     ),
     Mutant(
         "exploring is one part in ten too rare",

@@ -142,7 +142,7 @@ def test_a_repair_replaces_a_model_that_was_spoilt(parties: int) -> None:
     for shared, error in ((school._model.inverses, 2.0**39), (school._model.weights, 2.0**19)):
         assert shared.share is not None
         shared.share += np.uint64(error)  # a half
-    learn_singly(room, rng, 1)
+    learn_singly(room, rng, 2)  # each gathers a half
     assert school._repairs == 1
     assert school._repair is not None
     learn_singly(room, rng, federation.repair_every // 2 - 1)
@@ -153,8 +153,19 @@ def test_a_repair_replaces_a_model_that_was_spoilt(parties: int) -> None:
     learn_singly(room, rng, 10)
     assert school._repair is None
     room.check_model(UNIT)
-    learn_singly(room, rng, 2)
-    assert len(school._singly) < GATHERED_AT_ONCE
+    assert len(school._singly) < federation.repair_every
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 7])
+def test_repairs_come_again_and_again(every: int) -> None:
+    rng = random.Random(every)
+    room = Class(MemoryNetwork(small_federation(2, repair_every=every)).start())
+    school = room.network.party(0)._school
+    learn_singly(room, rng, 60)
+    longest = every + every // 2 + 8  # until it is due and may take the model's place; to gather and to catch up
+    assert school._repairs >= 60 // longest
+    assert len({machine._school._repairs for machine in room.network.parties}) == 1
+    assert len(school._singly) <= longest
     room.check_model(UNIT)
 
 
@@ -164,7 +175,7 @@ def test_a_batch_ends_a_repair_and_the_next_one_is_complete(lessons: int) -> Non
     federation = small_federation(2, repair_every=2 * GATHERED_AT_ONCE)
     room = Class(MemoryNetwork(federation).start())
     school = room.network.party(1)._school
-    learn_singly(room, rng, federation.repair_every + lessons)
+    learn_singly(room, rng, federation.repair_every + 1 + lessons)
     assert school._repair is not None
     room.reward(*((decision, rng.random()) for decision in room.decide(*some(3, rng))))
     assert school._repair is None

@@ -36,6 +36,8 @@ from hiddenarm.ring.words import Words, encode
 
 GATHERED_AT_ONCE = 25
 """Interactions learned one by one that are added to the sums at a time; fewer where repairs are more frequent."""
+GATHERED_BEFORE_A_BATCH = 100
+"""The same before a batch is learned, which waits for all of them."""
 FULL = "the model holds as many interactions as the federation declared (`max_interactions`): it learns no more"
 
 
@@ -147,9 +149,10 @@ class _Solving:
     def residual(self, gram: Masked, weights: Masked, sums: Sums) -> Rounds[Masked]:
         """b - W w, masked, with so few bits that M times it fits: two rounds."""
         run, plan, bits = self._run, self._plan, self._bits
-        product = form(run, "aij,aj->ai", gram, weights, label="W w")
-        residual = sums.moments - (product << (bits - plan.gram_bits))
-        (rounded,) = yield (truncate(run, residual, 2 * bits - plan.coarse_bits, "b - W w"),)
+        more = max(0, plan.gram_bits - bits)
+        product = form(run, "aij,aj->ai", gram, weights, label="W w") << max(0, bits - plan.gram_bits)
+        residual = (sums.moments << more) - product
+        (rounded,) = yield (truncate(run, residual, 2 * bits + more - plan.coarse_bits, "b - W w"),)
         masked: Masked
         (masked,) = yield (mask(run, share_of(run, rounded), "b - W w"),)
         return masked
@@ -176,8 +179,8 @@ class _Solving:
 
 
 def gathered_at_once(federation: Federation) -> int:
-    """How many interactions learned one by one are added to the sums at a time."""
-    return min(GATHERED_AT_ONCE, federation.repair_every)
+    """How many interactions learned one by one a lesson adds to the sums: more than it brings, so that this ends."""
+    return min(GATHERED_AT_ONCE, max(2, federation.repair_every))
 
 
 def initial_sums(federation: Federation, party: int | None, replicates: int = 1) -> Sums:

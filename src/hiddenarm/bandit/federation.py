@@ -296,11 +296,11 @@ class Federation:
                 f"the sums of {self.max_interactions:,} interactions (up to {largest:.4g}) with {bits} fractional bits "
                 f"need {bits + log2(largest * _HEADROOM):.2f} bits; the limit is {MAGNITUDE_BITS}"
             )
-        noise = self.numbers.largest_gram * sqrt(self.dimension * self.repair_every) * 2.0**-bits
+        noise = self.numbers.largest_gram * sqrt(self.dimension * self.numbers.unrepaired) * 2.0**-bits
         if noise > 1 / 32:
             return (
                 f"after {self.max_interactions:,} interactions M is too small for its {bits} fractional bits: rounding "
-                f"errors of {self.repair_every:,} lessons are {noise:.2g} of it; 1/32 is the limit"
+                f"errors of {self.numbers.unrepaired:,} lessons are {noise:.2g} of it; 1/32 is the limit"
             )
         return None
 
@@ -308,7 +308,7 @@ class Federation:
         drift = self.joint_norm * self.numbers.weight_drift
         if drift > _LARGEST_DRIFT:
             return (
-                f"rounding errors of {self.repair_every:,} lessons between two repairs move a score by {drift:.2g}; "
+                f"rounding errors of {self.numbers.unrepaired:,} lessons between repairs move a score by {drift:.2g}; "
                 f"{_LARGEST_DRIFT} is the limit"
             )
         return None
@@ -322,8 +322,8 @@ class Federation:
         for name, plan in plans.items():
             if not plan.holds:
                 return (
-                    f"{name} leaves {max(0, plan.least_bits)} fractional bits to its values and an error of "
-                    f"{plan.error:.2g} to scores; the limit is {TOLERANCE}"
+                    f"{name} leaves {max(0, plan.least_bits)} fractional bits to its values, an error of "
+                    f"{plan.error:.2g} to scores, where {TOLERANCE} is the limit, and of {plan.contraction:.2g} to M"
                 )
         return None
 

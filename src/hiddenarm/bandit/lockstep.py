@@ -20,6 +20,7 @@ from hiddenarm.bandit.catalogue import (
     GATHER,
     LEARN_ONE,
     LEARN_ONE_AHEAD,
+    REPAIR_RUNS,
     SOLVE,
     ProgramId,
     program_text,
@@ -348,7 +349,8 @@ class Lockstep:
 
     def _supply(self, program: ProgramId) -> _Supply:
         if program not in self._supplies:
-            ahead = max(1, self._deal_ahead // program.count) if program.count else 1
+            large = program.name in (SOLVE, *REPAIR_RUNS)
+            ahead = 1 if large else max(1, self._deal_ahead // program.count)
             self._supplies[program] = _Supply(
                 self.federation, self._thresholds, program, self._seeds, self.replicates, ahead
             )

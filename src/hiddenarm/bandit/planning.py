@@ -13,14 +13,15 @@ Bits. Whatever is truncated must stay below 2^62, whatever the data: |w| <= sqrt
 sigma^2) <= 1 / (2 sqrt(ridge)) for every singular value sigma of the contexts of an arm. W M is not symmetric after a
 batch, and its entries can exceed its eigenvalues (`largest_entry`).
 
-Error. The bracket has b bits, so M is off by M E, with E of order 2^-b. The first refinement leaves a residual r1 of
-order 2^-b (|r| + n R^2 |w|), the second an error of order 2^-b r1 / ridge in the weights.
+Error. The bracket has b bits, so M is off by M E, with E of order 2^-b; W is rounded, too, which moves M by its error
+over the ridge. Both together are the *contraction*: what a refinement leaves of an error. The first refinement leaves a
+residual r1 of order 2^-b (|r| + n R^2 |w|), the second an error of order 2^-b r1 / ridge in the weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, floor, inf, log2, sqrt
 
@@ -44,6 +45,10 @@ _LEAST_BITS = 4
 """Fewest fractional bits of any value in `solve`."""
 TOLERANCE = 0.002
 """The largest error of a score that rounding may leave, as far as it is known before the data."""
+_MOST_CONTRACTION = 1 / 512
+"""By how much of itself rounding may move M."""
+_MOST_BOOSTED_CONTRACTION = 1 / 32
+"""The same for boosted steps, after which there are others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +80,15 @@ class Numbers:
         return self.ridge + self.interactions * self.norm**2
 
     @property
+    def unrepaired(self) -> int:
+        """Lessons whose rounding errors may add up before a repaired model is in place: it takes some lessons to gather
+        and to catch up, and an epoch that ends meanwhile postpones it."""
+        return 2 * self.repair_every + 25
+
+    @property
     def weight_drift(self) -> float:
-        """The standard deviation of a weight's rounding errors between two repairs."""
-        return sqrt(self.repair_every) * 2.0 ** -(self.fraction_bits + 1)
+        """The standard deviation of a weight's rounding errors until it is repaired."""
+        return sqrt(self.unrepaired) * 2.0 ** -(self.fraction_bits + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +112,8 @@ class SolvePlan:
     fine_bits: int = 0
     error: float = 0.0
     """What rounding may leave in a score, as a standard deviation."""
+    contraction: float = 0.0
+    """By how much of itself rounding may move M in the last step."""
 
     @property
     def least_bits(self) -> int:
@@ -112,8 +125,9 @@ class SolvePlan:
 
     @property
     def holds(self) -> bool:
-        """Whether every value has bits enough, and the error is small."""
-        return self.least_bits >= _LEAST_BITS and self.error <= TOLERANCE
+        """Whether every value has bits enough, and the errors are small."""
+        most = _MOST_CONTRACTION if self.boosts[-1] == 1.0 else _MOST_BOOSTED_CONTRACTION
+        return self.least_bits >= _LEAST_BITS and self.error <= TOLERANCE and self.contraction <= most
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +155,10 @@ def batch_plan(numbers: Numbers, count: int) -> SolvePlan:
     boosts, before_last = _boosts(start, start * (1 + spread), numbers.fraction_bits)
     residual = count * numbers.norm * (1 + numbers.largest_score) + numbers.largest_gram * numbers.weight_drift
     steps = _steps(numbers, boosts, largest_entry(start, boosts, spread))
-    fitting = 2 * numbers.fraction_bits + log2(start_units / numbers.ridge * _MARGIN) <= MAGNITUDE_BITS
-    return _with_weights(numbers, steps, residual, before_last, start_units, start_bits if fitting else 0, fitting)
+    plan = _with_weights(numbers, steps, residual, before_last)
+    if 2 * numbers.fraction_bits + log2(start_units / numbers.ridge * _MARGIN) > MAGNITUDE_BITS:
+        return replace(plan, error=inf)
+    return replace(plan, start_units=start_units, start_bits=start_bits)
 
 
 @lru_cache(maxsize=256)
@@ -176,7 +192,7 @@ def last_repair(numbers: Numbers) -> SolvePlan:
     """The last two steps of a repair, and the weights from zero. Before the last step the residual is below the root of
     what it is at the end."""
     residual = numbers.interactions * numbers.norm
-    return _with_weights(numbers, plain_repair(numbers), residual, 2.0 ** (-numbers.fraction_bits / 2), 1, 0, True)
+    return _with_weights(numbers, plain_repair(numbers), residual, 2.0 ** (-numbers.fraction_bits / 2))
 
 
 def largest_entry(start: float, boosts: Sequence[float], spread: float) -> float:
@@ -222,35 +238,37 @@ def _steps(numbers: Numbers, boosts: tuple[float, ...], largest: float) -> Solve
     """The bits of W, for entries of W M up to `largest`, and of the brackets. Twice M is truncated, and M is at most
     1 / ridge, or twice that after a boost."""
     inverse_bits = 2 * numbers.fraction_bits
-    return SolvePlan(
-        boosts,
-        gram_bits=_fitting_bits(numbers, inverse_bits, largest),
-        bracket_bits=_fitting_bits(numbers, inverse_bits, 2 / numbers.ridge),
-        boosted_bits=_fitting_bits(numbers, inverse_bits + BOOST_BITS, 4 / numbers.ridge),
-    )
+    gram_bits = min(inverse_bits, floor(MAGNITUDE_BITS - inverse_bits - log2(largest * _MARGIN)))
+    bracket_bits = _fitting_bits(numbers, inverse_bits, 2 / numbers.ridge)
+    boosted_bits = _fitting_bits(numbers, inverse_bits + BOOST_BITS, 4 / numbers.ridge)
+    last = bracket_bits if boosts[-1] == 1.0 else boosted_bits
+    contraction = _contraction(numbers, gram_bits, last)
+    return SolvePlan(boosts, gram_bits, bracket_bits, boosted_bits, contraction=contraction)
 
 
-def _with_weights(
-    numbers: Numbers,
-    steps: SolvePlan,
-    residual: float,
-    before_last: float,
-    start_units: int,
-    start_bits: int,
-    fitting: bool,
-) -> SolvePlan:
-    """The bits of the two refinements, for a first residual of so much, and the error that they leave."""
+def _contraction(numbers: Numbers, gram_bits: int, bracket_bits: int) -> float:
+    """By how much of itself rounding W and the bracket to so many bits moves M."""
+    moved = 2.0 ** -(gram_bits + 1) / numbers.ridge + 2.0 ** -(bracket_bits + 1)
+    return moved * sqrt(numbers.dimension)
+
+
+def _with_weights(numbers: Numbers, steps: SolvePlan, residual: float, before_last: float) -> SolvePlan:
+    """The same with the bits of the two refinements, for a first residual of so much, and with the error that they
+    leave. `before_last` is how far W M may be from I before the last step."""
     bits, ridge, weights = numbers.fraction_bits, numbers.ridge, numbers.largest_weights
+    gram_bits = min(steps.gram_bits, max(bits, floor(MAGNITUDE_BITS - bits - log2(residual * _MARGIN))))
+    contraction = _contraction(numbers, gram_bits, steps.bracket_bits)
     change = 3 * weights + 1
     coarse_bits = _fitting_bits(numbers, 2 * bits, change)
-    bracket, gram, coarse = (2.0 ** -(b + 1) for b in (steps.bracket_bits, steps.gram_bits, coarse_bits))
+    bracket, gram, coarse = (2.0 ** -(b + 1) for b in (steps.bracket_bits, gram_bits, coarse_bits))
     root = sqrt(numbers.dimension)
     left = (
         bracket * (residual + numbers.largest_gram * weights)
         + before_last * residual
         + (2 * gram * weights + 2 * coarse + numbers.largest_gram * 2.0**-bits) * root
     )
-    left_change = (bracket * residual + 2 * gram * weights + coarse * root) / ridge + before_last * change
+    left_change = (bracket * residual + 2 * gram * weights + coarse * root) / ridge
+    left_change += (before_last + contraction) * change
     fine_gram_bits = floor(MAGNITUDE_BITS - bits - log2(2 * left))
     fine_bits = _fitting_bits(numbers, 2 * bits, 2 * left_change)
     error = numbers.norm * (
@@ -258,18 +276,16 @@ def _with_weights(
         + 2.0 ** -(fine_bits + 1) / ridge
         + 2.0 ** -(fine_gram_bits + 1) * weights / ridge
         + 2.0 ** -(bits + 1) * root
+        + contraction * contraction * change
     )
-    in_range = 2 * bits + log2(residual * _MARGIN) <= MAGNITUDE_BITS
-    return SolvePlan(
-        steps.boosts,
-        steps.gram_bits,
-        steps.bracket_bits,
-        steps.boosted_bits,
-        start_units,
-        start_bits,
-        True,
-        coarse_bits,
-        min(2 * bits, fine_gram_bits),
-        fine_bits,
-        error if fitting and in_range else inf,
+    in_range = 2 * bits + log2(residual * _MARGIN) <= MAGNITUDE_BITS and fine_gram_bits >= bits
+    return replace(
+        steps,
+        gram_bits=gram_bits,
+        solves_weights=True,
+        coarse_bits=coarse_bits,
+        fine_gram_bits=min(2 * bits, fine_gram_bits),
+        fine_bits=fine_bits,
+        error=error if in_range else inf,
+        contraction=contraction,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -62,6 +61,9 @@ def _run_options(steps: int) -> Decorator:
         click.option("--fraction-bits", default=20, show_default=True, help="Fractional bits of numbers (L)."),
         click.option(
             "--ridge", default=1.0, show_default=True, help="Start of every arm's matrix: ridge times identity."
+        ),
+        click.option(
+            "--max-interactions", default=0, help="Most interactions the model holds; as many as fit unless given."
         ),
         *SUITE_OPTIONS,
         click.option("--json", "json_path", type=FILE, help="Write the result."),
@@ -144,10 +146,14 @@ def _prepare(
         epsilon=options["epsilon"],
         ridge=options["ridge"],
         fraction_bits=options["fraction_bits"],
+        max_interactions=options["max_interactions"],
         max_batch=max(batch, Federation.max_batch),
     )
     if options["steps"] > federation.max_interactions:
-        federation = replace(federation, max_interactions=options["steps"])
+        raise ConfigError(
+            f"{options['steps']:,} steps are more than the {federation.max_interactions:,} interactions that the model "
+            f"is to hold; give --max-interactions {options['steps']}"
+        )
     if plot_path is not None:
         check_plot_path(plot_path)
     if options["json_path"] is not None and not options["json_path"].absolute().parent.is_dir():

@@ -46,7 +46,7 @@ def pack_top_bits(words: Words, bits: int) -> Words:
     count = words.shape[-1]
     size = packed_words(count, bits)
     packed = np.zeros((*words.shape[:-1], size), np.uint64)
-    for field, start in enumerate(range(0, count, size)):
+    for field, start in enumerate(range(0, count, max(1, size))):
         top = words[..., start : start + size] >> np.uint64(WORD_BITS - bits)
         packed[..., : top.shape[-1]] |= top << np.uint64(field * bits)
     return packed

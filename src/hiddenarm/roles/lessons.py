@@ -27,11 +27,20 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
+from itertools import islice
 from typing import Protocol
 
 import numpy as np
 
-from hiddenarm.bandit.batches import FULL, Sums, gathered_at_once, initial_sums, public_diagonal, zero_weights
+from hiddenarm.bandit.batches import (
+    FULL,
+    GATHERED_BEFORE_A_BATCH,
+    Sums,
+    gathered_at_once,
+    initial_sums,
+    public_diagonal,
+    zero_weights,
+)
 from hiddenarm.bandit.catalogue import (
     GATHER,
     LEARN_AGAIN,
@@ -179,7 +188,7 @@ class School:
         self._begun_ahead: Evaluation | None = None
         self._ahead_until = 0
         self._refused: dict[int, str] = {}
-        self._singly: list[_Taken] = []
+        self._singly: deque[_Taken] = deque()
         self._gathered = 0
         self._gathering = False
         self._repair: _Repair | None = None
@@ -358,10 +367,9 @@ class School:
             return [_Stage(key, partial(self._for_learn, taken), self._learned_one)]
         return [_Stage(key, partial(self._for_gather, taken), self._gathered_many)]
 
-    def _gather_stage(self) -> _Stage:
+    def _gather_stage(self, most: int) -> _Stage:
         """Add the first interactions that were learned singly to the sums."""
-        chunk = _joined(self._singly[: self._gather_every])
-        self._singly = self._singly[self._gather_every :]
+        chunk = _joined([self._singly.popleft() for _ in range(min(most, len(self._singly)))])
         self._gathered += len(chunk.kept)
         program = ProgramId(REPAIR, len(chunk.kept))
         step = self._repair_gathers.get(program.count, 0)
@@ -384,13 +392,14 @@ class School:
         repair = self._repair
         if repair is not None:
             due = self._current.lesson.number - repair.begun_at >= self._repair_lag
-            behind = self._singly[repair.caught_up :] if due else []
-            return [self._learn_again_stage(repair, taken) for taken in behind[:LEARNED_AGAIN]]
+            first = repair.caught_up
+            behind = islice(self._singly, first, first + LEARNED_AGAIN) if due else ()
+            return [self._learn_again_stage(repair, taken) for taken in behind]
         if len(self._singly) >= self._federation.repair_every:
             self._gathering = True
         if not self._gathering:
             return []
-        stage = self._gather_stage()
+        stage = self._gather_stage(self._gather_every)
         if len(self._singly) < self._gather_every:
             self._gathering = False
             stage.take = self._set_sums_and_repair
@@ -515,7 +524,7 @@ class School:
         self._gathered += len(lesson.rewards)
         self._end_repair()
         while self._singly:
-            self._current.stages.append(self._gather_stage())
+            self._current.stages.append(self._gather_stage(GATHERED_BEFORE_A_BATCH))
         self._current.stages.append(self._solve_stage(len(lesson.rewards), self._step_of(lesson)))
 
     def _set_model(self, model: object) -> None:

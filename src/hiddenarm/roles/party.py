@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from hiddenarm.bandit.batches import GATHERED_AT_ONCE
+from hiddenarm.bandit.batches import GATHERED_BEFORE_A_BATCH
 from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE, ProgramId, single_lessons
 from hiddenarm.bandit.decisions import decision_name, split_name, split_number
 from hiddenarm.bandit.federation import Federation
@@ -256,7 +256,7 @@ class Party:
         self._start_what_can_start()
 
     def _check_batch(self, identity: Identity, count: int) -> None:
-        if count > max(self._max_batch, GATHERED_AT_ONCE):
+        if count > max(self._max_batch, GATHERED_BEFORE_A_BATCH):
             raise FrameError(f"{identity} asked for {count} at once; the limit is {self._max_batch}")
 
     # Deciding

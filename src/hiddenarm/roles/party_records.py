@@ -337,6 +337,8 @@ def _decode_state(payload: bytes, solves: bool) -> SchoolState:
             "this state was written by an earlier version after more interactions than its sums could hold; the model "
             "cannot be repaired any more. Start a new federation, with `max_interactions` as many as it is to learn"
         )
+    if not solves:
+        ungathered = version  # there are no sums
     at, shares = _COUNTERS.size, []
     for _ in range(4):
         words, at = _decode_array(payload, at)

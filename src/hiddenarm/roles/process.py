@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Sequence
 from threading import Lock
 
-from hiddenarm.bandit.batches import GATHERED_AT_ONCE
+from hiddenarm.bandit.batches import GATHERED_BEFORE_A_BATCH
 from hiddenarm.bandit.catalogue import GATHER, SOLVE, ProgramId, program_text, single_lessons
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
@@ -180,7 +180,7 @@ def _largest_programs(federation: Federation, many: int) -> list[ProgramId]:
     singly = [ProgramId(DECIDE, many), *single_lessons(federation)]
     if not suite_of(federation).solves:
         return singly
-    return [*singly, ProgramId(GATHER, max(many, GATHERED_AT_ONCE)), ProgramId(SOLVE, many)]
+    return [*singly, ProgramId(GATHER, max(many, GATHERED_BEFORE_A_BATCH)), ProgramId(SOLVE, many)]
 
 
 def _spin_seconds(kit: Kit) -> float:
@@ -213,7 +213,9 @@ def _machine(endpoint: Endpoint, state: State | None) -> Machine:
                 max_batch=many,
             )
         case Role.DEALER:
-            return Dealer(federation, kit.take_epoch_key() or fresh_key(), send, max_batch=max(many, GATHERED_AT_ONCE))
+            return Dealer(
+                federation, kit.take_epoch_key() or fresh_key(), send, max_batch=max(many, GATHERED_BEFORE_A_BATCH)
+            )
         case Role.ACTOR:
             return Actor(federation, send, max_batch=many, name_of=kit.organisations.of)
         case Role.REWARDER:
@@ -224,7 +226,7 @@ def _durable_machine(endpoint: Endpoint, state: State | None) -> Machine:
     kit, send = endpoint.kit, endpoint.send
     federation, many, name_of = kit.federation, kit.file.max_batch, kit.organisations.of
     if state is None:
-        return DurableDealer(federation, send, max_batch=max(many, GATHERED_AT_ONCE))
+        return DurableDealer(federation, send, max_batch=max(many, GATHERED_BEFORE_A_BATCH))
     match kit.identity.role:
         case Role.ACTOR:
             return DurableActor(federation, send, records=state.actor(), max_batch=many, name_of=name_of)
