@@ -126,7 +126,7 @@ def check_run(of: Recorded, *labels: str | int) -> None:
     evaluation, plain = Evaluation(script, dealt, brought), OwnPlaces(of, dealt, brought)
     received: tuple[bytes | None, ...] = (None,) * 9
     for number, instructions in enumerate(of.recording.rounds):
-        sent = b"".join([perform(each.operation, each.arguments, plain, received) for each in instructions])
+        sent = b"".join([perform(each.operation.label, each.arguments, plain, received) for each in instructions])
         if number == len(script.rounds):
             break
         assert evaluation.payload == sent

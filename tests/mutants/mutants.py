@@ -97,7 +97,7 @@ def told_in_the_clear(patch: pytest.MonkeyPatch) -> None:
         run.tell_last((*lead, size), lambda: np.asarray(dealt.items).astype(np.uint64))
         return dealt
 
-    def share(run: Run, shape: tuple[int, ...], make: Callable[[], Words]) -> Shared:
+    def share(run: Run, shape: tuple[int, ...], make: Callable[[], Words], purpose: str) -> Shared:
         if shape[1:]:  # the tags, not the mask of the reward
             run.tell_last(shape, make)
         return dealt_share(run, shape, make)
@@ -109,7 +109,7 @@ def told_in_the_clear(patch: pytest.MonkeyPatch) -> None:
 def told_under_its_own_word(patch: pytest.MonkeyPatch) -> None:
     """The last party is told the tags, each plus a word of its own seed."""
 
-    def share(run: Run, shape: tuple[int, ...], make: Callable[[], Words]) -> Shared:
+    def share(run: Run, shape: tuple[int, ...], make: Callable[[], Words], purpose: str) -> Shared:
         if shape[1:]:
             own = run.words_of(1, shape)
             run.tell_last(shape, lambda: make() + own)
@@ -121,7 +121,7 @@ def told_under_its_own_word(patch: pytest.MonkeyPatch) -> None:
 def masked_by(make: Callable[[Run, tuple[int, ...]], Words]) -> Install:
     """Values are masked by what the dealer makes, in place of the sum of all parties' words."""
 
-    def mask(run: Run, value: Shared) -> Opening:
+    def mask(run: Run, value: Shared, label: str) -> Opening:
         part = MaskPart(make(run, value.shape))
         outgoing = None if value.share is None else value.share + part.mask
         return Opening(value.shape, outgoing, lambda delta: Masked(value.shape, delta, (part,)))
@@ -209,8 +209,8 @@ TWO_TIME_PAD = "two values are masked by one word"
 
 
 def mirrored_triangle(patch: pytest.MonkeyPatch) -> None:
-    def doubled(run: Run, spec: str, first: tuple[Masked, ...], _: tuple[Masked, ...]) -> Shared:
-        return programs.form(run, spec, *first).times(2)
+    def doubled(run: Run, spec: str, first: tuple[Masked, ...], _: tuple[Masked, ...], *, label: str) -> Shared:
+        return programs.form(run, spec, *first, label=label).times(2)
 
     patch.setattr(programs, "sum_of_forms", doubled)
 

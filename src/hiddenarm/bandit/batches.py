@@ -19,9 +19,7 @@ Rounds: `gather` 2; `solve` 2, 4 for every Newton-Schulz step, and 1.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -30,7 +28,7 @@ from hiddenarm.bandit.planning import BOOST_BITS, SolvePlan
 from hiddenarm.bandit.programs import Model
 from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.masking import input_segments, mask, mask_symmetric, share_of, triangle_indices
-from hiddenarm.mpc.run import Opening, Openings, Program, Run
+from hiddenarm.mpc.run import Opening, Rounds, Run
 from hiddenarm.mpc.together import together
 from hiddenarm.mpc.truncation import truncate
 from hiddenarm.mpc.values import Masked, Shared
@@ -58,37 +56,40 @@ def gather(
     own_features: Words | None,
     arms: Shared,
     rewards: Shared,
-) -> Program:
+) -> Rounds[Sums]:
     """Add interactions [count] to the sums; returns `Sums`."""
     (count,) = rewards.shape
     rows, columns = triangle_indices(federation.dimension)
 
     # Round 1: mask contexts, one-hots of arms and rewards.  Round 2: mask o x, with which both sums are products.
     x, o, r = yield (
-        input_segments(run, (count,), own_features, federation.features),
-        mask(run, arms),
-        mask(run, rewards),
+        input_segments(run, (count,), own_features, federation.features, "contexts x"),
+        mask(run, arms, "one-hots o of the arms"),
+        mask(run, rewards, "rewards r"),
     )
-    (chosen_x,) = yield (mask(run, form(run, "ka,ki->kai", o, x)),)
+    (chosen_x,) = yield (mask(run, form(run, "ka,ki->kai", o, x, label="o x'"), "o x'"),)
     return Sums(
-        sums.grams + form(run, "kat,kt->at", chosen_x.take(rows), x.take(columns)),
-        sums.moments + form(run, "kai,k->ai", chosen_x, r),
+        sums.grams + form(run, "kat,kt->at", chosen_x.take(rows), x.take(columns), label="what W gains, o x x'"),
+        sums.moments + form(run, "kai,k->ai", chosen_x, r, label="what b gains, o r x"),
     )
 
 
-def solve(run: Run, federation: Federation, model: Model, sums: Sums, plan: SolvePlan) -> Program:
+def solve(run: Run, federation: Federation, model: Model, sums: Sums, plan: SolvePlan) -> Rounds[Model]:
     """Bring the model up to date with the sums; returns `Model`."""
     work = _Solving(run, federation, plan)
 
     # Round 1: W to the bits of its products, and the start c M.  Round 2: mask them, and the weights.
     inverses = model.inverses.times(plan.start_units)
-    opened = yield work.rounded_gram(sums), *((truncate(run, inverses, plan.start_bits),) if plan.start_bits else ())
+    opened = yield (
+        work.rounded_gram(sums),
+        *((truncate(run, inverses, plan.start_bits, "c M, the start"),) if plan.start_bits else ()),
+    )
     gram_share = share_of(run, opened[0])
     start = share_of(run, opened[1]) if plan.start_bits else inverses
     gram, inverse, *weights = yield (
-        mask_symmetric(run, gram_share, federation.dimension),
-        mask_symmetric(run, start, federation.dimension),
-        *((mask(run, model.weights),) if plan.solves_weights else ()),
+        mask_symmetric(run, gram_share, federation.dimension, "W"),
+        mask_symmetric(run, start, federation.dimension, "c M, the start"),
+        *((mask(run, model.weights, "weights w"),) if plan.solves_weights else ()),
     )
 
     if not plan.solves_weights:
@@ -108,8 +109,8 @@ def solve(run: Run, federation: Federation, model: Model, sums: Sums, plan: Solv
     )
 
     # Last round: the second refinement.
-    change = form(run, "aij,aj->ai", inverse, residual)
-    (change,) = yield (truncate(run, change, federation.fraction_bits + plan.fine_bits),)
+    change = form(run, "aij,aj->ai", inverse, residual, label="M (b - W w)")
+    (change,) = yield (truncate(run, change, federation.fraction_bits + plan.fine_bits, "M (b - W w)"),)
     return Model(better, refined + share_of(run, change))
 
 
@@ -122,55 +123,58 @@ class _Solving:
         self._size = federation.dimension
         self._plan = plan
 
-    def rounded_gram(self, sums: Sums) -> Opening:
+    def rounded_gram(self, sums: Sums) -> Opening[Masked]:
         """W with as many bits as its product with M allows."""
-        return truncate(self._run, sums.grams, 2 * self._bits - self._plan.gram_bits)
+        return truncate(self._run, sums.grams, 2 * self._bits - self._plan.gram_bits, "W")
 
-    def step(self, gram: Masked, inverse: Masked, boost: float) -> Generator[Openings, tuple[Any, ...], Shared]:
+    def step(self, gram: Masked, inverse: Masked, boost: float) -> Rounds[Shared]:
         """M times the bracket 2I - W M times the boost, at 2L bits: three rounds."""
         run, plan = self._run, self._plan
         boost_bits, bracket_bits = (BOOST_BITS, plan.boosted_bits) if boost != 1.0 else (0, plan.bracket_bits)
-        product = form(run, "aij,ajk->aik", gram, inverse)
-        (product,) = yield (truncate(run, product, plan.gram_bits + 2 * self._bits - bracket_bits),)
-        (bracket,) = yield (mask(run, _bracket(run, product, self._size, bracket_bits)),)
-        better = _both_triangles(form(run, "aij,ajk->aik", inverse, bracket), self._size)
+        product = form(run, "aij,ajk->aik", gram, inverse, label="W M")
+        (product,) = yield (truncate(run, product, plan.gram_bits + 2 * self._bits - bracket_bits, "W M"),)
+        (bracket,) = yield (mask(run, _bracket(run, product, self._size, bracket_bits), "2I - W M"),)
+        better = form(run, "aij,ajk->aik", inverse, bracket, label="M (2I - W M)")
+        better = _both_triangles(better, self._size)
         better = better.times(round(boost * 2**boost_bits))
-        (better,) = yield (truncate(run, better, bracket_bits + boost_bits + 1),)
+        (better,) = yield (truncate(run, better, bracket_bits + boost_bits + 1, "M (2I - W M)"),)
         return share_of(run, better)
 
-    def masked_step(
-        self, gram: Masked, inverse: Masked, boost: float
-    ) -> Generator[Openings, tuple[Any, ...], tuple[Shared, Masked]]:
+    def masked_step(self, gram: Masked, inverse: Masked, boost: float) -> Rounds[tuple[Shared, Masked]]:
         """A step whose result is masked for the next: four rounds."""
         better = yield from self.step(gram, inverse, boost)
-        (masked,) = yield (mask_symmetric(self._run, better, self._size),)
+        (masked,) = yield (mask_symmetric(self._run, better, self._size, "the new M"),)
         return better, masked
 
-    def residual(self, gram: Masked, weights: Masked, sums: Sums) -> Generator[Openings, tuple[Any, ...], Masked]:
+    def residual(self, gram: Masked, weights: Masked, sums: Sums) -> Rounds[Masked]:
         """b - W w, masked, with so few bits that M times it fits: two rounds."""
         run, plan, bits = self._run, self._plan, self._bits
         more = max(0, plan.gram_bits - bits)
-        product = form(run, "aij,aj->ai", gram, weights) << max(0, bits - plan.gram_bits)
-        (rounded,) = yield (truncate(run, (sums.moments << more) - product, 2 * bits + more - plan.coarse_bits),)
+        product = form(run, "aij,aj->ai", gram, weights, label="W w") << max(0, bits - plan.gram_bits)
+        residual = (sums.moments << more) - product
+        (rounded,) = yield (truncate(run, residual, 2 * bits + more - plan.coarse_bits, "b - W w"),)
         masked: Masked
-        (masked,) = yield (mask(run, share_of(run, rounded)),)
+        (masked,) = yield (mask(run, share_of(run, rounded), "b - W w"),)
         return masked
 
     def first_refinement(
         self, inverse: Masked, residual: Masked, weights: Shared, sums: Sums
-    ) -> Generator[Openings, tuple[Any, ...], tuple[Shared, Masked]]:
+    ) -> Rounds[tuple[Shared, Masked]]:
         """w + M (b - W w), and the residual of that, masked, from W at almost all of its bits: four rounds."""
         run, plan, bits = self._run, self._plan, self._bits
-        change = form(run, "aij,aj->ai", inverse, residual)
+        change = form(run, "aij,aj->ai", inverse, residual, label="M (b - W w)")
         change, gram = yield (
-            truncate(run, change, bits + plan.coarse_bits),
-            truncate(run, sums.grams, 2 * bits - plan.fine_gram_bits),
+            truncate(run, change, bits + plan.coarse_bits, "M (b - W w)"),
+            truncate(run, sums.grams, 2 * bits - plan.fine_gram_bits, "W, with more bits"),
         )
         refined = weights + share_of(run, change)
-        w, gram = yield mask(run, refined), mask_symmetric(run, share_of(run, gram), self._size)
-        left = (sums.moments << (plan.fine_gram_bits - bits)) - form(run, "aij,aj->ai", gram, w)
-        (rounded,) = yield (truncate(run, left, plan.fine_gram_bits + bits - plan.fine_bits),)
-        (masked,) = yield (mask(run, share_of(run, rounded)),)
+        w, gram = yield (
+            mask(run, refined, "the new w"),
+            mask_symmetric(run, share_of(run, gram), self._size, "W, with more bits"),
+        )
+        left = (sums.moments << (plan.fine_gram_bits - bits)) - form(run, "aij,aj->ai", gram, w, label="W w")
+        (rounded,) = yield (truncate(run, left, plan.fine_gram_bits + bits - plan.fine_bits, "b - W w"),)
+        (masked,) = yield (mask(run, share_of(run, rounded), "b - W w"),)
         return refined, masked
 
 

@@ -39,6 +39,19 @@ INVERT = "invert"
 INVERT_LAST = "invert last"
 """The runs of a repair: each is a `solve` of two steps (see `bandit.planning`). The last solves the weights, too."""
 REPAIR_RUNS = (INVERT_BOOSTED, INVERT, INVERT_LAST)
+ABOUT = {
+    DECIDE: "choose an arm for a context",
+    LEARN: "learn from the reward of a decision",
+    LEARN_AHEAD: "learn from a decision whose reward comes while the program runs",
+    LEARN_AGAIN: "learn from an interaction once more, after the model was repaired",
+    GATHER: "add interactions to the sums W = ridge I + sum x x' and b = sum r x of their arms",
+    SOLVE: "bring the model up to date with the sums: M to the inverse of W, w to M b",
+    REPAIR: "add interactions that were learned one by one to the sums",
+    INVERT_BOOSTED: "two steps of a repair towards M = the inverse of W, the first ones",
+    INVERT: "two steps of a repair towards M = the inverse of W",
+    INVERT_LAST: "the last two steps of a repair, and w = M b",
+}
+"""What each program of the fast suite is for."""
 
 
 class ProgramId(NamedTuple):
@@ -91,8 +104,8 @@ def program_text(federation: Federation, thresholds: Words, program: ProgramId) 
                 federation,
                 _model(run, federation),
                 own_features(run, federation),
-                given_share(run, federation.arms),
-                given_share(run),
+                given_share(run, federation.arms, label="one-hot of the arm"),
+                given_share(run, label="mask of the reward" if program.name == LEARN_AHEAD else "reward"),
             )
         case "gather" | "repair":
             return lambda run: gather(
@@ -100,8 +113,8 @@ def program_text(federation: Federation, thresholds: Words, program: ProgramId) 
                 federation,
                 _sums(run, federation),
                 own_features(run, federation, count),
-                given_share(run, count, federation.arms),
-                given_share(run, count),
+                given_share(run, count, federation.arms, label="one-hots of the arms"),
+                given_share(run, count, label="rewards"),
             )
         case "solve" | "invert boosted" | "invert" | "invert last":
             plan = _solve_plan(federation, program)
@@ -135,16 +148,21 @@ def program_texts(federation: Federation, thresholds: Words) -> dict[str, Progra
 
 
 def _weights(run: Run, federation: Federation) -> Shared:
-    return given_share(run, federation.arms, federation.dimension)
+    return _vectors(run, federation, "weights w")
 
 
-def _triangles(run: Run, federation: Federation) -> Shared:
-    return given_share(run, federation.arms, federation.dimension * (federation.dimension + 1) // 2)
+def _vectors(run: Run, federation: Federation, label: str) -> Shared:
+    return given_share(run, federation.arms, federation.dimension, label=label)
+
+
+def _triangles(run: Run, federation: Federation, label: str) -> Shared:
+    size = federation.dimension * (federation.dimension + 1) // 2
+    return given_share(run, federation.arms, size, label=f"{label} (upper triangles)")
 
 
 def _model(run: Run, federation: Federation) -> Model:
-    return Model(_triangles(run, federation), _weights(run, federation))
+    return Model(_triangles(run, federation, "inverses M"), _weights(run, federation))
 
 
 def _sums(run: Run, federation: Federation) -> Sums:
-    return Sums(_triangles(run, federation), _weights(run, federation))
+    return Sums(_triangles(run, federation, "sums W"), _vectors(run, federation, "sums b"))

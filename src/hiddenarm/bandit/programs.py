@@ -26,7 +26,7 @@ from hiddenarm.mpc.masking import (
     mask_symmetric,
     triangle_indices,
 )
-from hiddenarm.mpc.run import Opening, Program, Run
+from hiddenarm.mpc.run import Opening, Rounds, Run
 from hiddenarm.mpc.shuffle import MatrixShuffle, SharedLater, Shuffle, deal_shuffle
 from hiddenarm.mpc.tournament import open_winner
 from hiddenarm.mpc.truncation import truncate
@@ -79,7 +79,7 @@ def interactions(features: Words, decided: Decided) -> list[Interaction]:
 
 def own_features(run: Run, federation: Federation, *lead: int) -> Words | None:
     """The features that a party brings into the run; None at the dealer."""
-    return None if run.party is None else run.given((*lead, federation.features[run.party]))
+    return None if run.party is None else run.given((*lead, federation.features[run.party]), "own features")
 
 
 def own_words(*shares: Shared) -> list[Words]:
@@ -108,7 +108,7 @@ def decide(
     weights: Shared,
     own_features: Words | None,
     count: int = 1,
-) -> Program:
+) -> Rounds[Decided]:
     """Choose an arm for each of `count` contexts: four or five rounds (with many arms more, see `tournament` and
     `shuffle`).
 
@@ -123,13 +123,13 @@ def decide(
     coins = Coins.from_words(run.coin_words(coin_shape), thresholds[..., None]) if run.dealing else None
     kept = None if coins is None else coins.kept
     shuffle = deal_shuffle(run, (count,), federation.arms, federation.parties, kept)
-    tags = dealt_share(run, (count, federation.arms), lambda: _shuffled_tags(coins, shuffle))
-    reward_mask = dealt_share(run, (count,), lambda: run.rewarder_words((count,)))
+    tags = dealt_share(run, (count, federation.arms), lambda: _shuffled_tags(coins, shuffle), "tags that break ties")
+    reward_mask = dealt_share(run, (count,), lambda: run.rewarder_words((count,)), "mask of the reward")
 
     # Round 1: mask the contexts and the weights.  Scores have 2L fractional bits.
     x, w = yield (
-        input_segments(run, (count,), own_features, federation.features),
-        mask(run, weights),
+        input_segments(run, (count,), own_features, federation.features, "context x"),
+        mask(run, weights, "weights w"),
     )
 
     # Shuffle.  One context and few arms: the products as they are, no round.  Otherwise round 2: rounded scores.
@@ -140,6 +140,7 @@ def decide(
 
     # Three rounds: scores become keys, distinct by their tags.  Compare them and open the results: those of a uniformly
     # random order.
+    run.note("keys: scores, with distinct tags as their lowest bits")
     slot = yield from open_winner(run, (scores << federation.tag_bits) + tags, bits)
     run.announce(slot)
     arm = yield from shuffle.one_hot(slot)
@@ -153,12 +154,12 @@ def learn(
     own_features: Words | None,
     arm: Shared,
     reward: Shared,
-) -> Program:
+) -> Rounds[Model]:
     """Learn from one interaction: five rounds.
 
     u = M_o x;  g = 1 / (1 + x'u);  v = g u;  M_o -= v u';  w_o += v (r - w_o'x)
     """
-    *factors, masked = yield *_mask_factors(run, federation, model, own_features, arm), mask(run, reward)
+    *factors, masked = yield *_mask_factors(run, federation, model, own_features, arm), mask(run, reward, "reward r")
     return (yield from _update(run, federation, model, factors, lambda: masked))
 
 
@@ -169,7 +170,7 @@ def learn_ahead(
     own_features: Words | None,
     arm: Shared,
     reward_mask: Shared,
-) -> Program:
+) -> Rounds[Model]:
     """The same from a decision whose reward is still to come: it is needed after round 3.
 
     What the rewarder sends to all parties, r + mu, is the reward masked, and mu was dealt with the decision; so it
@@ -177,18 +178,22 @@ def learn_ahead(
     """
     mu = MaskPart(run.rewarder_words(()) if reward_mask.share is None else reward_mask.share)
     factors = yield _mask_factors(run, federation, model, own_features, arm)
-    return (yield from _update(run, federation, model, factors, lambda: Masked((), run.awaited(()), (mu,))))
+    return (
+        yield from _update(
+            run, federation, model, factors, lambda: Masked((), run.awaited((), "reward r + mask"), (mu,))
+        )
+    )
 
 
 def _mask_factors(
     run: Run, federation: Federation, model: Model, own_features: Words | None, arm: Shared
-) -> tuple[Opening, Opening, Opening, Opening]:
+) -> tuple[Opening[Masked], ...]:
     """Round 1 of learning: mask x, the one-hot o, and the model."""
     return (
-        input_segments(run, (), own_features, federation.features),
-        mask(run, arm),
-        mask_symmetric(run, model.inverses, federation.dimension),
-        mask(run, model.weights),
+        input_segments(run, (), own_features, federation.features, "context x"),
+        mask(run, arm, "one-hot o of the arm"),
+        mask_symmetric(run, model.inverses, federation.dimension, "inverses M"),
+        mask(run, model.weights, "weights w"),
     )
 
 
@@ -198,32 +203,47 @@ def _update(
     model: Model,
     factors: Sequence[Masked],
     reward: Callable[[], Masked],
-) -> Program:
+) -> Rounds[Model]:
     """Rounds 2 to 5 of learning, from the factors masked in round 1. `reward` is asked for after round 3."""
     x, o, inverses, weights = factors
     bits = federation.fraction_bits
     rows, columns = triangle_indices(federation.dimension)
 
     # Select the chosen arm's u = M x (3L bits) and score (2L bits) with the one-hot.
-    u = form(run, "a,aij,j->i", o, inverses, x)
-    score = form(run, "a,ai,i->", o, weights, x)
+    u = form(run, "a,aij,j->i", o, inverses, x, label="u = M x of the chosen arm")
+    score = form(run, "a,ai,i->", o, weights, x, label="score = w'x of the chosen arm")
 
     # Round 2: bring both to L bits; they come back masked.  u is rounded twice, independently, the second time as
     # u / 2: in the product v u' a rounding error times itself would not average out, and would make M indefinite.
-    u, half_u, score = yield truncate(run, u, 2 * bits), truncate(run, u, 2 * bits + 1), truncate(run, score, bits)
+    u, half_u, score = yield (
+        truncate(run, u, 2 * bits, "u"),
+        truncate(run, u, 2 * bits + 1, "a second u, for u / 2: u"),
+        truncate(run, score, bits, "score"),
+    )
 
     # Round 3: mask q = x'u and o u' / 2; look up g = 1 / (1 + q) at 3L bits.
-    q, chosen_half_u = yield mask(run, form(run, "i,i->", u, x)), mask(run, form(run, "a,i->ai", o, half_u))
-    g = lookup(run, _reciprocals(federation), q)
+    q, chosen_half_u = yield (
+        mask(run, form(run, "i,i->", u, x, label="q = x'u"), "q"),
+        mask(run, form(run, "a,i->ai", o, half_u, label="o u' / 2"), "o u' / 2"),
+    )
+    g = lookup(run, _reciprocals(federation), q, "g = 1 / (1 + q)")
 
     # Round 4: g to its bits, u (r - score) to L bits.
-    correction = form(run, "i,->i", u, reward()) - form(run, "i,->i", u, score)
-    g, correction = yield truncate(run, g, 3 * bits - federation.gain_bits), truncate(run, correction, bits)
+    correction = form(run, "i,->i", u, reward(), label="u r") - form(run, "i,->i", u, score, label="u score")
+    g, correction = yield (
+        truncate(run, g, 3 * bits - federation.gain_bits, "g"),
+        truncate(run, correction, bits, "u (r - score)"),
+    )
 
     # Round 5: v = g u and v (r - score), to L bits.
     v, correction = yield (
-        truncate(run, form(run, ",i->i", g, u), federation.gain_bits),
-        truncate(run, form(run, ",i->i", g, correction), federation.gain_bits),
+        truncate(run, form(run, ",i->i", g, u, label="v = g u"), federation.gain_bits, "v"),
+        truncate(
+            run,
+            form(run, ",i->i", g, correction, label="v (r - score)"),
+            federation.gain_bits,
+            "v (r - score)",
+        ),
     )
 
     # M -= (v u' + u v') / 2.  Both halves are the same but for rounding.  Their sum is symmetric, rounding included:
@@ -234,10 +254,11 @@ def _update(
         "at,t->at",
         (chosen_half_u.take(columns), v.take(rows)),
         (chosen_half_u.take(rows), v.take(columns)),
+        label="what M loses, o (v u' + u v') / 2",
     )
     return Model(
         model.inverses - update,
-        model.weights + form(run, "a,i->ai", o, correction),
+        model.weights + form(run, "a,i->ai", o, correction, label="what w gains, o v (r - score)"),
     )
 
 
@@ -261,9 +282,9 @@ def reward_share(masked_reward: Words, reward_mask: Words, adds_constants: bool)
 
 def _shuffled_rounded(run: Run, federation: Federation, shuffle: Shuffle, weights: Masked, x: Masked) -> SharedLater:
     """The scores in shuffled order, with as many bits as are compared. One round, and those of the shuffle."""
-    scores = form(run, "ai,bi->ba", weights, x)
+    scores = form(run, "ai,bi->ba", weights, x, label="scores = w x")
     dropped = 2 * federation.fraction_bits - federation.key_fraction_bits
-    (masked,) = yield (mask_dropping(run, scores, dropped),)
+    (masked,) = yield (mask_dropping(run, scores, dropped, "scores"),)
     return (yield from shuffle.apply(masked))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from hiddenarm.cli.bench.commands import bench
+from hiddenarm.cli.explain_command import explain
 from hiddenarm.cli.options import FILE, SUITE_OPTIONS, Decorator, with_options
 from hiddenarm.cli.reproduce.options import reproduce
 from hiddenarm.cli.service import SERVICE_COMMANDS
@@ -43,6 +44,7 @@ def commands() -> None:
 
 commands.add_command(bench)
 commands.add_command(reproduce)
+commands.add_command(explain)
 for _command in SERVICE_COMMANDS:
     commands.add_command(_command)
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, NoReturn, cast
+from typing import NoReturn, cast
 
 import numpy as np
 
 from hiddenarm.mpc.values import Index
 from hiddenarm.ring.contraction import ContractionPlan
+from hiddenarm.ring.instructions import Operation
 from hiddenarm.ring.words import Words, packed_words
 
 MEMORY, CONSTANTS, OWN, CORRECTIONS, GIVEN = range(5)
@@ -37,7 +38,7 @@ class Block:
 class Instruction:
     """An operation of the machine. Blocks among the arguments stand for their places."""
 
-    operation: str
+    operation: Operation
     arguments: tuple[int | Block, ...]
 
     def used(self) -> list[Block]:
@@ -54,7 +55,7 @@ class Recording:
     _constant_words: int = 0
     _known: dict[bytes, Block] = field(default_factory=dict)
 
-    def write(self, operation: str, *arguments: int | Block) -> None:
+    def write(self, operation: Operation, *arguments: int | Block) -> None:
         """Append an instruction to the current round."""
         self.rounds[-1].append(Instruction(operation, arguments))
 
@@ -80,7 +81,7 @@ class Recording:
         out = self.memory((batch, plan.out_length))
         words = self.constant(plan.words.view(np.uint64))
         places = [argument for operand in operands for argument in (operand.block, operand.size)]
-        self.write("contract", out.block, out.size, words.block, words.size, batch, len(operands), *places)
+        self.write(Operation.CONTRACT, out.block, out.size, words.block, words.size, batch, len(operands), *places)
         return out
 
 
@@ -98,7 +99,7 @@ class Cells:
     def __repr__(self) -> str:
         return f"Cells(shape={self.shape})"
 
-    def _no_words_yet(self, *_: Any, **__: Any) -> NoReturn:
+    def _no_words_yet(self, *_: object, **__: object) -> NoReturn:
         raise TypeError("a recorded program cannot look at its words: they are not there yet")
 
     __bool__ = __eq__ = __ne__ = __iter__ = __len__ = _no_words_yet
@@ -111,51 +112,53 @@ class Cells:
     # Word by word
 
     def __add__(self, other: Cells | Words | np.uint64) -> Cells:
-        return self._with(other, "add", "add_number")
+        return self._with(other, Operation.ADD, Operation.ADD_NUMBER)
 
     def __sub__(self, other: Cells) -> Cells:
-        return self._with(other, "subtract", None)
+        return self._with(other, Operation.SUBTRACT, None)
 
     def __rsub__(self, other: Words) -> Cells:
         return -self + other
 
     def __mul__(self, other: Cells | Words | np.uint64) -> Cells:
-        return self._with(other, "multiply", "multiply_number")
+        return self._with(other, Operation.MULTIPLY, Operation.MULTIPLY_NUMBER)
 
     def __xor__(self, other: Cells | Words | np.uint64) -> Cells:
-        return self._with(other, "exclusive_or", "xor_number")
+        return self._with(other, Operation.EXCLUSIVE_OR, Operation.XOR_NUMBER)
 
     def __and__(self, other: Cells | Words | np.uint64) -> Cells:
-        return self._with(other, "both", "and_number")
+        return self._with(other, Operation.BOTH, Operation.AND_NUMBER)
 
     def __lshift__(self, bits: np.uint64) -> Cells:
-        return self._with(bits, None, "shift_left")
+        return self._with(bits, None, Operation.SHIFT_LEFT)
 
     def __rshift__(self, bits: np.uint64) -> Cells:
-        return self._with(bits, None, "shift_right")
+        return self._with(bits, None, Operation.SHIFT_RIGHT)
 
     def __neg__(self) -> Cells:
         return self * np.uint64(2**64 - 1)
 
     def __lt__(self, other: Cells) -> Cells:
         """One where our word is smaller as a number from 0 to 2^64 - 1, else zero."""
-        return self._with(other, "less_than", None)
+        return self._with(other, Operation.LESS_THAN, None)
 
     __radd__ = __add__
     __rmul__ = __mul__
     __rxor__ = __xor__
 
-    def _with(self, other: Cells | Words | np.uint64, with_cells: str | None, with_number: str | None) -> Cells:
+    def _with(
+        self, other: Cells | Words | np.uint64, with_cells: Operation | None, with_number: Operation | None
+    ) -> Cells:
         out = self.recording.memory(self.shape)
         if not isinstance(other, Cells) and np.ndim(other) == 0:
             if with_number is None:
-                raise TypeError(f"there is no instruction to {with_cells} a number")
+                raise TypeError("there is no instruction for this operation with a number")
             self.recording.write(with_number, out.block, self.block, _signed(int(other)), self.size)
             return out
         if not isinstance(other, Cells):
             other = self.recording.constant(np.broadcast_to(other, self.shape))
         if with_cells is None:
-            raise TypeError(f"there is no instruction to {with_number} by an array")
+            raise TypeError("there is no instruction for this operation with an array")
         _check(other.shape == self.shape, f"shapes differ: {self.shape} and {other.shape}")
         self.recording.write(with_cells, out.block, self.block, other.block, self.size)
         return out
@@ -175,14 +178,14 @@ class Cells:
         out = self.recording.memory((*self.shape[:-1], *index.shape))
         places = self.recording.constant(index.astype(np.uint64))
         rows = prod(self.shape[:-1])
-        self.recording.write("take", out.block, self.block, places.block, rows, length, places.size)
+        self.recording.write(Operation.TAKE, out.block, self.block, places.block, rows, length, places.size)
         return out
 
     def unpack(self, count: int, bits: int) -> Cells:
         """The `count` fields of packed words [*rows, words], each in the top `bits` bits of a word of its own."""
         _check(self.shape[-1] == packed_words(count, bits), f"{count} fields do not fill rows of {self.shape}")
         out = self.recording.memory((*self.shape[:-1], count))
-        self.recording.write("unpack", out.block, self.block, prod(self.shape[:-1]), count, bits)
+        self.recording.write(Operation.UNPACK, out.block, self.block, prod(self.shape[:-1]), count, bits)
         return out
 
     def pick(self, index: Cells) -> Cells:
@@ -194,7 +197,7 @@ class Cells:
         )
         items, item = self.shape[len(rows)], self.shape[len(rows) + 1 :]
         out = self.recording.memory((*rows, picked, *item))
-        self.recording.write("pick", out.block, self.block, index.block, prod(rows), items, prod(item), picked)
+        self.recording.write(Operation.PICK, out.block, self.block, index.block, prod(rows), items, prod(item), picked)
         return out
 
     def pick_one(self, index: Cells) -> Cells:
@@ -207,36 +210,36 @@ class Cells:
         _check(0 <= first <= first + count <= self.shape[-1], f"{self.shape} has no columns {first} to {first + count}")
         out = self.recording.memory((*self.shape[:-1], count))
         rows = prod(self.shape[:-1])
-        self.recording.write("copy_block", out.block, count, 0, self.block, self.shape[-1], first, rows, count)
+        self.recording.write(Operation.COPY_BLOCK, out.block, count, 0, self.block, self.shape[-1], first, rows, count)
         return out
 
     def padded(self, before: int, after: int) -> Cells:
         """With columns of zeros on both sides of the last axis."""
         own = self.shape[-1]
         zeros = self.recording.memory((*self.shape[:-1], before + own + after))
-        self.recording.write("fill", zeros.block, 0, zeros.size)
+        self.recording.write(Operation.FILL, zeros.block, 0, zeros.size)
         rows = prod(self.shape[:-1])
-        self.recording.write("copy_block", zeros.block, zeros.shape[-1], before, self.block, own, 0, rows, own)
+        self.recording.write(Operation.COPY_BLOCK, zeros.block, zeros.shape[-1], before, self.block, own, 0, rows, own)
         return zeros
 
     def argsort(self, axis: int = -1, kind: str = "stable") -> Cells:
         """The stable order of the words along the last axis."""
         _check(axis == -1 and kind == "stable", "words are sorted along the last axis, stably")
         out = self.recording.memory(self.shape)
-        self.recording.write("sort_order", out.block, self.block, prod(self.shape[:-1]), self.shape[-1])
+        self.recording.write(Operation.SORT_ORDER, out.block, self.block, prod(self.shape[:-1]), self.shape[-1])
         return out
 
     def unit(self, length: int) -> Cells:
         """A unit vector of this length for each of our words, which say where the one is."""
         out = self.recording.memory((*self.shape, length))
-        self.recording.write("unit", out.block, self.block, self.size, length)
+        self.recording.write(Operation.UNIT, out.block, self.block, self.size, length)
         return out
 
     # What a party does with opened words; the operations are explained where they are used.
 
     def split_truncated(self, bits: int) -> tuple[Cells, Cells]:
         delta, sign = self.recording.memory(self.shape), self.recording.memory(self.shape)
-        self.recording.write("split_truncated", delta.block, sign.block, self.block, bits, self.size)
+        self.recording.write(Operation.SPLIT_TRUNCATED, delta.block, sign.block, self.block, bits, self.size)
         return delta, sign
 
     def look_up_chunks(self, less: Cells, equal: Cells, bits: int) -> Cells:
@@ -245,21 +248,21 @@ class Cells:
             f"tables of shapes {less.shape} and {equal.shape} are not those of words of shape {self.shape}",
         )
         out = self.recording.memory(self.shape)
-        self.recording.write("look_up_chunks", out.block, self.block, less.block, equal.block, bits, self.size)
+        self.recording.write(Operation.LOOK_UP_CHUNKS, out.block, self.block, less.block, equal.block, bits, self.size)
         return out
 
     def combine_chunks(self, products: Cells, chunks: int) -> Cells:
         heaps = (*self.shape, 2 * heap_words(chunks))
         _check(products.shape == heaps, f"shapes differ: {products.shape} and {heaps}")
         out = self.recording.memory(self.shape)
-        self.recording.write("combine_chunks", out.block, self.block, products.block, chunks, self.size)
+        self.recording.write(Operation.COMBINE_CHUNKS, out.block, self.block, products.block, chunks, self.size)
         return out
 
     def winners(self, sizes: tuple[int, ...]) -> Cells:
         out = self.recording.memory((*self.shape[:-1], len(sizes)))
         groups = self.recording.constant(np.array(sizes, np.uint64))
         rows = prod(self.shape[:-1])
-        self.recording.write("winners", out.block, self.block, groups.block, rows, groups.size, self.shape[-1])
+        self.recording.write(Operation.WINNERS, out.block, self.block, groups.block, rows, groups.size, self.shape[-1])
         return out
 
 

@@ -41,7 +41,7 @@ def _wire_type(bits: int) -> np.dtype[np.unsignedinteger]:
     return np.dtype("<u8")
 
 
-def opening_bytes(opening: Opening, party: int, copies: int) -> int:
+def opening_bytes(opening: Opening[object], party: int, copies: int) -> int:
     """The bytes of one opening in what `party` sends."""
     count = prod(opening.sent_shape(party)) * copies
     if opening.bits == 1:
@@ -49,7 +49,7 @@ def opening_bytes(opening: Opening, party: int, copies: int) -> int:
     return count * _wire_type(opening.bits).itemsize
 
 
-def _decode(opening: Opening, payload: bytes, start: int, sender: int, copies: int) -> Words:
+def _decode(opening: Opening[object], payload: bytes, start: int, sender: int, copies: int) -> Words:
     """The words of one opening from `start` on; views of the payload where it holds whole words."""
     shape = (copies, *opening.sent_shape(sender))
     count = prod(shape)

@@ -19,10 +19,12 @@ sign itself and is only for values whose order is known to be uniform (see `shuf
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from hiddenarm.mpc.cells import combine_chunks, heap_words, look_up_chunks
+from hiddenarm.mpc.masking import MASKED
 from hiddenarm.mpc.run import Opening, Run, Sharing
 from hiddenarm.mpc.values import Secret, Shared
 from hiddenarm.ring.words import Words, low_bits
@@ -62,38 +64,44 @@ def dealt_words(bits: int) -> int:
     return 2 * chunks - 1 + 2 * heap_words(chunks)
 
 
-def compare(run: Run, difference: Shared, bits: int) -> Opening:
+def compare(run: Run, difference: Shared, bits: int, label: str = "a difference") -> Opening[Borrow]:
     """Step 1 of deciding whether `difference` (modulo 2^bits, signed) is negative; gives a `Borrow`."""
     if not 2 <= bits <= MAX_BITS:
         raise ValueError(f"comparison of {bits} bits: supported are 2 to {MAX_BITS}")
     shape = difference.shape
     chunks = _chunks(bits)
     random = low_bits(run.random(shape), bits)
-    less = run.deal((*shape, chunks), lambda: _less_tables(_chunked(random, bits, chunks)), Sharing.XOR)
-    equal = run.deal((*shape, chunks - 1), lambda: _equal_tables(_chunked(random, bits, chunks)[..., 1:]), Sharing.XOR)
+    purpose = "truth tables of comparisons"
+    chunked = partial(_chunked, random, bits, chunks)
+    less = run.deal((*shape, chunks), lambda: _less_tables(chunked()), Sharing.XOR, purpose=purpose)
+    equal = run.deal((*shape, chunks - 1), lambda: _equal_tables(chunked()[..., 1:]), Sharing.XOR, purpose=purpose)
 
     def finish(opened: Words | None) -> Borrow:
         if opened is None:
             return Borrow(shape, chunks, None, None, random >> np.uint64(bits - 1))
         opened = low_bits(opened, bits)
+        run.note(f"bits of {label}: look up shared truth tables at the opened words")
         packed = look_up_chunks(opened, less, equal, bits)
         return Borrow(shape, chunks, packed, opened >> np.uint64(bits - 1), None)
 
     outgoing = None if difference.share is None else low_bits(difference.share + random, bits)
-    return Opening(shape, outgoing, finish, bits=bits)
+    meaning = f"{label} + mask, modulo 2^{bits}"
+    return Opening(shape, outgoing, finish, bits=bits, meaning=meaning, why=MASKED)
 
 
-def combine(run: Run, borrow: Borrow) -> Opening:
+def combine(run: Run, borrow: Borrow) -> Opening[SharedBit]:
     """Step 2: open the looked-up bits under mask bits; gives a `SharedBit`, 1 where the difference is negative."""
     shape, chunks = borrow.shape, borrow.chunks
     width = 2 * chunks - 1
     masks = low_bits(run.random(shape, Sharing.XOR), width)
     heaps = (*shape, 2 * heap_words(chunks))
-    products = run.deal(heaps, lambda: _prefix_tables(masks, chunks, borrow), Sharing.XOR)
+    purpose = "products of mask bits, for comparisons"
+    products = run.deal(heaps, lambda: _prefix_tables(masks, chunks, borrow), Sharing.XOR, purpose=purpose)
 
     def finish(opened: Words | None) -> SharedBit:
         if opened is None:
             return SharedBit(shape, None)
+        run.note("signs of the differences: look up shared products at the opened bits")
         result = combine_chunks(opened, products, chunks)
         if run.adds_constants:
             assert borrow.public_top is not None
@@ -101,12 +109,13 @@ def combine(run: Run, borrow: Borrow) -> Opening:
         return SharedBit(shape, result)
 
     outgoing = None if borrow.bits is None else borrow.bits ^ masks
-    return Opening(shape, outgoing, finish, Sharing.XOR, bits=width)
+    meaning = "bits that were looked up ^ mask bits"
+    return Opening(shape, outgoing, finish, Sharing.XOR, bits=width, meaning=meaning, why=MASKED)
 
 
-def reveal(bit: SharedBit) -> Opening:
-    """Step 3: open the bits to all parties. The caller's security argument must allow it."""
-    return Opening(bit.shape, bit.share, lambda opened: opened, Sharing.XOR, bits=1)
+def reveal(bit: SharedBit, meaning: str = "", why: str = "") -> Opening[Words | None]:
+    """Step 3: open the bits to all parties. The caller's security argument must allow it: `why` says it in short."""
+    return Opening(bit.shape, bit.share, lambda opened: opened, Sharing.XOR, bits=1, meaning=meaning, why=why)
 
 
 def _chunks(bits: int) -> int:

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from hiddenarm.mpc.codec import payload_bytes
 from hiddenarm.mpc.material import CountingTape, Layout, Seeds, Tape, program_stream
-from hiddenarm.mpc.run import Openings, Program, ProgramText, Run, Sharing
+from hiddenarm.mpc.run import Openings, Program, ProgramText, Results, Run, Sharing
 from hiddenarm.ring.streams import Stream
 from hiddenarm.ring.words import Words, pack_top_bits, packed_words, subtract_fields
 
@@ -40,23 +39,25 @@ class DealerRun(Run):
         self._corrections: list[Words] = []
         self.correction_words = 0
 
-    def given(self, shape: tuple[int, ...]) -> None:
+    def given(self, shape: tuple[int, ...], label: str = "") -> None:
         return None
 
-    def awaited(self, shape: tuple[int, ...]) -> None:
+    def awaited(self, shape: tuple[int, ...], label: str = "") -> None:
         return None
 
     def random(self, shape: tuple[int, ...], sharing: Sharing = Sharing.ADD) -> Words:
         return self._shaped(_total([self._read(tape, shape) for tape in self._parties], sharing), shape)
 
-    def deal(self, shape: tuple[int, ...], make: Callable[[], Words], sharing: Sharing = Sharing.ADD) -> Words:
+    def deal(
+        self, shape: tuple[int, ...], make: Callable[[], Words], sharing: Sharing = Sharing.ADD, *, purpose: str = ""
+    ) -> Words:
         others = _total([self._read(tape, shape) for tape in self._parties[:-1]], sharing)
         value = np.ascontiguousarray(make())
         flat = value.reshape(self.batch[0], self._size(shape))
         self._correct(flat - others if sharing is Sharing.ADD else flat ^ others)
         return value
 
-    def deal_top_bits(self, count: int, bits: int, make: Callable[[], Words]) -> Words:
+    def deal_top_bits(self, count: int, bits: int, make: Callable[[], Words], *, purpose: str = "") -> Words:
         shape = (packed_words(count, bits),)
         value = np.ascontiguousarray(make())
         packed = pack_top_bits(value.reshape(-1, count), bits).reshape(self.batch[0], self._size(shape))
@@ -79,12 +80,12 @@ class DealerRun(Run):
     def words_of(self, owner: int, shape: tuple[int, ...]) -> Words:
         return self._shaped(self._read(self._parties[owner], shape), shape)
 
-    def tell_last(self, shape: tuple[int, ...], make: Callable[[], Words]) -> Words:
+    def tell_last(self, shape: tuple[int, ...], make: Callable[[], Words], *, purpose: str = "") -> Words:
         value = np.ascontiguousarray(make())
         self._correct(value.reshape(self.batch[0], self._size(shape)))
         return value
 
-    def announce(self, result: Any) -> None:
+    def announce(self, result: Words | None) -> None:
         return
 
     def actor_words(self, shape: tuple[int, ...]) -> Words:
@@ -122,7 +123,7 @@ def _total(shares: list[Words], sharing: Sharing) -> Words:
 def walk(program: Program) -> list[Openings]:
     """Run a program to its end without opening anything; return what it would have opened, round by round."""
     rounds: list[Openings] = []
-    results: tuple[Any, ...] | None = None
+    results: Results | None = None
     while True:
         try:
             openings = next(program) if results is None else program.send(results)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,8 +17,9 @@ from hiddenarm.errors import FrameError, ProtocolError
 from hiddenarm.mpc.cells import CORRECTIONS, GIVEN, OWN, Block, Cells, Recording, as_cells, as_words
 from hiddenarm.mpc.codec import opening_bytes, payload_bytes
 from hiddenarm.mpc.material import Layout, program_stream
-from hiddenarm.mpc.run import Opening, Openings, ProgramText, Run, Sharing
+from hiddenarm.mpc.run import Opening, Openings, ProgramText, Results, Run, Sharing
 from hiddenarm.mpc.script import Expected, Script, compile_script
+from hiddenarm.ring.instructions import Operation
 from hiddenarm.ring.words import Words, packed_words
 
 _NONE = np.empty(0, np.uint64)
@@ -38,16 +39,16 @@ class PartyRun(Run):
         self.read = {OWN: 0, CORRECTIONS: 0}
         self.given_words: list[int] = []
         self.awaited_in: int | None = None
-        self.announced: Any = None
+        self.announced: Words | None = None
         self.announced_after = -1
         self._deals_from = CORRECTIONS if party == parties - 1 else OWN
 
-    def given(self, shape: tuple[int, ...]) -> Words:
+    def given(self, shape: tuple[int, ...], label: str = "") -> Words:
         if self.awaited_in is not None:
             raise ValueError("what a party brings must be named before what it awaits")
         return self._given(shape)
 
-    def awaited(self, shape: tuple[int, ...]) -> Words:
+    def awaited(self, shape: tuple[int, ...], label: str = "") -> Words:
         if not self._round or self.awaited_in is not None:
             raise ValueError("a program may await words once, after its first round")
         self.awaited_in = self._round
@@ -62,10 +63,12 @@ class PartyRun(Run):
     def random(self, shape: tuple[int, ...], sharing: Sharing = Sharing.ADD) -> Words:
         return self._read(OWN, shape)
 
-    def deal(self, shape: tuple[int, ...], make: Callable[[], Words], sharing: Sharing = Sharing.ADD) -> Words:
+    def deal(
+        self, shape: tuple[int, ...], make: Callable[[], Words], sharing: Sharing = Sharing.ADD, *, purpose: str = ""
+    ) -> Words:
         return self._read(self._deals_from, shape)
 
-    def deal_top_bits(self, count: int, bits: int, make: Callable[[], Words]) -> Words:
+    def deal_top_bits(self, count: int, bits: int, make: Callable[[], Words], *, purpose: str = "") -> Words:
         packed = self._read(self._deals_from, (packed_words(count, bits),))
         return as_words(as_cells(packed).unpack(count, bits))
 
@@ -77,10 +80,10 @@ class PartyRun(Run):
     def words_of(self, owner: int, shape: tuple[int, ...]) -> Words | None:
         return self._read(OWN, shape) if owner == self.party else None
 
-    def tell_last(self, shape: tuple[int, ...], make: Callable[[], Words]) -> Words | None:
+    def tell_last(self, shape: tuple[int, ...], make: Callable[[], Words], *, purpose: str = "") -> Words | None:
         return self._read(CORRECTIONS, shape) if self._deals_from == CORRECTIONS else None
 
-    def announce(self, result: Any) -> None:
+    def announce(self, result: Words | None) -> None:
         self.announced, self.announced_after = result, self._round
 
     @property
@@ -97,11 +100,11 @@ class PartyRun(Run):
     def coin_words(self, shape: tuple[int, ...]) -> Words:
         raise ProtocolError("a party asked for the dealer's coins")
 
-    def exchange(self, openings: Openings) -> tuple[Any, ...]:
+    def exchange(self, openings: Openings) -> Results:
         """Record a round: what is sent, and what the openings make of what everybody sent."""
         for opening in openings:
             words = self._outgoing(opening)
-            self.recording.write("send_words", words.block, opening.bits, words.size)
+            self.recording.write(Operation.SEND_WORDS, words.block, opening.bits, words.size)
         self.recording.end_round()
         starts = [0] * self.parties
         results = []
@@ -111,7 +114,7 @@ class PartyRun(Run):
             starts = [start + size for start, size in zip(starts, sizes, strict=True)]
         return tuple(results)
 
-    def _outgoing(self, opening: Opening) -> Cells:
+    def _outgoing(self, opening: Opening[object]) -> Cells:
         assert opening.outgoing is not None
         words, shape = as_cells(opening.outgoing), (*self.batch, *opening.sent_shape(self.party))
         if words.shape != shape:
@@ -120,16 +123,16 @@ class PartyRun(Run):
             raise ValueError(f"what has owners is opened in whole words, not in {opening.bits} bits")
         return words
 
-    def _opened(self, opening: Opening, starts: list[int]) -> Words:
+    def _opened(self, opening: Opening[object], starts: list[int]) -> Words:
         """The sum, exclusive or, or concatenation of what the parties sent; `starts` is where in their messages."""
         out = self.recording.memory((*self.batch, *opening.shape))
         own, rows = self._outgoing(opening).block, prod((*self.batch, *opening.shape[:-1]))
         if opening.owners is None:
             xor = int(opening.sharing is Sharing.XOR)
-            self.recording.write("open_sum", out.block, own, opening.bits, out.size, xor, self.party, *starts)
+            self.recording.write(Operation.OPEN_SUM, out.block, own, opening.bits, out.size, xor, self.party, *starts)
         else:
             places = [number for pair in zip(opening.owners, starts, strict=True) for number in pair]
-            self.recording.write("open_columns", out.block, own, rows, self.party, *places)
+            self.recording.write(Operation.OPEN_COLUMNS, out.block, own, rows, self.party, *places)
         return as_words(out)
 
     def _read(self, bank: int, shape: tuple[int, ...]) -> Words:
@@ -140,10 +143,14 @@ class PartyRun(Run):
 
 def record(text: ProgramText, party: int, parties: int, replicates: int = 1) -> Script:
     """Run a program's text at one party, without words."""
-    run = PartyRun(party, parties, replicates)
+    return record_run(text, PartyRun(party, parties, replicates))
+
+
+def record_run(text: ProgramText, run: PartyRun) -> Script:
+    """Run a program's text as a party, without words."""
     program = text(run)
     rounds: list[Openings] = []
-    results: tuple[Any, ...] | None = None
+    results: Results | None = None
     while True:
         try:
             openings = next(program) if results is None else program.send(results)
@@ -153,7 +160,7 @@ def record(text: ProgramText, party: int, parties: int, replicates: int = 1) -> 
         results = run.exchange(openings)
 
 
-def _script(run: PartyRun, rounds: tuple[Openings, ...], result: Any) -> Script:
+def _script(run: PartyRun, rounds: tuple[Openings, ...], result: object) -> Script:
     (replicates,) = run.batch
     sizes = [[payload_bytes(openings, party, replicates) for party in range(run.parties)] for openings in rounds]
     expected = Expected(
@@ -194,9 +201,9 @@ class Evaluation:
             brought.append(self._awaited)
         self._banks = script.banks(script.memory(), dealt.own, dealt.corrections, brought)
         self.round = 0
-        self.announced: Any = None
+        self.announced: Words | None = None
         """A public result that is known before the end."""
-        self.result: Any = None
+        self.result: object = None
         self.payload: bytes | None = None
         self._run((None,) * len(script.expected.round_bytes[0]) if script.rounds else ())
 
@@ -246,7 +253,7 @@ class Evaluation:
     def _run(self, received: tuple[bytes | None, ...]) -> None:
         script = self._script
         payload = script.run_round(self.round, self._banks, received)
-        if self.round == script.announced_after:
+        if script.announced is not None and self.round == script.announced_after:
             self.announced = script.announced(self._banks)
         if self.round < len(script.rounds):
             self.payload = payload

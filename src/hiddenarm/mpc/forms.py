@@ -32,16 +32,17 @@ from hiddenarm.mpc.values import Masked, MaskedKind, Shared
 from hiddenarm.ring.contraction import ContractionPlan, Factor, Term
 from hiddenarm.ring.words import WORD_BITS, Words
 
+_PURPOSE = "products of masks"
 _Parts = tuple[tuple[int, int], ...]
 """A part of the mask of some factors: (factor, part) each."""
 
 
-def form(run: Run, spec: str, *factors: Masked) -> Shared:
+def form(run: Run, spec: str, *factors: Masked, label: str = "a product") -> Shared:
     """The multilinear form `spec` of masked factors, as an additive sharing."""
-    return sum_of_forms(run, spec, factors)
+    return sum_of_forms(run, spec, factors, label=label)
 
 
-def sum_of_forms(run: Run, spec: str, *terms: tuple[Masked, ...]) -> Shared:
+def sum_of_forms(run: Run, spec: str, *terms: tuple[Masked, ...], label: str = "a sum of products") -> Shared:
     """The sum of one form of several lists of factors, all of the same kinds. What is dealt for masks without signs is
     dealt for the sum, as if there were one form only."""
     kinds = {tuple([factor.kind for factor in factors]) for factors in terms}
@@ -49,6 +50,7 @@ def sum_of_forms(run: Run, spec: str, *terms: tuple[Masked, ...]) -> Shared:
         raise ValueError("the forms of a sum must have factors of the same kinds")
     plan = _plan(spec, kinds.pop(), len(terms))
     products = _deal_products(run, plan, terms)
+    run.note(f'{label}: einsum "{spec}" on shares' + (f", the sum of {len(terms)}" if len(terms) > 1 else ""))
     if run.dealing:
         return Shared(plan.shape, None)
     constant = run.adds_constants and plan.has_constant
@@ -115,13 +117,13 @@ def _deal_products(run: Run, plan: _Plan, terms: Sequence[tuple[Masked, ...]]) -
         rows, columns = triangle_indices(shape[-1])
         return products(plan).reshape(-1, *shape)[..., rows, columns]
 
-    dealt = [run.deal((plan.block.out_length,), lambda: products(plan.block))]
+    dealt = [run.deal((plan.block.out_length,), lambda: products(plan.block), purpose=_PURPOSE)]
     for shape, matrices in plan.symmetric:
         size = shape[-1]
-        packed = run.deal((*shape[:-2], size * (size + 1) // 2), partial(triangles, shape, matrices))
+        packed = run.deal((*shape[:-2], size * (size + 1) // 2), partial(triangles, shape, matrices), purpose=_PURPOSE)
         dealt.append(packed.take(triangle_to_square(size), axis=-1))
     for bits, values in plan.packed:
-        dealt.append(run.deal_top_bits(values.out_length, bits, partial(products, values)))
+        dealt.append(run.deal_top_bits(values.out_length, bits, partial(products, values), purpose=_PURPOSE))
     return dealt
 
 

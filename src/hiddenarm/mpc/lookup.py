@@ -58,7 +58,7 @@ def reciprocal_table(node_bits: int, largest: float, fraction_bits: int) -> Line
     return LineTable(_ring(intercepts), _ring(slopes), node_unit)
 
 
-def lookup(run: Run, table: LineTable, number: Masked) -> Shared:
+def lookup(run: Run, table: LineTable, number: Masked, label: str = "a function") -> Shared:
     """The table's function of a masked number; no round."""
     (part,) = number.parts
     size = len(table.slopes)
@@ -70,7 +70,8 @@ def lookup(run: Run, table: LineTable, number: Masked) -> Shared:
         slopes = table.slopes[node]
         return np.stack([table.intercepts[node] - part.mask[..., None] * slopes, slopes], axis=-1)
 
-    dealt = run.deal((*number.shape, size, 2), rotated)
+    dealt = run.deal((*number.shape, size, 2), rotated, purpose="tables of lines, rotated by the mask")
+    run.note(f"{label}: look up a shared line at the opened word")
     if number.delta is None:
         return Shared(number.shape, None)
     line = pick_one(dealt, low_bits(number.delta >> shift, table.index_bits))

@@ -17,15 +17,24 @@ from hiddenarm.mpc.run import Opening, Run
 from hiddenarm.mpc.values import Index, Masked, MaskPart, Shared
 from hiddenarm.ring.words import Words
 
+MASKED = "masked by uniform words that are used once"
+OWN_MASK = "masked by uniform words that are used once, and that only the owner and the dealer know"
 
-def mask(run: Run, value: Shared) -> Opening:
+
+def mask(run: Run, value: Shared, label: str = "a value") -> Opening[Masked]:
     """Open `value` under a new mask; the result is a `Masked`."""
     part = MaskPart(run.random(value.shape))
     outgoing = None if value.share is None else value.share + part.mask
-    return Opening(value.shape, outgoing, lambda delta: Masked(value.shape, delta, (part,)))
+    return Opening(
+        value.shape,
+        outgoing,
+        lambda delta: Masked(value.shape, delta, (part,)),
+        meaning=f"{label} + mask",
+        why=MASKED,
+    )
 
 
-def mask_dropping(run: Run, value: Shared, bits: int) -> Opening:
+def mask_dropping(run: Run, value: Shared, bits: int, label: str = "a value") -> Opening[Masked]:
     """Mask `value` and drop its low bits; the result is a `Masked` modulo 2^(64 - bits).
 
     delta >> bits and lambda >> bits differ by value >> bits, or by one unit more, with probability given by the bits
@@ -34,16 +43,16 @@ def mask_dropping(run: Run, value: Shared, bits: int) -> Opening:
     """
     shift = np.uint64(bits)
     random = run.random(value.shape)
-    part = MaskPart(run.deal(value.shape, lambda: random >> shift))
+    part = MaskPart(run.deal(value.shape, lambda: random >> shift, purpose="shifted masks of what is rounded"))
     outgoing = None if value.share is None else value.share + random
 
     def finish(delta: Words | None) -> Masked:
         return Masked(value.shape, None if delta is None else delta >> shift, (part,))
 
-    return Opening(value.shape, outgoing, finish)
+    return Opening(value.shape, outgoing, finish, meaning=f"{label} + mask", why=MASKED)
 
 
-def mask_symmetric(run: Run, triangles: Shared, size: int) -> Opening:
+def mask_symmetric(run: Run, triangles: Shared, size: int, label: str = "matrices") -> Opening[Masked]:
     """Mask symmetric matrices of which the upper triangle is shared; opens one triangle, gives the full matrices."""
     part = MaskPart(run.random(triangles.shape))
     outgoing = None if triangles.share is None else triangles.share + part.mask
@@ -54,32 +63,41 @@ def mask_symmetric(run: Run, triangles: Shared, size: int) -> Opening:
         full = None if delta is None else delta.take(unpack, axis=-1)
         return Masked(shape, full, (part.take(unpack),), symmetric=True)
 
-    return Opening(triangles.shape, outgoing, finish)
+    return Opening(triangles.shape, outgoing, finish, meaning=f"{label} (upper triangles) + mask", why=MASKED)
 
 
-def input_segments(run: Run, lead: tuple[int, ...], own_segment: Words | None, sizes: tuple[int, ...]) -> Opening:
+def input_segments(
+    run: Run, lead: tuple[int, ...], own_segment: Words | None, sizes: tuple[int, ...], label: str = "inputs"
+) -> Opening[Masked]:
     """Each party contributes its segment of the last axis; the result [*lead, sum of sizes] is masked."""
     shape = (*lead, sum(sizes))
     mask, own_mask = run.owned(lead, sizes)
     part = MaskPart(mask)
     outgoing = None if own_segment is None or own_mask is None else own_segment + own_mask
-    return Opening(shape, outgoing, lambda delta: Masked(shape, delta, (part,)), owners=sizes)
+    return Opening(
+        shape,
+        outgoing,
+        lambda delta: Masked(shape, delta, (part,)),
+        owners=sizes,
+        meaning=f"{label} + mask, each party its own",
+        why=OWN_MASK,
+    )
 
 
-def given_share(run: Run, *shape: int) -> Shared:
+def given_share(run: Run, *shape: int, label: str = "") -> Shared:
     """A sharing of which each party brings its share into the run."""
-    return Shared(shape, run.given(shape))
+    return Shared(shape, run.given(shape, label))
 
 
-def dealt(run: Run, shape: tuple[int, ...], make: Callable[[], Words]) -> Masked:
+def dealt(run: Run, shape: tuple[int, ...], make: Callable[[], Words], purpose: str = "") -> Masked:
     """A value the dealer chooses, ready to be multiplied."""
-    negated = run.deal(shape, lambda: np.negative(make()))
+    negated = run.deal(shape, lambda: np.negative(make()), purpose=purpose)
     return Masked(shape, None, (MaskPart(negated),), opened=False)
 
 
-def dealt_share(run: Run, shape: tuple[int, ...], make: Callable[[], Words]) -> Shared:
+def dealt_share(run: Run, shape: tuple[int, ...], make: Callable[[], Words], purpose: str = "") -> Shared:
     """A value the dealer chooses, as an additive sharing."""
-    words = run.deal(shape, make)
+    words = run.deal(shape, make, purpose=purpose)
     return Shared(shape, None if run.dealing else words)
 
 

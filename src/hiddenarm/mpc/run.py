@@ -18,9 +18,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from hiddenarm.ring.words import Words
+
+Result = TypeVar("Result")
+Finished = TypeVar("Finished", covariant=True)
 
 
 class Sharing(Enum):
@@ -31,20 +34,22 @@ class Sharing(Enum):
 
 
 @dataclass(slots=True, repr=False)
-class Opening:
-    """A value to open: what this party sends to all others, and what to do with the result.
+class Opening(Generic[Finished]):
+    """A value to open: what this party sends to all others, and what to make of the opened words.
 
     `shape` is logical; `bits` is the width on the wire. With `owners` (sizes along the last axis, one a party) party p
     alone sends segment p, in the clear: it is already masked. `outgoing` is None at the dealer, and `finish` then gets
-    None.
+    None. `meaning` and `why` are for who reads an explanation of the program: what is opened, and why that is safe.
     """
 
     shape: tuple[int, ...]
     outgoing: Words | None
-    finish: Callable[[Words | None], Any]
+    finish: Callable[[Words | None], Finished]
     sharing: Sharing = Sharing.ADD
     bits: int = 64
     owners: tuple[int, ...] | None = None
+    meaning: str = ""
+    why: str = ""
 
     def sent_shape(self, party: int) -> tuple[int, ...]:
         """The logical shape of what one party sends."""
@@ -53,8 +58,13 @@ class Opening:
         return (*self.shape[:-1], self.owners[party])
 
 
-Openings: TypeAlias = tuple[Opening, ...]
-Program: TypeAlias = Generator[Openings, tuple[Any, ...], Any]
+Openings: TypeAlias = tuple[Opening[object], ...]
+Results: TypeAlias = tuple[Any, ...]
+"""What the openings of one round were finished to, in their order. Each `yield` has other types, and a generator can
+declare only one for all: what a program unpacks is not checked against what it opened."""
+Rounds: TypeAlias = Generator[Openings, Results, Result]
+"""An operation that takes rounds and comes to a result."""
+Program: TypeAlias = Rounds[object]
 ProgramText: TypeAlias = "Callable[[Run], Program]"
 """A program before it is run: at a party or at the dealer."""
 
@@ -62,7 +72,8 @@ ProgramText: TypeAlias = "Callable[[Run], Program]"
 class Run(ABC):
     """One execution of a program, at a party or at the dealer.
 
-    Words asked for here are consumed in program order, so both sides agree on every offset without being told.
+    Words asked for here are consumed in program order, so both sides agree on every offset without being told. Labels
+    and purposes change nothing: they are for who reads an explanation of the program (`explanation`).
     """
 
     batch: tuple[int, ...]
@@ -74,11 +85,11 @@ class Run(ABC):
     """Whether this is the one party that adds public constants to its shares."""
 
     @abstractmethod
-    def given(self, shape: tuple[int, ...]) -> Words | None:
+    def given(self, shape: tuple[int, ...], label: str = "") -> Words | None:
         """Words that the party brings into the run: its inputs, its shares of the state. None at the dealer."""
 
     @abstractmethod
-    def awaited(self, shape: tuple[int, ...]) -> Words | None:
+    def awaited(self, shape: tuple[int, ...], label: str = "") -> Words | None:
         """Public words that all parties are told from outside while the program runs. The rounds before may be run
         without them; the round in which this is called waits. None at the dealer. At most once in a program."""
 
@@ -87,11 +98,13 @@ class Run(ABC):
         """A uniform secret. Party: its share. Dealer: the value."""
 
     @abstractmethod
-    def deal(self, shape: tuple[int, ...], make: Callable[[], Words], sharing: Sharing = Sharing.ADD) -> Words:
+    def deal(
+        self, shape: tuple[int, ...], make: Callable[[], Words], sharing: Sharing = Sharing.ADD, *, purpose: str = ""
+    ) -> Words:
         """A secret of the dealer's making. Party: its share. Dealer: the value, from `make`."""
 
     @abstractmethod
-    def deal_top_bits(self, count: int, bits: int, make: Callable[[], Words]) -> Words:
+    def deal_top_bits(self, count: int, bits: int, make: Callable[[], Words], *, purpose: str = "") -> Words:
         """Secrets [count] of the dealer's making of which only the top `bits` bits are not zero: shares of several of
         them travel in one word. Party: its shares, of the same kind. Dealer: the values, from `make`."""
 
@@ -105,11 +118,15 @@ class Run(ABC):
         """Uniform words that only one party knows. The owner and the dealer: the words. Others: None."""
 
     @abstractmethod
-    def tell_last(self, shape: tuple[int, ...], make: Callable[[], Words]) -> Words | None:
+    def tell_last(self, shape: tuple[int, ...], make: Callable[[], Words], *, purpose: str = "") -> Words | None:
         """A value of the dealer's making for the last party alone. The last party and the dealer: the value."""
 
+    def note(self, computed: str) -> None:
+        """Say what is computed here without a round. Only an explanation listens."""
+        return
+
     @abstractmethod
-    def announce(self, result: Any) -> None:
+    def announce(self, result: Words | None) -> None:
         """Make known, as soon as it is found, what this party tells the actor: a public result, or its share of one.
         Only a party has someone to tell."""
 

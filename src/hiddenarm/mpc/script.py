@@ -6,31 +6,33 @@ large as what is alive at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from itertools import pairwise
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from hiddenarm.errors import ProtocolError, ScoreRangeError
-from hiddenarm.mpc.cells import Block, Cells, Instruction, Recording
+from hiddenarm.mpc.cells import Block, Cells, Instruction, Recording, as_cells
 from hiddenarm.mpc.run import Openings
-from hiddenarm.ring._kernels import OPERATIONS, execute
+from hiddenarm.ring._kernels import execute
 from hiddenarm.ring.contraction import PlanWords
+from hiddenarm.ring.instructions import PLACE_BITS, listing
 from hiddenarm.ring.words import Words
 
 _WORD = np.dtype(np.uint64)
-_PLACE_BITS = 48
 _LINE_WORDS = 8
 """Blocks begin at cache lines."""
 _SPARES = 4
 """Memories that are kept for the next run."""
 
 
+Value = TypeVar("Value")
 Banks: TypeAlias = tuple[Words, ...]
 """Where the machine finds its words, in the order of the banks."""
-Reader: TypeAlias = Callable[[Banks], Any]
+Reader: TypeAlias = Callable[[Banks], Value]
 """Reads a value out of the banks of a run."""
 
 
@@ -55,8 +57,8 @@ class Script:
     replicates: int
     expected: Expected
     rounds: tuple[Openings, ...]
-    result: Reader
-    announced: Reader
+    result: Reader[object]
+    announced: Reader[Words] | None
     announced_after: int
     """The round after which `announced` is known; -1 if nothing is announced."""
     _code: PlanWords
@@ -64,6 +66,13 @@ class Script:
     _constants: Words
     _memory_words: int
     _spares: list[Words] = field(default_factory=list)
+
+    def listing(self, given: Sequence[str] = ()) -> list[list[str]]:
+        """The instructions before, between and after the rounds, one a line. They name places, never words: a script
+        has none. `given` are names for the arrays that the party brings, and awaits."""
+        numbered = [f"given {number}" for number in range(len(self.expected.given_words))]
+        names = ("memory", "constants", "own words", "corrections", *(given or numbered))
+        return [list(listing(self._code[first:last], names)) for first, last in pairwise(self._starts)]
 
     def memory(self) -> Words:
         """Memory for one run; `give_back` when it is over."""
@@ -102,7 +111,7 @@ class Script:
             ) from None
 
 
-def reader_of(value: Any, found: list[Cells]) -> Reader:
+def reader_of(value: object, found: list[Cells]) -> Reader[object]:
     """How to read a value that holds cells: the same value with arrays, copied, in their place. The cells are added to
     `found`; they need no place yet."""
     if isinstance(value, Cells):
@@ -129,13 +138,17 @@ def compile_script(
     recording: Recording,
     expected: Expected,
     rounds: tuple[Openings, ...],
-    result: Any,
-    announced: Any,
+    result: object,
+    announced: Words | None,
     announced_after: int,
 ) -> Script:
     """Place all blocks and write the code. The cells of results keep their places to the end."""
     found: list[Cells] = []
-    read_result, read_announced = reader_of(result, found), reader_of(announced, found)
+    read_result = reader_of(result, found)
+    read_announced = None
+    if announced is not None:
+        found.append(as_cells(announced))
+        read_announced = partial(_array, as_cells(announced))
     kept = {cells.block for cells in found}
     instructions = [instruction for round_ in recording.rounds for instruction in round_]
     memory_words = _place(instructions, kept)
@@ -163,13 +176,13 @@ def compile_script(
 
 def _encoded(instruction: Instruction) -> list[int]:
     arguments = [_place_of(argument) for argument in instruction.arguments]
-    return [OPERATIONS.index(instruction.operation), len(arguments), *arguments]
+    return [instruction.operation.code, len(arguments), *arguments]
 
 
 def _place_of(argument: int | Block) -> int:
     if isinstance(argument, int):
         return argument
-    return argument.bank << _PLACE_BITS | argument.first
+    return argument.bank << PLACE_BITS | argument.first
 
 
 def _place(instructions: list[Instruction], kept: set[Block]) -> int:

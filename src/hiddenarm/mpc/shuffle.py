@@ -23,25 +23,26 @@ exactly uniform.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Iterable
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from hiddenarm.mpc.cells import columns, pick, pick_one, unit_vectors
 from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.masking import dealt, dealt_share, share_of
-from hiddenarm.mpc.run import Opening, Openings, Run
+from hiddenarm.mpc.run import Opening, Rounds, Run
 from hiddenarm.mpc.values import Index, Masked, MaskPart, Shared
 from hiddenarm.ring.words import Words
 
 MATRIX_LIMIT = 32
 """Longest list that is shuffled by matrix."""
 
-SharedLater: TypeAlias = Generator[Openings, tuple[Any, ...], Shared]
-MaskedLater: TypeAlias = Generator[Openings, tuple[Any, ...], Masked]
+SharedLater: TypeAlias = Rounds[Shared]
+MaskedLater: TypeAlias = Rounds[Masked]
 
 _NOTHING = np.empty(0, np.uint64)
+_SHUFFLED = "scores in a secret order, or zeros to explore"
 
 
 class Shuffle(Protocol):
@@ -93,23 +94,26 @@ class MatrixShuffle:
             assert kept is not None
             return matrix() * kept[..., None, None]
 
-        self._matrix = dealt_share(run, (*lead, size, size), matrix)
-        self._erasing_matrix = dealt(run, (*lead, size, size), erasing_matrix)
+        self._matrix = dealt_share(run, (*lead, size, size), matrix, "permutation matrix")
+        self._erasing_matrix = dealt(
+            run, (*lead, size, size), erasing_matrix, "permutation matrix, or zeros to explore"
+        )
 
     def apply(self, values: Masked) -> SharedLater:
         lead = "bcd"[: len(values.shape) - 1]
-        return form(self._run, f"{lead}sa,{lead}a->{lead}s", self._erasing_matrix, values)
+        return form(self._run, f"{lead}sa,{lead}a->{lead}s", self._erasing_matrix, values, label=_SHUFFLED)
         yield  # a shuffle may take rounds; this one takes none
 
     def apply_to_products(self, weights: Masked, contexts: Masked) -> Shared:
         """The products of weights [size, features] and contexts [count, features] in shuffled order, or zeros: the
         values come out without having been masked. Lead is (count,)."""
-        return form(self._run, "bsa,ai,bi->bs", self._erasing_matrix, weights, contexts)
+        return form(self._run, "bsa,ai,bi->bs", self._erasing_matrix, weights, contexts, label=_SHUFFLED)
 
     def one_hot(self, slot: Words | None) -> SharedLater:
         shape = self._matrix.shape[:-1]
         if self._matrix.share is None or slot is None:
             return Shared(shape, None)
+        self._run.note("one-hot of the item in the winning slot: that row of the shared permutation matrix")
         return Shared(shape, pick_one(self._matrix.share, slot))
         yield
 
@@ -127,14 +131,14 @@ class TurnShuffle:
         self._parties = parties
         own = [run.words_of(party, self._shape) for party in range(parties - 1)]
         self._orders: list[Words | None] = [None if words is None else order_of(words) for words in own]
-        self._orders.append(run.tell_last(self._shape, self._completion))
+        self._orders.append(run.tell_last(self._shape, self._completion, purpose="permutation of the last party"))
 
     def apply(self, values: Masked) -> SharedLater:
         mask = values.parts[0].mask if self._run.dealing else None
         shuffled = yield from self._take_turns(values.delta, mask, range(self._parties), self._orders)
-        kept = dealt(self._run, self._shape[:-1], lambda: self._kept if self._kept is not None else _NOTHING)
+        kept = dealt(self._run, self._shape[:-1], self._kept_or_nothing, "1, or 0 to explore")
         lead = "bcd"[: len(self._shape) - 1]
-        return form(self._run, f"{lead},{lead}s->{lead}s", kept, shuffled)
+        return form(self._run, f"{lead},{lead}s->{lead}s", kept, shuffled, label=_SHUFFLED)
 
     def one_hot(self, slot: Words | None) -> SharedLater:
         unit = None
@@ -157,16 +161,27 @@ class TurnShuffle:
                 assert order is not None
                 assert noise is not None
                 mask = np.take_along_axis(mask, order.astype(np.intp), axis=-1) + noise
-        final = MaskPart(self._run.deal(self._shape, lambda: mask if mask is not None else _NOTHING))
+        final_mask = _NOTHING if mask is None else mask
+        final = MaskPart(self._run.deal(self._shape, lambda: final_mask, purpose="permuted masks"))
         return Masked(self._shape, delta, (final,))
 
-    def _turn(self, owner: int, delta: Words | None, order: Words | None, noise: Words | None) -> Opening:
+    def _turn(self, owner: int, delta: Words | None, order: Words | None, noise: Words | None) -> Opening[Words | None]:
         size = self._shape[-1]
         owners = tuple(size if party == owner else 0 for party in range(self._parties))
         outgoing = None
         if delta is not None:
             outgoing = columns(delta, 0, 0) if order is None or noise is None else pick(delta, order) + noise
-        return Opening(self._shape, outgoing, lambda opened: opened, owners=owners)
+        return Opening(
+            self._shape,
+            outgoing,
+            lambda opened: opened,
+            owners=owners,
+            meaning=f"the list in an order of party {owner} + mask, from party {owner}",
+            why="masked by uniform words that are used once, and that only the sender and the dealer know",
+        )
+
+    def _kept_or_nothing(self) -> Words:
+        return _NOTHING if self._kept is None else self._kept
 
     def _completion(self) -> Words:
         """The last party's permutation: what makes the chain come to `items`. Only the dealer computes it."""

@@ -8,23 +8,22 @@ Security: openings that are made together are those that would have been made on
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Any, TypeAlias
 
-from hiddenarm.mpc.run import Openings
+from hiddenarm.mpc.run import Openings, Results, Rounds
 from hiddenarm.mpc.values import Shared
 
-Later: TypeAlias = Generator[Openings, tuple[Any, ...], Any]
+Later: TypeAlias = Rounds[Any]
 """An operation that takes rounds."""
-SharedLater: TypeAlias = Generator[Openings, tuple[Any, ...], Shared]
+SharedLater: TypeAlias = Rounds[Shared]
 
 
-def together(*operations: Later) -> Generator[Openings, tuple[Any, ...], tuple[Any, ...]]:
+def together(*operations: Later) -> Rounds[Results]:
     """Run operations side by side; give their results in order. Dealt words are asked for in the order of the list."""
     results: list[Any] = [None] * len(operations)
     waiting: dict[int, Openings] = {}
 
-    def advance(number: int, opened: tuple[Any, ...] | None) -> None:
+    def advance(number: int, opened: Results | None) -> None:
         operation = operations[number]
         try:
             waiting[number] = next(operation) if opened is None else operation.send(opened)

@@ -12,35 +12,37 @@ permutation, and the winning slot is uniform.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from hiddenarm.mpc.cells import pick, winning_slots
 from hiddenarm.mpc.comparison import combine, compare, reveal
-from hiddenarm.mpc.run import Openings, Run
+from hiddenarm.mpc.run import Rounds, Run
 from hiddenarm.mpc.values import Index, Shared
 from hiddenarm.ring.words import Words
 
 ONE_GROUP = 32
 """Longest list of which all pairs are compared at once."""
 LARGEST_GROUP = 20
+RANDOM_ORDER = (
+    "keys are distinct and lie in a uniformly random order that no party knows: all orders are equally likely"
+)
 
 
-def open_winner(run: Run, keys: Shared, bits: int) -> Generator[Openings, tuple[Any, ...], Words | None]:
+def open_winner(run: Run, keys: Shared, bits: int) -> Rounds[Words | None]:
     """The slot of the largest key (signed, modulo 2^bits) along the last axis. None at the dealer."""
     slots: Words | None = None
     for sizes in levels(keys.shape[-1]):
         first, second = pairs(sizes)
-        (borrow,) = yield (compare(run, keys.take(first) - keys.take(second), bits),)
+        (borrow,) = yield (compare(run, keys.take(first) - keys.take(second), bits, "differences of keys"),)
         (less,) = yield (combine(run, borrow),)
-        (opened,) = yield (reveal(less),)
+        (opened,) = yield (reveal(less, "which of two keys is larger, for all pairs", RANDOM_ORDER),)
         shape = (*keys.shape[:-1], len(sizes))
         if opened is None or keys.share is None:
             keys = Shared(shape, None)
             continue
+        run.note("winning slot: its key is larger than all others")
         winners = winning_slots(opened, sizes)
         keys = Shared(shape, pick(keys.share, winners))
         slots = winners if slots is None else pick(slots, winners)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import numpy as np
 
 from hiddenarm.mpc.cells import split_truncated
+from hiddenarm.mpc.masking import MASKED
 from hiddenarm.mpc.run import Opening, Run
 from hiddenarm.mpc.values import Masked, MaskPart, Shared
 from hiddenarm.ring.words import Words
@@ -31,13 +32,14 @@ MAGNITUDE_BITS = 62
 """Truncated values must be below 2^62 in magnitude: this is the budget of fractional plus integer bits."""
 
 
-def truncate(run: Run, value: Shared, bits: int) -> Opening:
+def truncate(run: Run, value: Shared, bits: int, label: str = "a value") -> Opening[Masked]:
     """Divide by 2^bits; the result is a `Masked`."""
     shift = np.uint64(bits)
     weight = np.uint64(63 - bits)
     random = run.random(value.shape)
-    low = MaskPart(run.deal(value.shape, lambda: (random & LOW_63) >> shift))
-    overflow_mask = run.deal(value.shape, lambda: (random >> SIGN_SHIFT) << weight)
+    purpose = "shifted masks of what is rounded"
+    low = MaskPart(run.deal(value.shape, lambda: (random & LOW_63) >> shift, purpose=purpose))
+    overflow_mask = run.deal(value.shape, lambda: (random >> SIGN_SHIFT) << weight, purpose=purpose)
     outgoing = None
     if value.share is not None:
         outgoing = value.share + random
@@ -51,4 +53,10 @@ def truncate(run: Run, value: Shared, bits: int) -> Opening:
         overflow = MaskPart(overflow_mask, signed=True, sign=sign, low_zeros=63 - bits)
         return Masked(value.shape, delta, (low, overflow))
 
-    return Opening(value.shape, outgoing, finish)
+    return Opening(
+        value.shape,
+        outgoing,
+        finish,
+        meaning=f"{label} + mask, to divide by 2^{bits}",
+        why=MASKED,
+    )

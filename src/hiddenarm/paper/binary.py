@@ -9,13 +9,12 @@ This is `beaver` in the ring of two elements, 64 times. Security: a and b are un
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-from hiddenarm.mpc.run import Opening, Openings, Run, Sharing
+from hiddenarm.mpc.run import Opening, Rounds, Run, Sharing
 from hiddenarm.mpc.values import Secret
 from hiddenarm.ring.words import Words
 
@@ -42,7 +41,7 @@ class BinaryShared(Secret):
         return BinaryShared(self.shape, None if self.share is None else self.share >> np.uint64(bits))
 
 
-BinaryLater: TypeAlias = Generator[Openings, tuple[Any, ...], BinaryShared]
+BinaryLater: TypeAlias = Rounds[BinaryShared]
 
 
 def both(run: Run, x: BinaryShared, y: BinaryShared) -> BinaryLater:
@@ -56,6 +55,6 @@ def both(run: Run, x: BinaryShared, y: BinaryShared) -> BinaryLater:
     return BinaryShared(x.shape, share ^ (alpha & beta) if run.adds_constants else share)
 
 
-def _open(value: BinaryShared, mask: Words) -> Opening:
+def _open(value: BinaryShared, mask: Words) -> Opening[Words | None]:
     outgoing = None if value.share is None else value.share ^ mask
     return Opening(value.shape, outgoing, lambda opened: opened, Sharing.XOR)

@@ -105,7 +105,7 @@ def learn(
     return inverses - (yield from product(run, "a,aij->aij", arm, update)), biases + gained
 
 
-def _opened(opening: Opening) -> SharedLater:
+def _opened(opening: Opening[Shared]) -> SharedLater:
     (value,) = yield (opening,)
     shared: Shared = value
     return shared

@@ -17,7 +17,9 @@ from hiddenarm.mpc.values import Shared
 from hiddenarm.ring.words import Words
 
 
-def share_segments(run: Run, lead: tuple[int, ...], own_segment: Words | None, sizes: tuple[int, ...]) -> Opening:
+def share_segments(
+    run: Run, lead: tuple[int, ...], own_segment: Words | None, sizes: tuple[int, ...]
+) -> Opening[Shared]:
     """Each party shares its segment of the last axis; the result is a `Shared` [*lead, sum of sizes]."""
     shape = (*lead, sum(sizes))
     drawn = [run.words_of(party, (*lead, size)) for party, size in enumerate(sizes)]

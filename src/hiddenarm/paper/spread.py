@@ -31,7 +31,7 @@ def own_of(run: Run, drawn: list[Words | None]) -> Words:
     return own
 
 
-def show(run: Run, parties: int, shape: tuple[int, ...], own: Words | None) -> Opening:
+def show(run: Run, parties: int, shape: tuple[int, ...], own: Words | None) -> Opening[list[Words] | None]:
     """Send one's own words to all; the result is the list of what each party sent, or None at the dealer."""
     size = prod(shape)
     outgoing = None if own is None else own.reshape(*run.batch, size)

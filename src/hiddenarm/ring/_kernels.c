@@ -147,27 +147,42 @@ static PyMethodDef methods[] = {
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_kernels", "Hot loops on words of Z_2^64.", -1, methods,
                                         NULL, NULL, NULL, NULL};
 
-static PyObject *operation_names(void)
+/* A tuple with an entry for every operation, in the order of their codes. */
+static PyObject *operation_table(PyObject *(*entry)(int))
 {
-    PyObject *names = PyList_New(0);
-    for (int k = 0; names && OPERATION_NAMES[k]; k++) {
-        PyObject *name = PyUnicode_FromString(OPERATION_NAMES[k]);
-        if (!name || PyList_Append(names, name) < 0) Py_CLEAR(names);
-        Py_XDECREF(name);
+    PyObject *entries = PyList_New(0);
+    for (int k = 0; entries && OPERATION_NAMES[k]; k++) {
+        PyObject *made = entry(k);
+        if (!made || PyList_Append(entries, made) < 0) Py_CLEAR(entries);
+        Py_XDECREF(made);
     }
-    PyObject *tuple = names ? PyList_AsTuple(names) : NULL;
-    Py_XDECREF(names);
+    PyObject *tuple = entries ? PyList_AsTuple(entries) : NULL;
+    Py_XDECREF(entries);
     return tuple;
+}
+
+static PyObject *name_of(int k) { return PyUnicode_FromString(OPERATION_NAMES[k]); }
+
+static PyObject *arguments_of(int k)
+{
+    return Py_BuildValue("(ii)", OPERATION_ARGUMENTS[k][0], OPERATION_ARGUMENTS[k][1]);
+}
+
+/* Adds an object to the module and gives up our reference; 0, or -1 with a Python error set. */
+static int add_object(PyObject *module, const char *name, PyObject *object)
+{
+    const int status = object ? PyModule_AddObjectRef(module, name, object) : -1;
+    Py_XDECREF(object);
+    return status;
 }
 
 PyMODINIT_FUNC PyInit__kernels(void)
 {
-    PyObject *module = PyModule_Create(&definition), *names = operation_names();
-    if (module && names && PyModule_AddObjectRef(module, "OPERATIONS", names) == 0) {
-        Py_DECREF(names);
+    PyObject *module = PyModule_Create(&definition);
+    if (!module) return NULL;
+    if (add_object(module, "OPERATIONS", operation_table(name_of)) == 0 &&
+        add_object(module, "OPERATION_ARGUMENTS", operation_table(arguments_of)) == 0)
         return module;
-    }
-    Py_XDECREF(names);
-    Py_XDECREF(module);
+    Py_DECREF(module);
     return NULL;
 }

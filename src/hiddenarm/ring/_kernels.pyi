@@ -2,6 +2,7 @@ from hiddenarm.ring.contraction import PlanWords
 from hiddenarm.ring.words import Words
 
 OPERATIONS: tuple[str, ...]
+OPERATION_ARGUMENTS: tuple[tuple[int, int], ...]
 
 def contract(plan: PlanWords, batch: int, out: Words, operands: tuple[Words, ...], /) -> None: ...
 def execute(

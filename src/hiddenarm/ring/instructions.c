@@ -446,13 +446,16 @@ typedef outcome_t (*operation_t)(const int64_t *, memory_t *);
     X(add, 4, 0) X(subtract, 4, 0) X(multiply, 4, 0) X(exclusive_or, 4, 0) X(both, 4, 0)      \
     X(less_than, 4, 0) X(add_number, 4, 0) X(multiply_number, 4, 0) X(xor_number, 4, 0)       \
     X(and_number, 4, 0) X(shift_left, 4, 0) X(shift_right, 4, 0) X(shift_right_signed, 4, 0)  \
-    X(fill, 3, 0) X(copy_block, 8, 0) X(take, 6, 0) X(unpack, 5, 0) X(pick, 7, 0) X(unit, 4, 0)               \
+    X(fill, 3, 0) X(copy_block, 8, 0) X(take, 6, 0) X(unpack, 5, 0) X(pick, 7, 0) X(unit, 4, 0) \
     X(sort_order, 4, 0) X(contract, 6, -1) X(split_truncated, 5, 0) X(look_up_chunks, 6, 0)   \
     X(combine_chunks, 5, 0) X(winners, 6, 0) X(send_words, 3, 0) X(open_sum, 6, 1)            \
     X(open_columns, 4, 2)
 
 #define NAME(name, fixed, by_party) #name,
 const char *const OPERATION_NAMES[] = {OPERATIONS(NAME) NULL};
+
+#define ARGUMENTS(name, fixed, by_party) {fixed, by_party},
+const int OPERATION_ARGUMENTS[][2] = {OPERATIONS(ARGUMENTS)};
 
 static const struct {
     operation_t run;

@@ -26,6 +26,7 @@ typedef struct {
 typedef enum { DONE, MALFORMED, NO_ORDER, NO_MEMORY } outcome_t;
 
 extern const char *const OPERATION_NAMES[]; /* NULL-terminated; the position is the code */
+extern const int OPERATION_ARGUMENTS[][2];  /* of each: how many, and how many more for every party; -1: see the .c */
 
 outcome_t run_instructions(const int64_t *code, int64_t length, memory_t *memory);
 

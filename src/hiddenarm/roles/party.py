@@ -19,7 +19,7 @@ from hiddenarm.bandit.batches import GATHERED_BEFORE_A_BATCH
 from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE, ProgramId, single_lessons
 from hiddenarm.bandit.decisions import decision_name, split_name, split_number
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import DECIDE, LEARN
+from hiddenarm.bandit.programs import DECIDE, LEARN, Decided
 from hiddenarm.errors import ClientError, FeatureError, FrameError, InputError, PeerLost
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
@@ -353,7 +353,9 @@ class Party:
             self._tell(self._send, [ACTOR], refused_frame(program, step, why))
 
         def finish() -> None:
-            self._interactions.keep(program, step, features, evaluation.result, tell)
+            decided = evaluation.result
+            assert isinstance(decided, Decided)
+            self._interactions.keep(program, step, features, decided, tell)
             self._school.note_decision(request.version, self._name(step))
 
         self._runs.launch(key, evaluation, Outcome(finish, announce, out_of_range))

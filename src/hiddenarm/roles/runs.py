@@ -175,8 +175,9 @@ class RunTable:
 
     def _announce(self, active: _ActiveRun) -> None:
         active.announced = True
-        if active.outcome.announce is not None:
-            active.outcome.announce(active.evaluation.announced)
+        announced = active.evaluation.announced
+        if active.outcome.announce is not None and announced is not None:
+            active.outcome.announce(announced)
 
     def _note_time(self, program: ProgramId, active: _ActiveRun) -> None:
         if program.name not in self.times:

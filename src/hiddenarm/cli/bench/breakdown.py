@@ -114,7 +114,7 @@ def _serialising(openings: Openings, federation: Federation, party: int) -> floa
     return _typical(lambda: Evaluation(script, DealtWords(nothing, nothing), given).advance(received))
 
 
-def _given(run: Run, opening: Opening) -> Words | None:
+def _given(run: Run, opening: Opening[object]) -> Words | None:
     return None if run.party is None else run.given(opening.sent_shape(run.party))
 
 

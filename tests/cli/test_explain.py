@@ -1,0 +1,76 @@
+"""`hiddenarm explain`: what it prints, what it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hiddenarm.bandit.catalogue import ABOUT
+from hiddenarm.cli.main import commands
+from hiddenarm.errors import ConfigError
+
+SMALL = ("--arms", "3", "--features", "2,1")
+
+
+def printed(*arguments: str) -> str:
+    result = CliRunner().invoke(commands, ["explain", *arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.mark.parametrize("name", ABOUT)
+def test_every_program_can_be_explained(name: str) -> None:
+    text = printed(*name.split(), *SMALL)
+    assert text.startswith(f"{name}: {ABOUT[name]}\n3 arms; features of each party: 2, 1\n")
+    assert "In all: " in text
+    assert "instructions" not in text
+
+
+def test_bytes_of_parties_that_send_different_numbers_are_told_apart() -> None:
+    text = printed("decide", *SMALL)
+    assert "context x + mask, each party its own: [1, 3] of 64 bits, 16 bytes from party 0 and 8 bytes from" in text
+    assert "to each other party" in text
+
+
+def test_a_listing_is_printed_on_request() -> None:
+    lines = printed("learn", "ahead", *SMALL, "--listing").splitlines()
+    assert lines.count("  instructions of party 0") == 6
+    assert any(line.startswith("    contract ") and "=reward r + mask[0]" in line for line in lines)
+
+
+def test_the_same_is_written_as_json(tmp_path: Path) -> None:
+    path = tmp_path / "gather.json"
+    text = printed("gather", *SMALL, "--count", "5", "--json", str(path))
+    report = json.loads(path.read_text())
+    assert (report["program"], report["arms"], report["features"], report["count"]) == ("gather", 3, [2, 1], 5)
+    assert [stage["opened"] != [] for stage in report["stages"]] == [True, True, False]
+    assert report["stages"][1]["opened"][0]["shape"] == [5, 3, 3]
+    assert f"{report['dealt']['products of masks']:,}  products of masks" in text
+    assert report["stages"][0]["instructions"]
+
+
+def test_features_may_be_the_same_for_so_many_parties() -> None:
+    assert "features of each party: 4, 4, 4\n" in printed("decide", "--features", "4", "--parties", "3")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("forget",), "there is no program 'forget'; the programs are: decide, learn, learn ahead"),
+        (("decide", "--features", "a,2"), "--features takes whole numbers, one for each party"),
+        (("decide", "--features", "2,2", "--parties", "3"), "--features names 2 parties and --parties 3"),
+        (("decide", "--features", "4"), "at least two parties, got 1"),
+        (("decide", "--arms", "1"), "at least two arms"),
+        (("learn", "--count", "2"), "'learn' treats one interaction at a time: leave --count at 1"),
+        (("gather", "--count", "0"), "--count must lie in 1..256, got 0"),
+        (("decide", "--json", "no/such/folder/x.json"), "cannot write no/such/folder/x.json: No such file"),
+    ],
+)
+def test_what_cannot_be_explained_is_refused(arguments: tuple[str, ...], message: str) -> None:
+    result = CliRunner().invoke(commands, ["explain", *arguments])
+    assert isinstance(result.exception, ConfigError)
+    assert message in str(result.exception)
+    assert result.output == ""
