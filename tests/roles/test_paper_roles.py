@@ -22,7 +22,7 @@ from role_processes import (
     paper_federation_of,
 )
 
-from hiddenarm.bandit.catalogue import GATHER, SOLVE, ProgramId
+from hiddenarm.bandit.catalogue import GATHER, INVERT_LAST, SOLVE, ProgramId
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.plain import PlainBandit, coins_at
 from hiddenarm.errors import FeatureError, FrameError, InputError, PeerError, ProtocolError
@@ -212,7 +212,7 @@ def test_a_lesson_of_many_rewards(network: MemoryNetwork) -> None:
         network.inject(REWARDER, party(0), reward_frame(0, (0, 1), (1, 1)))
 
 
-@pytest.mark.parametrize("program", [ProgramId(GATHER, 2), ProgramId(SOLVE, 2), ProgramId(SOLVE, 0)], ids=str)
+@pytest.mark.parametrize("program", [ProgramId(GATHER, 2), ProgramId(SOLVE, 2), ProgramId(INVERT_LAST)], ids=str)
 def test_programs_of_the_other_suite(network: MemoryNetwork, program: ProgramId) -> None:
     for sender, receiver, frame in (
         (party(1), party(0), run_frame(Kind.ROUND, program, 0, payload=bytes(8))),
