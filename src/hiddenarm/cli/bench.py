@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from hiddenarm.cli.options import FILE, SUITE_OPTIONS, Decorator, with_options
+from hiddenarm.cli.research import ResearchGroup
 from hiddenarm.errors import ConfigError
 
 
@@ -20,7 +21,7 @@ def _whole_numbers(context: click.Context, parameter: click.Parameter, value: st
         raise click.BadParameter(f"{value!r} is not a list of whole numbers such as 10,20,40") from None
 
 
-@click.group()
+@click.group(cls=ResearchGroup)
 def bench() -> None:
     """Measure: private steps beside plain ones, what they cost and where the time goes."""
 

@@ -13,6 +13,7 @@ import click
 from hiddenarm.cli.bench import bench
 from hiddenarm.cli.options import FILE, SUITE_OPTIONS, Decorator, with_options
 from hiddenarm.cli.reproduce import reproduce
+from hiddenarm.cli.research import ResearchCommand
 from hiddenarm.cli.service import SERVICE_COMMANDS
 from hiddenarm.errors import ConfigError, HiddenArmError
 
@@ -67,7 +68,7 @@ def _run_options(steps: int) -> Decorator:
     )
 
 
-@commands.command()
+@commands.command(cls=ResearchCommand)
 @_run_options(steps=1500)
 def demo(plot_path: Path | None, **options: Any) -> None:
     """Run every role as its own process, on handwritten digits split between the parties by feature."""
@@ -79,7 +80,7 @@ def demo(plot_path: Path | None, **options: Any) -> None:
     _show(run, f"{federation.parties} parties, digits", "digits", plot_path, options)
 
 
-@commands.command()
+@commands.command(cls=ResearchCommand)
 @_run_options(steps=1500)
 @click.option("--data", type=click.Choice(_WORLDS), default="digits", show_default=True)
 @click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Folder with the MNIST files.")

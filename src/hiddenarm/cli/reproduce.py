@@ -7,12 +7,14 @@ from typing import get_args
 
 import click
 
+from hiddenarm.cli.research import ResearchCommand
+
 _SUITES = ("both", "fast", "paper")
 _SCALES = ("full", "quick", "tiny")
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
-@click.command()
+@click.command(cls=ResearchCommand)
 @click.argument("names", nargs=-1, metavar="[NAME...|all]")
 @click.option("--quick", is_flag=True, help="Minutes in place of hours: shorter runs.")
 @click.option("--out", "folder", type=_FOLDER, default=Path("reproduction"), show_default=True, help="Where to write.")
