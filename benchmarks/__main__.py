@@ -9,7 +9,7 @@ import os
 import sys
 import time
 
-from hiddenarm.cli.bench.commands import bench
+from hiddenarm.cli.bench import bench
 
 
 def main() -> None:

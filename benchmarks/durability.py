@@ -12,7 +12,7 @@ import argparse
 from statistics import median
 from time import perf_counter
 
-from hiddenarm.cli.bench.session import Session, make_federation
+from hiddenarm.research.bench.session import Session, make_federation
 from hiddenarm.roles.actor import all_decided
 
 BATCH = 100

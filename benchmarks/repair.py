@@ -18,7 +18,7 @@ from statistics import median
 from time import perf_counter
 
 from hiddenarm.bandit.batches import GATHERED_AT_ONCE
-from hiddenarm.cli.bench.session import Session, make_federation
+from hiddenarm.research.bench.session import Session, make_federation
 from hiddenarm.roles.lessons import LEARNED_AGAIN, REPAIR_LAG
 
 REPAIR_EVERY = 1000

@@ -27,8 +27,8 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 
-from hiddenarm.cli.bench.report import micros, open_console, print_table, write_result
 from hiddenarm.errors import ConfigError, HiddenArmError
+from hiddenarm.research.bench.report import micros, open_console, print_table, write_result
 
 ROOT = Path(__file__).parents[1]
 BENCHES: Mapping[str, tuple[str, ...]] = {"step": ("step",), "batch": ("batch", "--batch", "100")}

@@ -51,10 +51,11 @@ def provision(folder: Path, durable: bool = False, airline: str = "") -> Path:
 
 
 class Deployment:
-    """The processes of all roles; those that are still there at the end are killed."""
+    """The processes of all roles, run by `python`; those that are still there at the end are killed."""
 
-    def __init__(self, kits: Path) -> None:
+    def __init__(self, kits: Path, python: Path | str = sys.executable) -> None:
         self.kits = kits
+        self._python = str(python)
         self.processes: dict[str, subprocess.Popen[str]] = {}
 
     def __enter__(self) -> Self:
@@ -70,7 +71,7 @@ class Deployment:
         for role in roles:
             with self.log_path(role).open("a") as log:
                 self.processes[role] = subprocess.Popen(
-                    [sys.executable, "-m", "hiddenarm", "serve", str(self.kits / role), *options],
+                    [self._python, "-m", "hiddenarm", "serve", str(self.kits / role), *options],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,

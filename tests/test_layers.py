@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
+import subprocess
+import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +15,9 @@ import pytest
 import hiddenarm
 
 SOURCE = Path(hiddenarm.__file__).parent
+PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+PACKAGES = {"sklearn": "scikit-learn"}
+"""Of libraries, where the name of the package is not that of the import."""
 BELOW: dict[str, set[str]] = {
     "errors": set(),
     "ring": {"errors"},
@@ -19,9 +26,9 @@ BELOW: dict[str, set[str]] = {
     "bandit": {"errors", "ring", "mpc", "paper"},
     "net": {"errors", "ring"},
     "store": {"errors"},
-    "data": {"errors", "ring", "mpc", "bandit"},
-    "roles": {"errors", "ring", "mpc", "bandit", "net", "store", "data"},
-    "cli": {"errors", "ring", "mpc", "paper", "bandit", "net", "store", "data", "roles"},
+    "roles": {"errors", "ring", "mpc", "bandit", "net", "store"},
+    "research": {"errors", "ring", "mpc", "paper", "bandit", "net", "store", "roles"},
+    "cli": {"errors", "ring", "mpc", "paper", "bandit", "net", "store", "roles", "research"},
     "__init__": {"errors", "bandit"},
     "__main__": {"cli"},
 }
@@ -36,7 +43,23 @@ def layer_of(path: Path) -> str:
 
 def imports(path: Path) -> Iterator[str]:
     """The full names of everything a module imports, at its top or anywhere inside."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    return _names(path, ast.walk(ast.parse(path.read_text())))
+
+
+def imports_at_once(path: Path) -> Iterator[str]:
+    """The full names of what a module imports when it is imported itself: not what its functions import."""
+    return _names(path, _outside_functions(ast.parse(path.read_text())))
+
+
+def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield child
+            yield from _outside_functions(child)
+
+
+def _names(path: Path, nodes: Iterator[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -68,8 +91,48 @@ def test_no_module_uses_weak_randomness_or_pickle(path: Path) -> None:
     for name in names:
         top = name.partition(".")[0]
         assert top not in {"random", "pickle", "shelve", "marshal", "dill"}, name
-        if layer_of(path) != "data":
+        if not path.is_relative_to(SOURCE / "research" / "data"):
             assert not name.startswith(("numpy.random", "np.random", "scipy.stats")), name
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_libraries_are_declared_and_a_party_needs_none_of_the_extra(path: Path) -> None:
+    """What a party installs has all that it imports; what only `research` imports is in the extra of that name."""
+    declared = _packages(PROJECT["dependencies"])
+    if layer_of(path) == "research":
+        declared |= _packages(PROJECT["optional-dependencies"]["research"])
+    imported = {name.partition(".")[0] for name in imports(path)} - sys.stdlib_module_names - {"hiddenarm"}
+    assert {PACKAGES.get(name, name) for name in imported} <= declared
+
+
+def _packages(requirements: list[str]) -> set[str]:
+    return {re.split(r"[^\w-]", requirement)[0] for requirement in requirements}
+
+
+def test_the_extra_has_only_what_a_party_does_not_need() -> None:
+    assert not _packages(PROJECT["dependencies"]) & _packages(PROJECT["optional-dependencies"]["research"])
+    assert not {"matplotlib", "scikit-learn", "scipy"} & _packages(PROJECT["dependencies"])
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "cli").glob("*.py")), ids=lambda path: path.name)
+def test_commands_import_research_only_when_they_run(path: Path) -> None:
+    assert not [name for name in imports_at_once(path) if name.startswith("hiddenarm.research")]
+    if path.name not in {"main.py", "bench.py", "reproduce.py"}:
+        assert not [name for name in imports(path) if name.startswith("hiddenarm.research")]
+
+
+def test_all_that_a_party_runs_can_be_imported_without_research() -> None:
+    hidden = ["hiddenarm.research", "matplotlib", "sklearn", "scipy"]
+    names = [
+        ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
+        for path in MODULES
+        if layer_of(path) not in {"research", "__main__"}
+    ]
+    program = f"import sys, importlib\nsys.modules.update(dict.fromkeys({hidden}))\n" + "".join(
+        f"importlib.import_module({name!r})\n" for name in names
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_one_module_calls_the_systems_entropy_for_secrets() -> None:
@@ -86,10 +149,11 @@ def test_one_module_calls_the_systems_entropy_for_secrets() -> None:
 
 def test_every_layer_is_there() -> None:
     found = {layer_of(path) for path in MODULES}
-    assert {"errors", "ring", "mpc", "bandit"} <= found
+    assert found == set(BELOW)
 
 
 def test_upward_imports_would_be_seen(tmp_path: Path) -> None:
     module = tmp_path / "low.py"
     module.write_text("def f():\n    from hiddenarm.bandit import local\n    import numpy.random\n")
     assert set(imports(module)) == {"hiddenarm.bandit.local", "numpy.random"}
+    assert set(imports_at_once(module)) == set()

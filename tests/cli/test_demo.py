@@ -12,10 +12,10 @@ from commands import KEYS, check_error, hiddenarm, interrupted
 from hiddenarm.bandit.catalogue import program_texts
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.data.split import split_features
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.net.frames import HEADER
 from hiddenarm.paper import rounds
+from hiddenarm.research.data.split import split_features
 
 SMALL_TALK_BYTES = 4000
 """Hellos, goodbyes and orders of material: once a run, or once in many steps."""

@@ -14,9 +14,9 @@ from commands import PATIENCE, check_error, hiddenarm
 
 from deployment import provision
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.cli.local_roles import LocalRoles
 from hiddenarm.cli.serve import max_line_bytes
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.research.local_roles import LocalRoles
 from hiddenarm.roles.kit import KitFile
 from hiddenarm.roles.messages import ACTOR, MAX_KEY_BYTES, REWARDER
 

@@ -13,10 +13,10 @@ import pytest
 from commands import KEYS, Ended, check_error, hiddenarm, hiddenarm_here, interrupted
 
 from hiddenarm.bandit.suites import SUITES
-from hiddenarm.cli.interrupts import until_interrupted
 from hiddenarm.cli.main import commands
-from hiddenarm.data import load
-from hiddenarm.data.fetch import SOURCES
+from hiddenarm.research.data import load
+from hiddenarm.research.data.fetch import SOURCES
+from hiddenarm.research.interrupts import until_interrupted
 
 MNIST = Path(__file__).parents[3] / "shared" / "data" / "mnist"
 

@@ -44,7 +44,7 @@ def steps() -> list[tuple[str, str]]:
     """Host and command, in the order of the guide."""
     lines = [line for language, block in BLOCK.findall(GUIDE) if language == "console" for line in block.splitlines()]
     found = [match.groups() for line in lines if (match := COMMAND.fullmatch(line))]
-    assert [line for line in lines if not COMMAND.fullmatch(line)] == ["$ make setup"]
+    assert [line for line in lines if not COMMAND.fullmatch(line)] == ["$ make wheel"]
     return [(host, command) for host, command in found]
 
 

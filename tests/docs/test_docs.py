@@ -44,11 +44,8 @@ from hiddenarm.bandit.federation import (
 )
 from hiddenarm.bandit.planning import TOLERANCE, batch_plan, boosted_repair, largest_entry, last_repair, repair_plan
 from hiddenarm.bandit.programs import DECIDE, LEARN, LEARN_AHEAD
-from hiddenarm.cli import local_roles
-from hiddenarm.cli.bench import session
 from hiddenarm.cli.main import commands
 from hiddenarm.cli.serve import MAX_LINE_BYTES, max_line_bytes
-from hiddenarm.data.fetch import SOURCES
 from hiddenarm.errors import ConfigError, DecisionIdError
 from hiddenarm.mpc import shuffle, tournament
 from hiddenarm.mpc.comparison import MAX_BITS
@@ -63,6 +60,9 @@ from hiddenarm.net import answers, switchboard
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.switchboard import Limits
+from hiddenarm.research import local_roles
+from hiddenarm.research.bench import session
+from hiddenarm.research.data.fetch import SOURCES
 from hiddenarm.ring._kernels import OPERATIONS
 from hiddenarm.roles import memory
 from hiddenarm.roles.application import ANSWER_SECONDS

@@ -14,11 +14,11 @@ import pytest
 from hiddenarm.bandit.catalogue import program_texts
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.cli.reproduce import precision
-from hiddenarm.cli.reproduce.catalogue import experiments
-from hiddenarm.cli.reproduce.loss import papers_bound, privacy_loss
-from hiddenarm.cli.reproduce.setting import Setting
 from hiddenarm.mpc.dealing import trace
+from hiddenarm.research.experiments import precision
+from hiddenarm.research.experiments.catalogue import experiments
+from hiddenarm.research.experiments.loss import papers_bound, privacy_loss
+from hiddenarm.research.experiments.setting import Setting
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"

@@ -13,7 +13,6 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.paper_suite import PaperFederation, samples_of
 from hiddenarm.bandit.plain import PlainBandit, coins_at
-from hiddenarm.data.load import load_world
 from hiddenarm.errors import ConfigError, InputError
 from hiddenarm.mpc.masking import share_of
 from hiddenarm.mpc.run import Openings, Run, Sharing
@@ -21,6 +20,7 @@ from hiddenarm.mpc.together import SharedLater
 from hiddenarm.mpc.truncation import truncate
 from hiddenarm.mpc.values import Shared
 from hiddenarm.paper import fixed_point, rounds
+from hiddenarm.research.data.load import load_world
 from hiddenarm.ring.words import Words
 from support import PARTIES, SIGNIFICANCE, evenness, fixed_key, uniformity, words_from
 

@@ -11,12 +11,12 @@ import pytest
 from hiddenarm.bandit.catalogue import program_texts
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.plain import PlainBandit
-from hiddenarm.cli.bench.session import make_federation
-from hiddenarm.data.load import load_world
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.net.frames import HEADER
 from hiddenarm.paper import rounds
 from hiddenarm.paper.reciprocal import SQUARES
+from hiddenarm.research.bench.session import make_federation
+from hiddenarm.research.data.load import load_world
 from hiddenarm.roles.messages import one_hot_bytes
 
 PAGE = " ".join((Path(__file__).parents[2] / "docs" / "paper-suite.md").read_text().split())

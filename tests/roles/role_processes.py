@@ -17,11 +17,11 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.paper_suite import PaperFederation
 from hiddenarm.bandit.programs import DECIDE, LEARN
 from hiddenarm.bandit.suites import suite_of
-from hiddenarm.cli.local_roles import LocalRoles
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.net.frames import HEADER
 from hiddenarm.net.hello import hello_payload
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.research.local_roles import LocalRoles
 from hiddenarm.roles.kit import Kit
 from hiddenarm.roles.messages import ACTOR, DEALER, PROGRAM_NUMBERS, REWARDER
 

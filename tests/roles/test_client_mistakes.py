@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from hiddenarm.cli.bench.session import Session, make_federation
 from hiddenarm.errors import PeerLost
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.research.bench.session import Session, make_federation
 from hiddenarm.roles.application import ActorClient, RewarderClient
 from hiddenarm.roles.messages import DEALER, decide_frame, reward_frame
 

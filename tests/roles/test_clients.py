@@ -16,9 +16,9 @@ import pytest
 
 from deployment import provision
 from hiddenarm.bandit.local import Decision
-from hiddenarm.cli.bench.session import Session, make_federation
 from hiddenarm.errors import DecisionIdError, FeatureError, InputError, PeerLost, RefusedKeyError, UnavailableError
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.research.bench.session import Session, make_federation
 from hiddenarm.roles.application import MAX_SUBMITTED, READ_EVERY, STALE_SECONDS, ActorClient
 from hiddenarm.roles.kit import Kit
 

@@ -26,10 +26,10 @@ from role_processes import (
 from hiddenarm.bandit.audit import audit_coins
 from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.plain import PlainBandit, coins_at
-from hiddenarm.cli.local_roles import LocalRoles
 from hiddenarm.errors import FeatureError, HiddenArmError, PeerLost
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.research.local_roles import LocalRoles
 from hiddenarm.roles.kit import Kit
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from role_processes import EPOCH_KEY, KEYS, ends, federation_of, kit_of, log_of, members
 
-from hiddenarm.cli.local_roles import LocalRoles
 from hiddenarm.errors import FeatureError
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.research.local_roles import LocalRoles
 from hiddenarm.ring.words import encode
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
 

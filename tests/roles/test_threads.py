@@ -16,9 +16,9 @@ from itertools import pairwise
 
 import pytest
 
-from hiddenarm.cli.bench.session import Session, make_federation
 from hiddenarm.errors import FeatureError, HiddenArmError, InputError, PeerLost
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.research.bench.session import Session, make_federation
 from hiddenarm.roles.messages import DEALER
 from hiddenarm.roles.state import State
 

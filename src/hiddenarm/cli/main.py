@@ -9,10 +9,11 @@ from typing import Any
 
 import click
 
-from hiddenarm.cli.bench.commands import bench
+from hiddenarm.cli.bench import bench
 from hiddenarm.cli.explain_command import explain
 from hiddenarm.cli.options import FILE, SUITE_OPTIONS, Decorator, with_options
-from hiddenarm.cli.reproduce.options import reproduce
+from hiddenarm.cli.reproduce import reproduce
+from hiddenarm.cli.research import ResearchCommand
 from hiddenarm.cli.service import SERVICE_COMMANDS
 from hiddenarm.errors import ConfigError, HiddenArmError
 
@@ -71,11 +72,11 @@ def _run_options(steps: int) -> Decorator:
     )
 
 
-@commands.command()
+@commands.command(cls=ResearchCommand)
 @_run_options(steps=1500)
 def demo(plot_path: Path | None, **options: Any) -> None:
     """Run every role as its own process, on handwritten digits split between the parties by feature."""
-    from hiddenarm.cli.demo import Demo
+    from hiddenarm.research.demo import Demo
 
     plot_path = plot_path or Path("hiddenarm-demo.png")
     federation, world, key = _prepare(options, "digits", plot_path)
@@ -83,7 +84,7 @@ def demo(plot_path: Path | None, **options: Any) -> None:
     _show(run, f"{federation.parties} parties, digits", "digits", plot_path, options)
 
 
-@commands.command()
+@commands.command(cls=ResearchCommand)
 @_run_options(steps=1500)
 @click.option("--data", type=click.Choice(_WORLDS), default="digits", show_default=True)
 @click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Folder with the MNIST files.")
@@ -102,7 +103,7 @@ def simulate(
     **options: Any,
 ) -> None:
     """Run all roles in lockstep in one process: same programs, no network, for research."""
-    from hiddenarm.cli.simulate import Simulation
+    from hiddenarm.research.simulate import Simulation
 
     if replicates < 1:
         raise ConfigError(f"--replicates must be at least 1, got {replicates}")
@@ -129,9 +130,9 @@ def _prepare(
     """Check everything that can be checked before work begins: federation, world, and the dealer's key."""
     from hiddenarm.bandit.federation import Federation
     from hiddenarm.bandit.suites import federation_in
-    from hiddenarm.cli.plots import check_plot_path
-    from hiddenarm.data.load import load_world
-    from hiddenarm.data.split import split_features
+    from hiddenarm.research.data.load import load_world
+    from hiddenarm.research.data.split import split_features
+    from hiddenarm.research.plots import check_plot_path
     from hiddenarm.ring.streams import fresh_key
 
     if options["steps"] < 1:
@@ -176,8 +177,8 @@ def _show(run: Any, title: str, data: str, plot_path: Path | None, options: dict
     """Run with a live display, then print, write and draw the result."""
     from rich.console import Console
 
-    from hiddenarm.cli.progress import ProgressDisplay
-    from hiddenarm.cli.results import print_report, write_json, write_plot
+    from hiddenarm.research.progress import ProgressDisplay
+    from hiddenarm.research.results import print_report, write_json, write_plot
 
     with ProgressDisplay(run.steps, title) as display:
         board, traffic = run.run(display)

@@ -33,7 +33,6 @@ from typing import Any, TextIO
 
 import structlog
 
-from hiddenarm.cli.logs import configure_logs
 from hiddenarm.cli.signals import obeying_signals
 from hiddenarm.errors import ConfigError, HiddenArmError, InputError, RefusedKeyError, UnavailableError
 from hiddenarm.net.identity import Role
@@ -41,6 +40,7 @@ from hiddenarm.net.monitor import HOST
 from hiddenarm.roles.actor import KeyAnswer
 from hiddenarm.roles.application import ActorClient, RewarderClient
 from hiddenarm.roles.kit import Kit
+from hiddenarm.roles.logs import configure_logs
 from hiddenarm.roles.memory import keep_freed_memory
 from hiddenarm.roles.messages import MAX_KEY_BYTES
 from hiddenarm.roles.metrics import start_monitor

@@ -1,0 +1,139 @@
+"""`hiddenarm bench dealer`: what a step costs the dealer, and that its memory does not grow.
+
+The dealer is the role's own state machine, asked for material in the batches in which the last party orders it. Its
+time for a step stands beside that of the on-line step, measured in turn. A dealer in a process of its own then deals
+many steps, and its resident memory is read on the way.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import sys
+from collections.abc import Iterator
+from multiprocessing.connection import Connection as Pipe
+from pathlib import Path
+from time import perf_counter
+
+from rich.console import Console
+
+from hiddenarm.bandit.catalogue import ProgramId, program_texts
+from hiddenarm.bandit.coins import exploration_thresholds
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.mpc.dealing import trace
+from hiddenarm.net.identity import Identity, Role
+from hiddenarm.research.bench.measure import measure_beside
+from hiddenarm.research.bench.report import Result, micros, print_table, quartiles
+from hiddenarm.research.bench.session import make_federation
+from hiddenarm.research.bench.timing import Effort
+from hiddenarm.ring.streams import fresh_key
+from hiddenarm.roles.dealer import Dealer
+from hiddenarm.roles.kit import KitFile
+from hiddenarm.roles.memory import keep_freed_memory
+from hiddenarm.roles.messages import want_frame
+from hiddenarm.roles.stock import batch_steps
+
+READINGS = 20
+"""How often the memory is read."""
+
+
+class LoneDealer:
+    """A dealer that is asked for steps, and whose corrections go nowhere."""
+
+    def __init__(self, federation: Federation) -> None:
+        stock = int(KitFile.model_fields["stock"].default)
+        texts = program_texts(federation, exploration_thresholds(federation.epsilon))
+        self._batches = {name: batch_steps(trace(text, federation.parties, 1), stock) for name, text in texts.items()}
+        self._last = Identity(Role.PARTY, federation.parties - 1)
+        self._dealer = Dealer(federation, fresh_key(), lambda identity, frame: None)
+        self._dealt = dict.fromkeys(texts, 0)
+
+    def work(self, steps: int) -> float:
+        """Seconds for so many steps of each program, in whole batches and scaled to `steps`."""
+        return sum(self._deal(name, steps) for name in self._batches)
+
+    def _deal(self, name: str, steps: int) -> float:
+        batch = self._batches[name]
+        batches = -(-steps // batch)
+        start = perf_counter()
+        for _ in range(batches):
+            self._dealer.on_frame(self._last, want_frame(ProgramId(name), self._dealt[name], batch))
+            self._dealt[name] += batch
+        return (perf_counter() - start) * steps / (batches * batch)
+
+
+def bench_dealer(
+    console: Console,
+    *,
+    parties: int,
+    arms: int,
+    features: int,
+    steps: int,
+    online_steps: int,
+    seconds: float,
+    suite: str = "fast",
+    newton_iterations: int | None = None,
+) -> Result:
+    """Measure, print, return what `--json` writes."""
+    keep_freed_memory()  # as a dealer does
+    federation = make_federation(parties, arms, features, suite, newton_iterations)
+    measured, (dealing,) = measure_beside(federation, Effort.of(online_steps, seconds), LoneDealer(federation).work)
+    ratio = dealing.median / measured.private.median
+    rows = [
+        ("dealing a step", micros(dealing.median), quartiles(dealing), f"{ratio:.2f}"),
+        ("the step on-line", micros(measured.private.median), quartiles(measured.private), "1"),
+        ("the plain step", micros(measured.plain.median), quartiles(measured.plain), f"{1 / measured.ratio:.3f}"),
+    ]
+    title = f"The dealer: {parties} parties, {arms} arms, {features} features, {suite} suite"
+    print_table(console, title, ("", "time", "quartiles", "to on-line"), rows)
+    readings = list(_memory_over(federation, steps))
+    _print_memory(console, readings)
+    return {
+        **measured.as_dict(),
+        "dealer_us_per_step": dealing.median,
+        "ratio_to_online": ratio,
+        "memory": [{"steps": made, "resident_mb": megabytes} for made, megabytes in readings],
+        "memory_growth_mb": readings[-1][1] - readings[len(readings) // 4][1],
+    }
+
+
+def _print_memory(console: Console, readings: list[tuple[int, float]]) -> None:
+    shown = [reading for place, reading in enumerate(readings) if place % 4 == 0 or place == len(readings) - 1]
+    rows = [(f"{made:,}", f"{megabytes:.1f} MB") for made, megabytes in shown]
+    print_table(console, "Resident memory of a dealer", ("steps dealt", "resident"), rows)
+
+
+def _memory_over(federation: Federation, steps: int) -> Iterator[tuple[int, float]]:
+    """Steps dealt and resident megabytes, from a dealer in a process of its own."""
+    context = multiprocessing.get_context("spawn")
+    reader, writer = context.Pipe(duplex=False)
+    process = context.Process(target=_deal_and_report, args=(federation, steps, writer), daemon=True)
+    process.start()
+    writer.close()
+    try:
+        while True:
+            yield reader.recv()
+    except EOFError:
+        process.join()
+    finally:
+        process.kill()
+        process.join()
+
+
+def _deal_and_report(federation: Federation, steps: int, pipe: Pipe) -> None:
+    dealer, made = LoneDealer(federation), 0
+    stride = max(1, steps // READINGS)
+    while made < steps:
+        dealer.work(stride)
+        made += stride
+        pipe.send((made, resident_megabytes()))
+
+
+def resident_megabytes() -> float:
+    """Resident memory of this process now; where the system does not tell, the most it ever was."""
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / 1e6 if sys.platform == "darwin" else most / 1e3

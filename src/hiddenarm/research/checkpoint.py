@@ -1,0 +1,214 @@
+"""The state of a simulation in a file, so that a long one can be interrupted and resumed.
+
+It holds every party's shares and the plain twins: all that a simulation knows, and therefore secrets (mode 0600). A
+file is written under a name of its own beside the old one and takes its place when it is complete and on the disk.
+
+A resumed run goes on at the steps of randomness that come next. With a seed it has the key of the run before, and all
+comes as if there had been no interruption; without one it has a fresh key: an epoch of its own. Runs that share a seed
+share masks, one more reason why a seeded run is not private.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import mkstemp
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.lockstep import NEXT_STEP, Lockstep
+from hiddenarm.errors import ConfigError
+from hiddenarm.research.data.worlds import World
+from hiddenarm.research.results import Scoreboard
+from hiddenarm.research.twins import PlainTwins
+
+Arrays = dict[str, NDArray[Any]]
+
+_SENT = "sent "
+"""Begins the names of the arrays with what a program sent so far: rounds, and bytes to each peer."""
+_NAME_LETTERS = 40
+"""Of the file's name, so many letters come back in that of a partial file, which must not become too long."""
+
+
+class Saved(NamedTuple):
+    """A state that was read: its arrays, and how many steps were made."""
+
+    arrays: Arrays
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A file, and what the simulation in it must be about."""
+
+    path: Path
+    about: dict[str, Any]
+
+    @classmethod
+    def of(cls, path: Path, federation: Federation, worlds: list[World], batch: int) -> Checkpoint:
+        world = [f"{world.name} {world.seed} {len(world.contexts)}" for world in worlds]
+        return cls(path, json.loads(json.dumps({**asdict(federation), "worlds": world, "batch": batch})))
+
+    def load(self) -> Saved | None:
+        """What was saved, or None if nothing was; refused if it is damaged or belongs to another simulation."""
+        try:
+            file = self.path.open("rb")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ConfigError(f"cannot read {self.path}: {error.strerror}; name another file") from None
+        with file:
+            try:
+                about, saved = _read(file)
+            except Exception:  # a damaged archive fails in more ways than can be named
+                raise self._no_state() from None
+        for name, value in self.about.items():
+            if about.get(name) != value:
+                raise ConfigError(
+                    f"{self.path} is the state of another simulation: {name} differs; "
+                    "give the options it was made with, or name another file"
+                )
+        return saved
+
+    def save(self, lockstep: Lockstep, twins: PlainTwins, board: Scoreboard) -> None:
+        """Replace the file by the present state, in one stroke."""
+        arrays: dict[str, Any] = {"about": np.array(json.dumps(self.about)), **_arrays(lockstep, twins, board)}
+        try:
+            with _replacing(self.path) as file:
+                np.savez(file, **arrays)
+        except OSError as error:
+            raise _not_writable(self.path, error) from None
+
+    def resume(self, saved: Saved, lockstep: Lockstep, twins: PlainTwins, board: Scoreboard) -> None:
+        """Put a saved state in the place of a fresh one."""
+        arrays = saved.arrays
+        if not _fit(arrays, _arrays(lockstep, twins, board)):
+            raise self._no_state()
+        try:
+            lockstep.restore(arrays)
+        except (KeyError, IndexError, TypeError, ValueError):
+            raise self._no_state() from None
+        for name, (rounds, size) in _sent(arrays).items():
+            lockstep.meter.rounds[name], lockstep.meter.bytes_to_each_peer[name] = int(rounds), int(size)
+        for number, bandit in enumerate(twins.bandits):
+            bandit.inverses = arrays["plain inverses"][number].copy()
+            bandit.weights = arrays["plain weights"][number].copy()
+        same, private_seconds, twins.seconds = arrays["counts"].tolist()
+        board.resume(arrays["rewards"], arrays["plain rewards"], int(same))
+        board.private_seconds, board.plain_seconds = private_seconds, twins.seconds
+
+    def _no_state(self) -> ConfigError:
+        return ConfigError(
+            f"{self.path} is not the state of a simulation, or it is damaged; it was left as it is: "
+            "remove it, or name another file"
+        )
+
+
+def check_place(path: Path) -> None:
+    """Refuse a file that could not be written later, by making a partial one beside it and removing it."""
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(
+            f"cannot keep the state in {path}: there is no folder {path.parent}; make it, or name another file"
+        )
+    try:
+        descriptor, partial = _new_partial(path)
+        os.close(descriptor)
+        partial.unlink()
+    except OSError as error:
+        raise _not_writable(path, error) from None
+
+
+def _read(file: BinaryIO) -> tuple[dict[str, Any], Saved]:
+    """What an archive is about, and the rest of it. Any exception means that it is none of ours."""
+    with np.load(file, allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    about = json.loads(str(arrays.pop("about")))
+    if not isinstance(about, dict):
+        raise TypeError("`about` is not an object")
+    return about, Saved(arrays, arrays["rewards"].shape[1])
+
+
+def _arrays(lockstep: Lockstep, twins: PlainTwins, board: Scoreboard) -> Arrays:
+    """All that a file holds."""
+    meter = lockstep.meter
+    sent = {
+        f"{_SENT}{name}": np.array([rounds, meter.bytes_to_each_peer[name]], np.uint64)
+        for name, rounds in meter.rounds.items()
+    }
+    return {
+        **sent,
+        **lockstep.snapshot(),
+        "rewards": board.rewards[:, : board.steps],
+        "plain rewards": board.plain_rewards[:, : board.steps],
+        "counts": np.array([board.same, board.private_seconds, twins.seconds]),
+        "plain inverses": np.stack([bandit.inverses for bandit in twins.bandits]),
+        "plain weights": np.stack([bandit.weights for bandit in twins.bandits]),
+    }
+
+
+def _sent(arrays: Arrays) -> Arrays:
+    return {name.removeprefix(_SENT): array for name, array in arrays.items() if name.startswith(_SENT)}
+
+
+def _fit(arrays: Arrays, fresh: Arrays) -> bool:
+    """Whether these arrays can stand in for those of a run that has made no step."""
+    return (
+        fresh.keys() <= arrays.keys()
+        and all(_fits(arrays[name], like) for name, like in fresh.items())
+        and all(_fits(array, np.zeros(2, np.uint64)) for array in _sent(arrays).values())
+        and all(_fits(array, np.zeros(1, np.uint64)) for name, array in arrays.items() if name.startswith(NEXT_STEP))
+        and arrays["rewards"].shape == arrays["plain rewards"].shape
+    )
+
+
+def _fits(array: NDArray[Any], like: NDArray[Any]) -> bool:
+    """The same type and shape, and finite; where the fresh array has none along an axis, there may be any number."""
+    if array.dtype != like.dtype or array.ndim != like.ndim:
+        return False
+    lengths = zip(array.shape, like.shape, strict=True)
+    return all(length == fresh or not fresh for length, fresh in lengths) and bool(np.isfinite(array).all())
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """A new file for its owner only that takes the place of `path` at the end, or is removed if anything fails."""
+    descriptor, partial = _new_partial(path)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, 0o600)  # whatever the umask made of it
+            yield file
+            file.flush()
+            os.fsync(descriptor)
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _new_partial(path: Path) -> tuple[int, Path]:
+    """A file that was not there before (O_EXCL), under a name of its own in the same folder; its descriptor is open."""
+    prefix = f"{path.name[:_NAME_LETTERS]}."
+    descriptor, name = mkstemp(dir=path.parent, prefix=prefix, suffix=".partial")
+    return descriptor, Path(name)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name last through a loss of power, on file systems that can; the file is in place in any case."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _not_writable(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"cannot write {path}: {error.strerror}; make room there, or name another file")

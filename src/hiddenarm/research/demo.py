@@ -1,0 +1,69 @@
+"""`hiddenarm demo`: every role as its own process, and the world around them, on the embedded digits."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from hiddenarm.bandit.audit import audit_coins
+from hiddenarm.bandit.coins import exploration_thresholds
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.mpc.material import Seeds
+from hiddenarm.research.data.worlds import World
+from hiddenarm.research.interrupts import until_interrupted
+from hiddenarm.research.local_roles import LocalRoles
+from hiddenarm.research.progress import ProgressDisplay
+from hiddenarm.research.results import Scoreboard, Traffic, count_traffic
+from hiddenarm.research.twins import PlainTwins
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Demo:
+    """A demo to run. It holds the dealer's key, so that the plain twin can have the same coins."""
+
+    federation: Federation
+    world: World
+    steps: int
+    epoch_key: bytes
+
+    def run(self, display: ProgressDisplay) -> tuple[Scoreboard, Traffic]:
+        """Run to the end, or to an interrupt: then the result is that of the steps made."""
+        keys = [_key(row) for row in range(len(self.world.contexts))]
+        with tempfile.TemporaryDirectory(prefix="hiddenarm-") as folder:
+            kits = Path(folder) / "kits"
+            with LocalRoles(kits, self.federation, keys, self.world.contexts, self.epoch_key) as roles:
+                board = self._play(roles, display)
+                if not board.steps:
+                    raise KeyboardInterrupt
+                return board, count_traffic(roles.stop(), board.steps)
+
+    def _play(self, roles: LocalRoles, display: ProgressDisplay) -> Scoreboard:
+        twins = PlainTwins(self.federation, [self.world], self._coins)
+        board = Scoreboard(self.steps)
+        version = 0
+        for step in until_interrupted(range(self.steps)):
+            start = perf_counter()
+            identifier, arm = roles.decide(_key(self.world.row(step)), version)
+            reward = self.world.reward(step, arm)
+            version = roles.reward(identifier, reward)
+            board.private_seconds += (perf_counter() - start) if step else 0.0
+            plain_arms, plain_rewards = twins.step(step, self.world.context(step)[None], step)
+            board.plain_seconds = twins.seconds
+            board.record(np.array([reward]), plain_rewards, int(plain_arms[0] == arm))
+            display.update(
+                steps=step + 1, reward=board.reward, plain_reward=board.plain_reward, agreement=board.agreement
+            )
+        return board
+
+    def _coins(self, first: int, count: int) -> Any:
+        thresholds = exploration_thresholds(self.federation.epsilon)
+        return audit_coins(Seeds(self.epoch_key), self.federation, thresholds, first, count)
+
+
+def _key(row: int) -> str:
+    return f"digit {row}"

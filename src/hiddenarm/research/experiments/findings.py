@@ -1,0 +1,90 @@
+"""What an experiment finds: figures, tables, and what becomes of the paper's sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from hiddenarm.research.experiments.jobs import Job
+from hiddenarm.research.experiments.kept import Kept
+from hiddenarm.research.experiments.setting import Setting
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Cell = str | int | float | None
+Verdict = Literal["holds", "differs", "not checked"]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper that can be checked, and what was measured. `explanation` is needed where it differs, and
+    says what is missing where this run cannot check it."""
+
+    sentence: str
+    place: str
+    measured: str
+    verdict: Verdict
+    explanation: str = ""
+
+    def __post_init__(self) -> None:
+        if self.verdict != "holds" and not self.explanation:
+            raise ValueError(f"say why this is not so: {self.sentence}")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Numbers under names; written as CSV and JSON, and shown on the page if it is short."""
+
+    name: str
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    shown: bool = True
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure, and the line below it."""
+
+    name: str
+    caption: str
+    figure: Figure
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What follows from the results of an experiment's jobs."""
+
+    pictures: Sequence[Picture] = ()
+    tables: Sequence[Table] = ()
+    claims: Sequence[Claim] = ()
+    remarks: Sequence[str] = field(default_factory=list)
+
+
+class Experiment(Protocol):
+    """One experiment of the paper."""
+
+    @property
+    def name(self) -> str:
+        """What it is called on the command line."""
+
+    @property
+    def title(self) -> str:
+        """What it is about."""
+
+    @property
+    def place(self) -> str:
+        """Where it is in the paper."""
+
+    def jobs(self, setting: Setting) -> Sequence[Job]:
+        """All work that it needs."""
+
+    def conclude(self, setting: Setting, kept: Kept) -> Findings:
+        """What follows, once all jobs are done."""
+
+
+def judged(condition: bool) -> Verdict:
+    """Holds or differs."""
+    return "holds" if condition else "differs"

@@ -1,0 +1,175 @@
+"""The runs behind every reward: private learners in lockstep, and beside each its plain twin with the same coins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hiddenarm.bandit.coins import Coins
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.lockstep import Lockstep
+from hiddenarm.bandit.paper_suite import PaperFederation
+from hiddenarm.bandit.plain import PlainBandits
+from hiddenarm.errors import ScoreRangeError
+from hiddenarm.research.data.load import ArmKind
+from hiddenarm.research.data.split import split_features
+from hiddenarm.research.experiments.course import Course, load_course
+from hiddenarm.research.experiments.jobs import Arrays, Job, Progress
+from hiddenarm.research.experiments.setting import Data, Suite
+
+FEATURES = 20
+RUNS_TOGETHER = 5
+"""Replicates of a job. More would share work better, but jobs are also what two cores share."""
+
+_CHECKPOINTS = (50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 40_000, 60_000)
+_COINS_AT_A_TIME = 512
+_STEPS_BETWEEN_NEWS = 100
+_SECONDS_A_STEP = {"fast": 0.35e-3, "paper": 1.6e-3}
+"""At 10 arms, on one core."""
+
+
+def checkpoints_within(steps: int) -> list[int]:
+    """The numbers of steps after which models are kept: a fixed series, and the end."""
+    return [*(place for place in _CHECKPOINTS if place < steps), steps]
+
+
+@dataclass(frozen=True)
+class LearnerRun(Job):
+    """Some replicates of one learner. The result:
+
+    rewards, plain_rewards  [replicates, steps]   0 or 1
+    same                    [replicates, steps]   whether both chose the same arm
+    weights, plain_weights  [checkpoints, replicates, arms, features]   see `checkpoints_within`
+    steps_made              how many steps the private learner made: fewer if its scores left their range
+    """
+
+    kind: ClassVar[str] = "learner"
+
+    data: Data
+    suite: Suite
+    epsilon: float
+    seeds: tuple[int, ...]
+    steps: int
+    arms: int = 10
+    arm_kind: ArmKind = "classes"
+    parties: int = 2
+    fraction_bits: int = 20
+    newton_iterations: int = 7
+
+    @property
+    def title(self) -> str:
+        return f"{self.suite}, {self.arms} arms, epsilon {self.epsilon:g}, {self.fraction_bits} bits"
+
+    @property
+    def expected_seconds(self) -> float:
+        growth = (self.arms / 10) ** (2 if self.suite == "paper" else 1.05) * self.parties / 2
+        return 1 + self.steps * len(self.seeds) * _SECONDS_A_STEP[self.suite] * growth
+
+    @property
+    def federation(self) -> Federation:
+        """The configuration of the learner."""
+        features = tuple(split_features(FEATURES, self.parties))
+        if self.suite == "fast":
+            return Federation(self.arms, features, self.epsilon, fraction_bits=self.fraction_bits)
+        return PaperFederation(
+            self.arms,
+            features,
+            self.epsilon,
+            fraction_bits=self.fraction_bits,
+            newton_iterations=self.newton_iterations,
+        )
+
+    def perform(self, data_dir: Path | None, progress: Progress) -> Arrays:
+        course = load_course(self.data, self.arms, self.arm_kind, self.seeds, self.steps, data_dir)
+        return _Pair(self, course).run(progress)
+
+
+class _Pair:
+    """A private learner and its twin on the same course."""
+
+    def __init__(self, run: LearnerRun, course: Course) -> None:
+        self._run, self._course = run, course
+        copies, federation = len(run.seeds), run.federation
+        self._cuts = np.cumsum(federation.features)[:-1]
+        self._private = Lockstep(federation, _epoch_key(run), replicates=copies, deal_ahead=8)
+        self._plain = PlainBandits(copies, federation.arms, federation.dimension, federation.ridge)
+        self._coins = BufferedCoins(self._private.coins, run.steps)
+        self._rewards = np.zeros((2, copies, run.steps), np.uint8)
+        self._same = np.zeros((copies, run.steps), np.bool_)
+        self._weights: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
+        self._steps_made = run.steps
+
+    def run(self, progress: Progress) -> Arrays:
+        steps, checkpoints = self._run.steps, checkpoints_within(self._run.steps)
+        for step in range(steps):
+            self._step(step)
+            if step + 1 in checkpoints:
+                self._weights.append((self._private.reveal_model()[1], self._plain.weights.copy()))
+            if (step + 1) % _STEPS_BETWEEN_NEWS == 0:
+                progress((step + 1) / steps, f"reward {self._rewards[0, :, : step + 1].mean():.3f}")
+        return {
+            "rewards": self._rewards[0],
+            "plain_rewards": self._rewards[1],
+            "same": self._same,
+            "weights": np.stack([private for private, _ in self._weights]),
+            "plain_weights": np.stack([plain for _, plain in self._weights]),
+            "steps_made": np.array(self._steps_made),
+        }
+
+    def _step(self, step: int) -> None:
+        contexts = self._course.contexts(step)
+        explore, tags = self._coins.at(step)
+        plain_arms = self._plain.decide(contexts, explore, tags)
+        plain_rewards = self._course.rewards(step, plain_arms)
+        self._plain.learn(contexts, plain_arms, plain_rewards)
+        self._rewards[1, :, step] = plain_rewards
+        if step < self._steps_made:
+            arms = self._private_step(step, contexts)
+            self._same[:, step] = arms == plain_arms
+
+    def _private_step(self, step: int, contexts: NDArray[np.float64]) -> NDArray[np.int64]:
+        """A learner whose scores leave their range decides no more, and earns nothing from there on."""
+        try:
+            decision, arms = self._private.decide(np.split(contexts, self._cuts, axis=1))
+        except ScoreRangeError:
+            self._steps_made = step
+            return np.full(len(contexts), -1)
+        rewards = self._course.rewards(step, arms)
+        self._private.learn(decision, rewards)
+        self._rewards[0, :, step] = rewards
+        return arms
+
+
+class BufferedCoins:
+    """Coins of single decisions, from a source that gives many at a time."""
+
+    def __init__(self, source: Callable[[int, int], Coins], steps: int) -> None:
+        self._source = source
+        self._steps = steps
+        self._first = -_COINS_AT_A_TIME
+        self._coins: Coins | None = None
+
+    def at(self, step: int) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """Explore [replicates], and tags [replicates, arms]."""
+        if self._coins is None or step >= self._first + _COINS_AT_A_TIME:
+            self._first = step
+            self._coins = self._source(step, min(_COINS_AT_A_TIME, self._steps - step))
+        return self._coins.explore[step - self._first], self._coins.tags[step - self._first]
+
+
+def _epoch_key(run: LearnerRun) -> bytes:
+    """The same coins for the same seeds, whatever the suite, the epsilon and the bits. Reproducible, so not private."""
+    return sha256(f"hiddenarm reproduce {run.data} {run.arms} {run.seeds}".encode()).digest()
+
+
+def learner_runs(runs: int, **fields: object) -> list[LearnerRun]:
+    """`runs` replicates with seeds 0, 1, ... as jobs of a few each, so that experiments with fewer share the first."""
+    starts = range(0, runs, RUNS_TOGETHER)
+    groups = [tuple(range(start, min(start + RUNS_TOGETHER, runs))) for start in starts]
+    return [LearnerRun(seeds=seeds, **fields) for seeds in groups]  # type: ignore[arg-type]

@@ -1,0 +1,95 @@
+"""`hiddenarm reproduce` itself: collect jobs, do what is not kept, conclude, write the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import get_args
+
+import click
+from rich.console import Console
+
+from hiddenarm.errors import ConfigError
+from hiddenarm.research.data.mnist import Split, read_mnist
+from hiddenarm.research.experiments.findings import Experiment
+from hiddenarm.research.experiments.jobs import Job
+from hiddenarm.research.experiments.kept import Kept
+from hiddenarm.research.experiments.page import Cost, Report, write_report
+from hiddenarm.research.experiments.pool import Workshop
+from hiddenarm.research.experiments.setting import Setting
+from hiddenarm.research.experiments.surroundings import commit_of_source, surroundings
+from hiddenarm.research.experiments.watch import Watch
+from hiddenarm.research.interrupts import obeying_interrupts
+from hiddenarm.research.progress import duration
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """Some experiments, to be made in a folder."""
+
+    experiments: Sequence[Experiment]
+    setting: Setting
+    folder: Path
+    data_dir: Path | None
+
+    def run(self, console: Console) -> Report:
+        """Do what is missing, then write the page. Interrupted, it goes on from what was finished."""
+        if self.setting.data == "mnist":
+            for split in get_args(Split):
+                read_mnist(self.data_dir, split)
+        kept = Kept(self._runs_folder())
+        jobs = list(dict.fromkeys(job for one in self.experiments for job in one.jobs(self.setting)))
+        missing = [job for job in jobs if job not in kept]
+        self._announce(console, jobs, missing)
+        try:
+            with obeying_interrupts(), Watch(missing, len(jobs) - len(missing)) as watch:
+                Workshop(kept, self.data_dir, commit_of_source()).do_all(missing, watch)
+        except KeyboardInterrupt:
+            done = sum(job in kept for job in jobs)
+            click.echo(f"{done} of {len(jobs)} runs are kept in {self.folder}; the same command goes on", err=True)
+            raise
+        report = self._report(kept, jobs)
+        write_report(self.folder, report)
+        return report
+
+    def _runs_folder(self) -> Path:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"cannot make the folder {self.folder}: {error.strerror}") from error
+        return self.folder / "runs"
+
+    def _announce(self, console: Console, jobs: Sequence[Job], missing: Sequence[Job]) -> None:
+        names = ", ".join(one.name for one in self.experiments)
+        kept = len(jobs) - len(missing)
+        console.print(f"{names}: {len(jobs)} runs, {kept} of them kept from before.", soft_wrap=True)
+
+    def _report(self, kept: Kept, jobs: Sequence[Job]) -> Report:
+        return Report(
+            setting=self.setting,
+            sections=[(one, one.conclude(self.setting, kept)) for one in self.experiments],
+            costs=self._costs(kept),
+            commits=sorted({kept[job].record.commit for job in jobs}),
+            finished=datetime.now(UTC).isoformat(timespec="seconds"),
+            surroundings=surroundings(),
+        )
+
+    def _costs(self, kept: Kept) -> list[Cost]:
+        costs, made = [], set[Job]()
+        for one in self.experiments:
+            jobs = dict.fromkeys(one.jobs(self.setting))
+            seconds = sum(kept[job].record.seconds for job in jobs if job not in made)
+            costs.append(Cost(one.name, len(jobs), seconds))
+            made.update(jobs)
+        return costs
+
+
+def print_summary(console: Console, report: Report, folder: Path) -> None:
+    """The claims, and where to look."""
+    for claim in report.claims:
+        console.print(f"[bold]{claim.verdict}[/bold]  {claim.measured}", soft_wrap=True, highlight=False)
+    console.print(
+        f"Runs: {duration(report.seconds_of_runs)} on one core. Page: {folder / 'index.html'}", soft_wrap=True
+    )

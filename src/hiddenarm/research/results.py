@@ -1,0 +1,178 @@
+"""What a run of the private learner beside its plain twin came to: running totals, and the report at the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Container
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.programs import DECIDE
+from hiddenarm.bandit.suites import suite_of
+from hiddenarm.errors import ConfigError
+from hiddenarm.research.plots import plot_learning_curves
+from hiddenarm.research.progress import percent, summary_table
+from hiddenarm.ring.words import Floats
+from hiddenarm.roles.messages import PROGRAM_NUMBERS
+
+Meter = dict[str, list[dict[str, Any]]]
+"""A link's meter as a party reports it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What one party sent, as its link's meter counted it."""
+
+    rounds_per_decision: float
+    rounds_per_step: float
+    bytes_per_step_per_party: float
+
+
+def count_traffic(meters: list[Meter], steps: int, kinds: Container[str] | None = None) -> Traffic:
+    """What a step took, by the parties' own meters: the most that any counted, of some kinds of frames or of all."""
+    return Traffic(
+        rounds_per_decision=max(_rounds(meter, PROGRAM_NUMBERS[DECIDE]) for meter in meters) / steps,
+        rounds_per_step=max(_rounds(meter, None) for meter in meters) / steps,
+        bytes_per_step_per_party=max(_bytes(meter, kinds) for meter in meters) / steps,
+    )
+
+
+def _bytes(meter: Meter, kinds: Container[str] | None) -> int:
+    return sum(row["bytes"] for row in meter["sent"] if kinds is None or row["kind"] in kinds)
+
+
+def _rounds(meter: Meter, program: int | None) -> int:
+    """ROUND frames sent to the peer that got most of them."""
+    by_peer: dict[str, int] = {}
+    for row in meter["sent"]:
+        if row["kind"] == "ROUND" and program in (None, row["program"]):
+            by_peer[row["peer"]] = by_peer.get(row["peer"], 0) + row["frames"]
+    return max(by_peer.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The keys of `--json`."""
+
+    reward: float
+    plain_reward: float
+    agreement: float
+    rounds_per_decision: float
+    rounds_per_step: float
+    bytes_per_step_per_party: float
+    us_per_step: float
+    plain_us_per_step: float
+    steps: int
+    parties: int
+    arms: int
+    features: int
+    epsilon: float
+    fraction_bits: int
+    replicates: int
+    data: str
+    suite: str
+
+
+class Scoreboard:
+    """Rewards of both learners, [replicates, steps], and how often they chose alike."""
+
+    def __init__(self, steps: int, replicates: int = 1) -> None:
+        self.rewards: Floats = np.zeros((replicates, steps))
+        self.plain_rewards: Floats = np.zeros((replicates, steps))
+        self.private_seconds = 0.0
+        self.plain_seconds = 0.0
+        self.steps = 0
+        self.same = 0
+        self._total = 0.0
+        self._plain_total = 0.0
+
+    def record(self, rewards: Floats, plain_rewards: Floats, same: int) -> None:
+        """Add one step: rewards of all replicates, and in how many of them the arms were the same."""
+        self.rewards[:, self.steps] = rewards
+        self.plain_rewards[:, self.steps] = plain_rewards
+        self._total += float(rewards.sum())
+        self._plain_total += float(plain_rewards.sum())
+        self.same += same
+        self.steps += 1
+
+    def resume(self, rewards: Floats, plain_rewards: Floats, same: int) -> None:
+        """Take over the steps of an earlier run."""
+        self.steps = min(rewards.shape[1], self.rewards.shape[1])
+        self.rewards[:, : self.steps] = rewards[:, : self.steps]
+        self.plain_rewards[:, : self.steps] = plain_rewards[:, : self.steps]
+        self._total = float(rewards.sum())
+        self._plain_total = float(plain_rewards.sum())
+        self.same = same
+
+    @property
+    def interactions(self) -> int:
+        return self.steps * len(self.rewards)
+
+    @property
+    def reward(self) -> float:
+        return self._total / max(1, self.interactions)
+
+    @property
+    def plain_reward(self) -> float:
+        return self._plain_total / max(1, self.interactions)
+
+    @property
+    def agreement(self) -> float:
+        return self.same / max(1, self.interactions)
+
+    def report(self, federation: Federation, traffic: Traffic, data: str) -> Report:
+        return Report(
+            reward=self.reward,
+            plain_reward=self.plain_reward,
+            agreement=self.agreement,
+            rounds_per_decision=traffic.rounds_per_decision,
+            rounds_per_step=traffic.rounds_per_step,
+            bytes_per_step_per_party=traffic.bytes_per_step_per_party,
+            us_per_step=1e6 * self.private_seconds / max(1, self.interactions),
+            plain_us_per_step=1e6 * self.plain_seconds / max(1, self.interactions),
+            steps=self.steps,
+            parties=federation.parties,
+            arms=federation.arms,
+            features=federation.dimension,
+            epsilon=federation.epsilon,
+            fraction_bits=federation.fraction_bits,
+            replicates=len(self.rewards),
+            data=data,
+            suite=suite_of(federation).name,
+        )
+
+
+def print_report(console: Console, title: str, report: Report) -> None:
+    """The table at the end of a run."""
+    ratio = report.us_per_step / report.plain_us_per_step if report.plain_us_per_step else float("nan")
+    rows = [
+        ("reward, private", f"{report.reward:.4f}"),
+        ("reward, plain twin", f"{report.plain_reward:.4f}"),
+        ("same arms", percent(report.agreement, 2)),
+        ("rounds a decision", f"{report.rounds_per_decision:g}"),
+        ("rounds a step", f"{report.rounds_per_step:g}"),
+        ("bytes a step sent by a party", f"{report.bytes_per_step_per_party:,.0f}"),
+        ("time a step, private", f"{report.us_per_step:,.0f} µs"),
+        ("time a step, plain twin", f"{report.plain_us_per_step:,.1f} µs  ({ratio:,.0f} times)"),
+    ]
+    console.print(summary_table(title, rows))
+
+
+def write_json(path: Path, report: Report) -> None:
+    try:
+        path.write_text(json.dumps(asdict(report), indent=2, allow_nan=False) + "\n")
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+
+
+def write_plot(path: Path, board: Scoreboard, title: str, subtitle: str) -> None:
+    """Both learning curves, of the steps that were made."""
+    private, plain = board.rewards[:, : board.steps], board.plain_rewards[:, : board.steps]
+    if len(private) == 1:
+        private, plain = private[0], plain[0]
+    plot_learning_curves(path, private, plain, title=title, subtitle=subtitle)

@@ -1,0 +1,86 @@
+"""Times of steps: what is kept of a point, that two suites really run, and that a worker leaves no process behind."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hiddenarm.paper import rounds
+from hiddenarm.research.bench.timing import Spread
+from hiddenarm.research.experiments.kept import Kept
+from hiddenarm.research.experiments.pool import Workshop, _Worker
+from hiddenarm.research.experiments.setting import Setting, Suite
+from hiddenarm.research.experiments.step_times import StepTime, StepTiming, disturbed, step_timing, steps_table
+
+TINY = Setting("tiny", "digits")
+
+
+def point(others: float) -> StepTime:
+    private = Spread(10.0, 9.0, 11.0)
+    return StepTime("paper", 10, 2, 60, private, Spread(0.02, 0.019, 0.021), 84, 32, 248_740, others)
+
+
+def test_a_kept_point_is_read_in_milliseconds(tmp_path: Path) -> None:
+    job, kept = step_timing(TINY, "fast", 10, 2), Kept(tmp_path)
+    arrays = {"us": [1900, 2000, 2200], "plain_us": [24, 25, 27], "rounds": 10, "rounds_of_decision": 5}
+    arrays |= {"bytes": 23_464, "steps": 60, "others": 0.123}
+    kept.keep(job, {name: np.array(value) for name, value in arrays.items()}, 1.0, "abc")
+    found = StepTime.of(job, kept)
+    assert (found.private, found.ratio) == (Spread(2.0, pytest.approx(1.9), pytest.approx(2.2)), pytest.approx(80))
+    assert found.reach == (pytest.approx(0.1), pytest.approx(0.2))
+    (row,) = steps_table("name", "title", [found]).rows
+    assert row == ("fast suite", 2, 10, 2.0, 1.9, 2.2, 25.0, 24.0, 27.0, 80.0, 10.0, 23_464, 60, 0.12)
+
+
+def test_company_is_remarked_on() -> None:
+    assert disturbed([point(0.0), point(0.2)]) == []
+    (remark,) = disturbed([point(0.1), point(1.5)])
+    assert remark.startswith("At 1 of 2 points")
+
+
+def test_blocks_are_short_where_steps_are_slow() -> None:
+    blocks = [StepTiming("paper", arms, 2, 20, 4.0).effort.block for arms in (10, 40, 160)]
+    assert blocks == [10, 4, 1]
+    assert all(StepTiming(suite, 10, 2, 20, 4.0).alone for suite in ("fast", "paper"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("suite", "of_decision", "of_step"), [("fast", 4, 9), ("paper", None, None)])
+def test_a_step_really_runs(suite: Suite, of_decision: int | None, of_step: int | None) -> None:
+    result = step_timing(TINY, suite, 4, 2).perform(None, lambda share, say: None)
+    decide, learn = rounds.decide(2, 4), rounds.learn(7)
+    assert result["rounds_of_decision"] == (of_decision or decide)
+    assert result["rounds"] == (of_step or decide + learn)
+    assert result["us"][0] <= result["us"][1] <= result["us"][2]
+    assert result["us"][1] > result["plain_us"][1] > 0
+    assert result["bytes"] > 1000
+
+
+def test_a_worker_that_is_ended_ends_its_roles(tmp_path: Path) -> None:
+    worker = _Worker.start(Workshop(Kept(tmp_path), None, "abc"), StepTiming("fast", 4, 2, 1_000_000, 600.0))
+    pid = worker.process.pid
+    assert pid is not None
+    try:
+        roles = awaited(lambda: len(children(pid)) >= 3 and children(pid))
+    finally:
+        worker.process.terminate()
+        worker.process.join(30)
+    assert worker.process.exitcode == 128 + 15
+    assert awaited(lambda: not any(Path(f"/proc/{role}").exists() for role in roles))
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def awaited(condition):  # type: ignore[no-untyped-def]
+    """What a condition gives once it is true."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        if value := condition():
+            return value
+        time.sleep(0.05)
+    raise AssertionError("it never came about")
