@@ -30,7 +30,7 @@ from hiddenarm.errors import ConfigError, FeatureError, HiddenArmError, Identity
 from hiddenarm.net.certificates import Authority
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.words import decode
-from hiddenarm.roles.kit import FederationFile, Kit, StoredFeatures, write_features
+from hiddenarm.roles.kit import FederationFile, Kit, KitFile, StoredFeatures, write_features
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
 from hiddenarm.roles.process import Endpoint
 
@@ -52,10 +52,13 @@ def edit(kit: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 def test_a_kit_holds_every_number_of_a_federation_and_the_hello_compares_it(folder: Path) -> None:
+    """`max_batch` stands in the kit itself, and a bound of scores only in kits of earlier versions."""
     names = {field.name for field in fields(Federation)}
-    suite = {"suite": "fast", "newton_iterations": None}
-    assert FederationFile.model_fields.keys() == names | suite.keys()
-    assert {field.name: field.default for field in fields(Federation) if field.default is not MISSING} | suite == {
+    more = {"suite": "fast", "newton_iterations": None, "score_bound": 32.0}
+    assert FederationFile.model_fields.keys() == names - {"max_batch"} | more.keys()
+    defaults = {field.name: field.default for field in fields(Federation) if field.default is not MISSING} | more
+    assert defaults.pop("max_batch") == KitFile.model_fields["max_batch"].default
+    assert defaults == {
         name: field.default for name, field in FederationFile.model_fields.items() if not field.is_required()
     }
     assert Kit.read(kit_of(folder, PARTY0)).hello.keys() >= names | {"suite"}
@@ -75,12 +78,13 @@ def test_a_kit_says_what_a_missing_key_means_at_each_party(folder: Path) -> None
     assert Kit.read(kits[0]).hello["missing_keys"] == ("refuse", "refuse")
     for kit in kits:
         edit(kit, lambda content: content.update(missing_keys=["refuse", "zeros"]))
-    refusing, filling = (Kit.read(kit).features() for kit in kits)
-    assert filling.lookup("nobody").tolist() == [0.0] * len(filling.lookup("user 3"))
-    assert filling.lookup("user 3").any()
-    assert len(filling) == len(refusing)
+    tables = [Kit.read(kit).features() for kit in kits]
+    assert len(tables[0]) == len(tables[1])
+    refusing, filling = (table.encoded(federation_of(2), party) for party, table in enumerate(tables))
+    assert filling.words("nobody").tolist() == [0] * len(filling.words("user 3"))
+    assert filling.words("user 3").any()
     with pytest.raises(FeatureError, match="no features"):
-        refusing.lookup("nobody")
+        refusing.words("nobody")
 
 
 @pytest.mark.parametrize("suite", ["fast", "paper"])

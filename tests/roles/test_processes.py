@@ -175,7 +175,8 @@ def test_when_whoever_started_parties_and_dealer_is_gone_they_end(tmp_path: Path
 def test_when_whoever_started_the_roles_is_gone_they_end_in_good_order(tmp_path: Path) -> None:
     federation = federation_of(2)
     with local_roles(tmp_path, federation) as roles:
-        roles.decide(KEYS[0], 0)
+        decision, _ = roles.decide(KEYS[0], 0)
+        roles.reward(decision, 1.0)
         for client in (REWARDER, ACTOR):
             stdin = roles.process(client).stdin
             assert stdin is not None
