@@ -68,6 +68,16 @@ static void add_products(uint64_t *out, int64_t out_stride, uint64_t scale, int 
         for (int64_t i = 0; i < count; i++) out[i * out_stride] += scale * p[0][i * s[0]];
         return;
     case 2:
+        if (out_stride == 1 && s[0] == 1 && s[1] == 1) { /* whole rows: the most words of a lesson */
+            const uint64_t *restrict x = p[0], *restrict y = p[1];
+            if (scale == 1)
+                for (int64_t i = 0; i < count; i++) out[i] += x[i] * y[i];
+            else if (scale == UINT64_MAX)
+                for (int64_t i = 0; i < count; i++) out[i] -= x[i] * y[i];
+            else
+                for (int64_t i = 0; i < count; i++) out[i] += scale * x[i] * y[i];
+            return;
+        }
         for (int64_t i = 0; i < count; i++) out[i * out_stride] += scale * p[0][i * s[0]] * p[1][i * s[1]];
         return;
     case 3:
