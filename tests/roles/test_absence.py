@@ -33,9 +33,9 @@ class World:
         journal, federation = DirectJournal(store), small_federation(2)
         machine: DurableClient
         if self.client == ACTOR:
-            machine = DurableActor(federation, self._send, records=ActorRecords(store, journal, b"me"))
+            machine = DurableActor(federation, self._send, records=ActorRecords(store, journal))
         else:
-            machine = DurableRewarder(federation, self._send, records=RewarderRecords(store, journal, b"me"))
+            machine = DurableRewarder(federation, self._send, records=RewarderRecords(store, journal))
         machine._clock = lambda: self.now
         machine._absent_since = self.now
         return machine

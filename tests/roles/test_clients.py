@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
+import structlog
 
 from deployment import provision
 from hiddenarm.bandit.local import Decision
@@ -44,6 +44,16 @@ def test_a_reward_need_not_be_waited_for(session: Session) -> None:
     assert session.rewarder.reward(decide(session, REWARDS).id, 0.0) == REWARDS + 1
 
 
+@pytest.fixture
+def unconfigured_logs() -> Iterator[None]:
+    """As in an application that has not configured structlog, whatever tests before this one did."""
+    before = structlog.get_config()
+    structlog.reset_defaults()
+    yield
+    structlog.configure(**before)
+
+
+@pytest.mark.usefixtures("unconfigured_logs")
 @pytest.mark.parametrize("durable", [False, True], ids=["in memory", "durable"])
 def test_clients_write_nothing_to_standard_output(capfd: pytest.CaptureFixture[str], durable: bool) -> None:
     with Session(make_federation(2, 3, 4), durable=durable) as session:
@@ -201,15 +211,10 @@ def _next_id_after_refusal(session: Session) -> str:
 def test_an_error_about_a_key_is_not_told_to_the_parties(tmp_path: Path) -> None:
     """It ends the client, whose last words are in everybody's log."""
 
-    class Endpoint:
-        kit = Kit.read(provision(tmp_path) / "actor")
-        told: ClassVar[list[str]] = []
-
-        def abort(self, reason: str) -> None:
-            self.told.append(reason)
-
-    client = ActorClient.__new__(ActorClient)
-    client._endpoint = Endpoint()  # type: ignore[assignment]
+    told = []
+    kit = Kit.read(provision(tmp_path) / "actor")
     for error in (RefusedKeyError("user 17", 0, "no"), PeerLost("dealer is gone")):
+        client = ActorClient(kit)
+        client.endpoint.abort = told.append  # type: ignore[method-assign]
         client.__exit__(type(error), error, None)
-    assert Endpoint.told == ["actor failed", "dealer is gone"]
+    assert told == ["actor failed", "dealer is gone"]
