@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
@@ -16,9 +17,10 @@ from itertools import pairwise
 
 import pytest
 
-from hiddenarm.errors import FeatureError, HiddenArmError, InputError, PeerLost
+from hiddenarm.errors import HiddenArmError, InputError, PeerLost, RefusedKeyError
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.research.bench.session import Session, make_federation
+from hiddenarm.roles.actor import all_decided
 from hiddenarm.roles.messages import DEALER
 from hiddenarm.roles.state import State
 
@@ -115,11 +117,11 @@ def test_threads_share_batches_and_refusals(session: Session) -> None:
         versions = []
         for step in range(5):
             if number % 4 == 3:
-                with pytest.raises(FeatureError, match="refused the decision"):
+                with pytest.raises(RefusedKeyError, match="no usable features"):
                     session.actor.decide(f"nobody {number} {step}")
                 continue
             decisions = session.actor.decide_many([f"user {number}", f"user {step}"])
-            versions.append(session.rewarder.reward_many([(one.id, 1.0) for one in decisions]))
+            versions.append(session.rewarder.reward_many([(one.id, 1.0) for one in all_decided(decisions)]))
         return versions
 
     by_thread = in_threads(THREADS, work)
@@ -131,7 +133,7 @@ def test_a_question_is_answered_to_one_of_two_threads(session: Session) -> None:
 
     def work(number: int) -> list[int]:
         try:
-            return [decision.arm for decision in session.actor.answer(question)]
+            return [decision.arm for decision in all_decided(session.actor.answer(question))]
         except InputError:
             return []
 
@@ -193,6 +195,8 @@ def test_a_client_that_is_closed_tells_who_still_waits() -> None:
         session._clients.close()
         waiting.join(PATIENCE)
         party.send_signal(signal.SIGCONT)
-        assert [str(error) for error in told] == ["the client was closed"]
+        # The rewarder has left before: on a slow machine, the thread hears of that.
+        assert len(told) == 1
+        assert re.match("the client was closed|not now: rewarder cannot be reached", str(told[0]))
         with pytest.raises(PeerLost, match="was closed"):
             session.actor.decide("user 1")

@@ -173,7 +173,8 @@ def test_an_actor_without_notes_of_an_earlier_version_is_taken(monkeypatch: pyte
     world.crash(world.nodes[ACTOR])
     until_refused_or_opened(world)
     assert not world.refused
-    assert ActorRecords(disk, world.nodes[ACTOR].disk, bytes(32)).reply("first") is not None  # type: ignore[arg-type]
+    records = ActorRecords(disk, world.nodes[ACTOR].disk)  # type: ignore[arg-type]
+    assert records.reply("first", ["user 0"]) is not None
 
 
 def test_an_old_backup_of_the_rewarder_does_not_call_an_epoch_unknown_before_it_was_checked() -> None:
