@@ -42,3 +42,21 @@ def obeying_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+@contextmanager
+def interrupts_put_off() -> Iterator[None]:
+    """Have an interrupt take effect at the end of the block."""
+    came = False
+
+    def note(_: int, __: FrameType | None) -> None:
+        nonlocal came
+        came = True
+
+    previous = signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    if came:
+        signal.raise_signal(signal.SIGINT)

@@ -20,6 +20,7 @@ from hiddenarm.errors import ConfigError, HiddenArmError
 from hiddenarm.research.experiments.jobs import Job, Progress
 from hiddenarm.research.experiments.kept import Kept
 from hiddenarm.research.experiments.watch import Watch
+from hiddenarm.research.interrupts import interrupts_put_off
 from hiddenarm.roles.logs import configure_logs
 from hiddenarm.roles.memory import keep_freed_memory
 
@@ -80,7 +81,8 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         here, there = context.Pipe(duplex=False)
         process = context.Process(target=_work, args=(workshop, job, there))
-        process.start()
+        with interrupts_put_off():  # a worker that is told only half of its job would say so in a traceback
+            process.start()
         there.close()
         return cls(job, process, here)
 
