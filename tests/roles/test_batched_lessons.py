@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from hiddenarm.bandit.decisions import split_number
 from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import DecisionIdError, FeatureError, InputError
 from hiddenarm.mpc.masking import triangle_to_square
+from hiddenarm.ring.words import encode
 from hiddenarm.roles.actor import all_decided
+from hiddenarm.roles.party_records import _decode_state, _encode_state
 
 
 class Class:
@@ -185,6 +188,68 @@ def test_a_batch_ends_a_repair_and_the_next_one_is_complete(lessons: int) -> Non
     while school._repairs == before or school._repair is not None:
         learn_singly(room, rng, 1)
     room.check_model(UNIT)
+
+
+def in_another_epoch(room: Class, *, of_earlier_version: bool = False) -> Class:
+    """The same parties after a restart: with what they keep of their lessons, which are counted from zero here."""
+    network = MemoryNetwork(room.network.federation, epoch_key=bytes([room.network.epoch_key[0] + 1] * 32))
+    for before, after in zip(room.network.parties, network.parties, strict=True):
+        kept = _encode_state(replace(before._school.state, version=0, ungathered=0))
+        if of_earlier_version:
+            kept = kept[:16] + bytes(1) + kept[17:]
+        after.resume(_decode_state(kept, solves=True), [], [])
+        after._school._singly.extend(before._school._singly)
+    again = Class(network.start())
+    again.lessons = room.lessons
+    return again
+
+
+def spoil(room: Class, error: float) -> None:
+    """Add an error to the inverses, and a half to the weights."""
+    model = room.network.party(0)._school._model
+    for shared, added in ((model.inverses, encode(error, 40)), (model.weights, encode(0.5, 20))):
+        assert shared.share is not None
+        shared.share += added
+
+
+@pytest.mark.parametrize("singly", [0, 3, 30])
+def test_a_batch_repairs_a_model_of_an_earlier_version(singly: int) -> None:
+    """It may be indefinite, and a batch that began with it would diverge."""
+    rng = random.Random(singly)
+    room = Class(MemoryNetwork(small_federation(2)).start())
+    room.reward(*((decision, rng.random()) for decision in room.decide(*some(5, rng))))
+    learn_singly(room, rng, singly)
+    spoil(room, -2.0)
+    room = in_another_epoch(room, of_earlier_version=True)
+    room.reward(*((decision, rng.random()) for decision in room.decide(*some(4, rng))))
+    room.check_model(UNIT)
+    room.reward(*((decision, rng.random()) for decision in room.decide(*some(4, rng))))
+    learn_singly(room, rng, 3)
+    room.check_model(UNIT)
+    assert {machine._school._repairs for machine in room.network.parties} == {1}
+
+
+def test_single_lessons_repair_a_model_of_an_earlier_version_soon() -> None:
+    rng = random.Random(5)
+    room = Class(MemoryNetwork(small_federation(2)).start())
+    learn_singly(room, rng, 30)
+    spoil(room, 0.5)
+    room = in_another_epoch(room, of_earlier_version=True)
+    learn_singly(room, rng, 100)
+    room.check_model(UNIT)
+
+
+def test_a_repair_that_is_due_is_finished_however_short_epochs_are() -> None:
+    """It was forgotten with the epoch, and a federation that is restarted every hundred lessons was never repaired."""
+    rng = random.Random(6)
+    room = Class(MemoryNetwork(small_federation(2, repair_every=250)).start())
+    learn_singly(room, rng, 200)
+    spoil(room, 0.5)
+    for _ in range(3):
+        room = in_another_epoch(room)
+        learn_singly(room, rng, 100)
+    room.check_model(UNIT)
+    assert not room.network.party(0)._school.state.due
 
 
 def test_a_model_that_is_full_refuses_rewards_and_goes_on_deciding() -> None:

@@ -107,6 +107,15 @@ def test_a_checkpoint_of_an_earlier_version(solves: bool) -> None:
         assert _decode_state(earlier, solves=False).ungathered == 9
 
 
+def test_a_repair_that_is_due_is_written_down() -> None:
+    """Of a model of an earlier version, which may be wrong, one is due."""
+    state = records_on(MemoryStore()).state(INITIAL)
+    sound, due = (_encode_state(replace(state, due=due)) for due in (False, True))
+    assert not _decode_state(sound, solves=True).due
+    assert _decode_state(due, solves=True).due
+    assert _decode_state(sound[:16] + bytes(1) + sound[17:], solves=True).due
+
+
 def test_a_cut_log_gives_its_decisions_back() -> None:
     store = MemoryStore()
     records = records_on(store)

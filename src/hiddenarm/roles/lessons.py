@@ -13,7 +13,8 @@ Upkeep spreads the repair of the model over lessons, so that no decision waits f
     4. when it has caught up, it takes the place of the model
 
 All of this follows from numbers of lessons alone, so all parties do it alike. A batch, or the end of an epoch, ends a
-repair under way.
+repair under way. After the end of an epoch it is *overdue*: it is begun at once in the next one, takes fewer lessons,
+and a batch that comes before it is solved by a repair, not from the model as it is.
 
 In a suite that cannot solve (the paper's) one reward is one run of learn and nothing else, and many are refused.
 
@@ -72,6 +73,9 @@ REPAIR_LAG = 256
 """Lessons that a repair may take before one waits for it; fewer where repairs are more frequent than that."""
 LEARNED_AGAIN = 4
 """Lessons that one lesson teaches the repaired model, until that has caught up."""
+OVERDUE_LAG = 64
+"""As REPAIR_LAG, of a repair that is overdue. It is in place before the next checkpoint is written, however few lessons
+an epoch has: those since the last one are learned again in each."""
 _RUNS_OF_A_REPAIR = 64
 """More than any repair has; its runs have addresses from a multiple of this on."""
 
@@ -102,14 +106,15 @@ class Decisions(Protocol):
 
 @dataclass(slots=True, repr=False)
 class SchoolState:
-    """All that lessons have made: the model and the sums, how many interactions the sums hold, and the first lesson
-    that they do not hold."""
+    """All that lessons have made: the model and the sums, how many interactions the sums hold, the first lesson that
+    they do not hold, and whether a repair was due and is not finished."""
 
     version: int
     model: Model
     sums: Sums
     gathered: int = 0
     ungathered: int = 0
+    due: bool = False
 
 
 @dataclass(slots=True, repr=False)
@@ -191,6 +196,7 @@ class School:
         self._singly: deque[_Taken] = deque()
         self._gathered = 0
         self._gathering = False
+        self._overdue = False
         self._repair: _Repair | None = None
         self._repairs = 0
         self._gather_every = gathered_at_once(federation)
@@ -202,7 +208,8 @@ class School:
     def state(self) -> SchoolState:
         """What was learned so far; between lessons."""
         ungathered = self._singly[0].lesson if self._singly else self.version
-        return SchoolState(self.version, self._model, self._sums, self._gathered, ungathered)
+        due = self._overdue or self._gathering or self._repair is not None
+        return SchoolState(self.version, self._model, self._sums, self._gathered, ungathered, due)
 
     def resume(
         self, state: SchoolState, ungathered: Sequence[Lesson], again: Sequence[Lesson], kept: Decisions
@@ -215,6 +222,7 @@ class School:
         self._model, self._sums = state.model, state.sums
         self._versions = {self.version: self._suite.brought(self._model)}
         self._gathered = state.gathered
+        self._overdue = self._gathering = state.due and self._suite.solves
         self._singly.extend(_taken(lesson, kept) for lesson in ungathered)
         self._lessons.extend(again)
         self._logged = state.version + len(again)
@@ -391,7 +399,8 @@ class School:
         assert self._current is not None
         repair = self._repair
         if repair is not None:
-            due = self._current.lesson.number - repair.begun_at >= self._repair_lag
+            lag = min(self._repair_lag, OVERDUE_LAG) if self._overdue else self._repair_lag
+            due = self._current.lesson.number - repair.begun_at >= lag
             first = repair.caught_up
             behind = islice(self._singly, first, first + LEARNED_AGAIN) if due else ()
             return [self._learn_again_stage(repair, taken) for taken in behind]
@@ -407,6 +416,10 @@ class School:
 
     def _set_sums_and_repair(self, sums: object) -> None:
         self._set_sums(sums)
+        self._begin_repair()
+
+    def _begin_repair(self) -> _Repair:
+        """Of what the sums hold."""
         assert self._current is not None
         plan = repair_plan(self._federation.numbers, self._gathered)
         inverses = public_diagonal(self._federation, self._number, plan.start)
@@ -415,6 +428,7 @@ class School:
         model = Model(inverses, zero_weights(self._federation, self._number))
         self._repair = _Repair(self._current.lesson.number, self._sums, model, runs)
         self._repairs += 1
+        return self._repair
 
     def _go_on_with_repair(self) -> None:
         """Begin the next run of the repair, if its material is here."""
@@ -441,10 +455,28 @@ class School:
             repair.model = _as_model(model)
             repair.caught_up += 1
             if repair.caught_up == len(self._singly):
-                self._model, self._repair = repair.model, None
+                self._put_in_place(repair)
 
         given = partial(self._for_learn, taken, repair)
         return _Stage((ProgramId(LEARN_AGAIN), step), given, take, ready=lambda: repair.solved)
+
+    def _repair_stages(self) -> list[_Stage]:
+        """A repair as programs of a batch, which waits for them: its sums hold everything."""
+        repair = self._begin_repair()
+        keys, repair.runs = repair.runs, deque()  # none is run beside the batch
+
+        def take(model: object, last: bool) -> None:
+            repair.model = _as_model(model)
+            if last:
+                self._put_in_place(repair)
+
+        def given() -> list[Words]:
+            return [*_words(repair.model), *self._sum_words()]
+
+        return [_Stage(key, given, partial(take, last=key == keys[-1])) for key in keys]
+
+    def _put_in_place(self, repair: _Repair) -> None:
+        self._model, self._repair, self._overdue = repair.model, None, False
 
     def _end_repair(self) -> None:
         """Give up a repair under way: a batch solves the model, too."""
@@ -525,7 +557,10 @@ class School:
         self._end_repair()
         while self._singly:
             self._current.stages.append(self._gather_stage(GATHERED_BEFORE_A_BATCH))
-        self._current.stages.append(self._solve_stage(len(lesson.rewards), self._step_of(lesson)))
+        if self._overdue:
+            self._current.stages.extend(self._repair_stages())
+        else:
+            self._current.stages.append(self._solve_stage(len(lesson.rewards), self._step_of(lesson)))
 
     def _set_model(self, model: object) -> None:
         self._model = _as_model(model)

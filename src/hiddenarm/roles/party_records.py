@@ -49,6 +49,9 @@ _LESSON_HEAD = struct.Struct("<H")
 _REWARD = struct.Struct("<QQQ")
 _COUNTERS = struct.Struct("<QQBQ")
 _WORD = "<u8"
+_FULL, _SOUND, _DUE = 1, 2, 3
+"""How a state stands: its sums were full, which earlier versions went beyond; it is sound; a repair is due. Earlier
+versions wrote zero otherwise: their model may be wrong, so that a repair is due, too."""
 
 
 class PartyRecords:
@@ -320,7 +323,7 @@ def _decode_lesson(number: int, payload: bytes) -> Lesson:
 
 
 def _encode_state(state: SchoolState) -> bytes:
-    counters = _COUNTERS.pack(state.version, state.gathered, False, state.ungathered)
+    counters = _COUNTERS.pack(state.version, state.gathered, _DUE if state.due else _SOUND, state.ungathered)
     shares = (state.model.inverses, state.model.weights, state.sums.grams, state.sums.moments)
     return counters + b"".join(_encode_array(words) for words in own_words(*shares))
 
@@ -331,8 +334,8 @@ def _encode_array(words: Words) -> bytes:
 
 
 def _decode_state(payload: bytes, solves: bool) -> SchoolState:
-    version, gathered, sums_full, ungathered = _COUNTERS.unpack_from(payload)
-    if sums_full and solves:
+    version, gathered, standing, ungathered = _COUNTERS.unpack_from(payload)
+    if standing == _FULL and solves:
         raise StoreError(
             "this state was written by an earlier version after more interactions than its sums could hold; the model "
             "cannot be repaired any more. Start a new federation, with `max_interactions` as many as it is to learn"
@@ -344,7 +347,7 @@ def _decode_state(payload: bytes, solves: bool) -> SchoolState:
         words, at = _decode_array(payload, at)
         shares.append(Shared(words.shape[1:], words))
     model, sums = Model(*shares[:2]), Sums(*shares[2:])
-    return SchoolState(version, model, sums, gathered, ungathered)
+    return SchoolState(version, model, sums, gathered, ungathered, due=standing != _SOUND)
 
 
 def _decode_array(payload: bytes, at: int) -> tuple[Words, int]:
