@@ -116,6 +116,17 @@ def test_a_repair_that_is_due_is_written_down() -> None:
     assert _decode_state(sound[:16] + bytes(1) + sound[17:], solves=True).due
 
 
+def test_more_interactions_than_the_federation_holds_are_refused() -> None:
+    """An earlier version had no such bound, and scores beyond it would be compared wrongly."""
+    store = MemoryStore()
+    journal, records = DirectJournal(store), records_on(store)
+    learn(records, 0, decision_name(NAMED, 0))
+    learn(records, 1, decision_name(NAMED, 1))
+    PartyRecords(store, journal, replace(FEDERATION, max_interactions=2), 0)
+    with pytest.raises(StoreError, match="holds 2 interactions; this federation holds at most 1 "):
+        PartyRecords(store, journal, replace(FEDERATION, max_interactions=1), 0)
+
+
 def test_a_cut_log_gives_its_decisions_back() -> None:
     store = MemoryStore()
     records = records_on(store)

@@ -288,6 +288,13 @@ class PartyRecords:
                 self._teach(name)
         self._appended = length
         self.committed = Committed(length, self.committed.decisions)
+        most = self._federation.max_interactions
+        if suite_of(self._federation).solves and self._taught_count > most:
+            raise StoreError(
+                f"this state was written by an earlier version and holds {self._taught_count:,} interactions; this "
+                f"federation holds at most {most:,} (`max_interactions`), and scores of more may be compared wrongly: "
+                "start a new federation"
+            )
 
     def _log(self, first: int) -> Iterator[Lesson]:
         for key, payload in self._store.items(_LESSON, _NUMBER.pack(first)):
