@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import random
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,25 @@ def test_scores_at_their_bound_are_compared_rightly() -> None:
     assert scores.max() > 0.5 * bound
     assert scores.max() > 64
     assert arms.tolist() == scores.argmax(axis=1).tolist()
+
+
+def test_errors_between_two_repairs_do_not_turn_a_margin() -> None:
+    """As many lessons between repairs as are accepted, in one direction: in the other, errors add up and nothing
+    corrects them. The scores of two arms that differ by the margin are four standard deviations apart, at least."""
+    numbers: dict[str, Any] = {"fraction_bits": 12, "ridge": 4.0, "reciprocal_bits": 4, "max_batch": 1}
+    accepted = []
+    for repair_every in range(10, 400, 5):
+        with suppress(ConfigError):
+            Federation(2, (1, 1), 0.0, max_interactions=400, repair_every=repair_every, **numbers)
+            accepted.append(repair_every)
+    lessons = accepted[-1] - 1
+    run = Demonstration("between repairs", max_interactions=400, repair_every=accepted[-1], **numbers)
+    for number in range(lessons):
+        run.singly((0.8, 0.77), 1, reward=number % 2)
+    _, weights = run.lockstep.reveal_model()
+    errors = (weights - np.array([twin.weights for twin in run.twins])) @ np.array([0.77, -0.8]) / np.hypot(0.77, 0.8)
+    apart = (errors[:, 0] - errors[:, 1]).std() * run.federation.joint_norm
+    assert 4 * apart * np.sqrt(run.federation.numbers.unrepaired / lessons) < MARGIN
 
 
 REFUSED = [

@@ -655,7 +655,7 @@ def test_limits_of_fraction_bits(federation: Federation) -> None:
     for bits in (11, 15, 21, 31):
         with pytest.raises(ConfigError, match="fraction_bits"):
             replace(federation, fraction_bits=bits, max_interactions=0)
-    least = Federation(arms=10, features=(10, 10), epsilon=0.1, norms=(0.15, 0.15), fraction_bits=12, reciprocal_bits=4)
+    least = Federation(arms=10, features=(10, 10), epsilon=0.1, norms=(0.08, 0.08), fraction_bits=12, reciprocal_bits=4)
     assert least.fraction_bits == 12
 
 
