@@ -4,13 +4,12 @@ refused when it is made."""
 from __future__ import annotations
 
 import os
-import random
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
-from hard_worlds import MARGIN, ExactTwin, HardWorld, clipped, drawn_federation
+from hard_worlds import INTERACTIONS, MARGIN, ExactTwin, HardWorld, clipped
 
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
@@ -31,10 +30,14 @@ def test_no_decision_parts_from_the_twin_by_more_than_a_margin(seed: int) -> Non
 
 def test_worlds_are_as_different_as_they_can_be() -> None:
     """The property is worth what its worlds are: they reach all forms of a decision, and all kinds of lessons."""
-    federations = [drawn_federation(random.Random(seed)) for seed in range(WORLDS)]
+    worlds = [HardWorld(seed) for seed in range(WORLDS)]
+    federations = [world.federation for world in worlds]
     assert {federation.compares_exactly for federation in federations} == {True, False}
-    assert {federation.parties for federation in federations} >= {2, 3, 4}
+    assert {federation.parties for federation in federations} >= {2, 3, 4, 7}
     assert min(federation.ridge for federation in federations) < 0.1
+    assert max(federation.max_batch for federation in federations) == 4095
+    assert max(world.largest_batch for world in worlds) == INTERACTIONS
+    assert min(federation.max_interactions for federation in federations) == INTERACTIONS
     assert max(federation.largest_quadratic_form for federation in federations) > 5
     assert len({federation.fraction_bits for federation in federations}) >= 5
 
