@@ -24,11 +24,10 @@ MESSAGES: list[tuple[Link, Kind]] = [
     ((party(0), REWARDER), Kind.LEARNED),
     ((party(1), REWARDER), Kind.LEARNED),
     ((party(1), DEALER), Kind.WANT),
-    ((DEALER, party(0)), Kind.SEED),
-    ((DEALER, party(1)), Kind.SEED),
     ((DEALER, party(1)), Kind.CORRECTIONS),
-    ((DEALER, ACTOR), Kind.SEED),
-    ((DEALER, REWARDER), Kind.SEED),
+    ((party(0), party(1)), Kind.PREPARED),
+    ((party(0), ACTOR), Kind.ACTIVE),
+    ((party(1), REWARDER), Kind.ACTIVE),
     ((ACTOR, party(0)), Kind.DECIDE),
     ((REWARDER, party(1)), Kind.REWARD),
 ]
@@ -40,7 +39,7 @@ CHANGES: dict[str, Change] = {
 }
 EMPTY = {Kind.LEARNED}
 """They have no payload: the link refuses any, as its cap is 0."""
-WITHOUT_PROGRAM = {Kind.LEARNED, Kind.SEED, Kind.REWARD}
+WITHOUT_PROGRAM = {Kind.LEARNED, Kind.PREPARED, Kind.ACTIVE, Kind.OPEN, Kind.REWARD}
 """Their header's program says nothing."""
 
 

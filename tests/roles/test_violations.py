@@ -34,7 +34,7 @@ from hiddenarm.roles.messages import (
     slot_frame,
     want_frame,
 )
-from hiddenarm.roles.party import MAX_WAITING
+from hiddenarm.roles.party_epoch import MAX_WAITING
 
 ALLOWED = {
     (Role.PARTY, Role.PARTY): {Kind.ROUND, Kind.REFUSED},

@@ -19,7 +19,7 @@ from hiddenarm.roles.durable_party import DurableParty
 from hiddenarm.roles.durable_rewarder import DurableRewarder
 from hiddenarm.roles.lessons import Lesson
 from hiddenarm.roles.messages import ACTOR, REWARDER
-from hiddenarm.roles.party import NO_LESSON
+from hiddenarm.roles.party_epoch import NO_LESSON
 
 PATIENCE = 60_000
 """Events after which a world that does not come to rest is called stuck."""
