@@ -49,7 +49,7 @@ from hiddenarm.roles.openings import (
     find_behind,
     make_plan,
 )
-from hiddenarm.roles.party_epoch import Links, PartyEpoch, Setup
+from hiddenarm.roles.party_epoch import TAKEN, Links, PartyEpoch, Setup
 from hiddenarm.roles.party_records import Records
 from hiddenarm.roles.runs import Exchange, Send, send_to_all
 from hiddenarm.roles.supply import Shelf
@@ -187,7 +187,8 @@ class Party:
         if self._epoch is not None and kind not in _OPENING:
             self._epoch.on_frame(identity, frame)
         elif kind is Kind.OPEN:
-            _check_statement(identity, frame)
+            if self._lasting:
+                _check_statement(identity, frame)
             self._attempts.on_open(identity, frame)
             self._go_on()
         elif self._attempts.is_current(identity):
@@ -202,7 +203,7 @@ class Party:
         elif frame.kind is Kind.COMMITTED and identity.role is Role.PARTY and self._lasting:
             if self._epoch is not None:
                 self.records.note(identity.number, Committed.decode(frame.payload))
-        elif frame.kind in _OPENING:
+        elif (identity.role, frame.kind) not in TAKEN:
             raise misuse(identity, f"{identity} may not send {frame.kind.name}")
         elif identity in CLIENTS:
             raise ClientError(f"{identity} sent {frame.kind.name} before this party was active")

@@ -54,6 +54,16 @@ LOOKED_UP_AHEAD = 4
 NO_LESSON = "the lesson it needs has not been taught; ask again when its reward was given"
 
 
+TAKEN = (
+    (Role.PARTY, Kind.ROUND),
+    (Role.PARTY, Kind.REFUSED),
+    (Role.DEALER, Kind.CORRECTIONS),
+    (Role.ACTOR, Kind.DECIDE),
+    (Role.REWARDER, Kind.REWARD),
+)
+"""What an open epoch takes, and from whom."""
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class _NoFeatures:
     """Keys without usable features, by their positions in the request; why, for the first of them."""
@@ -129,13 +139,10 @@ class PartyEpoch:
         self._interactions = ledger
         self._epoch = named
         self._stranded = False
-        self._handlers: dict[tuple[Role, Kind], Callable[[Identity, Frame], None]] = {
-            (Role.PARTY, Kind.ROUND): self._on_round,
-            (Role.PARTY, Kind.REFUSED): self._on_refused,
-            (Role.DEALER, Kind.CORRECTIONS): self._on_corrections,
-            (Role.ACTOR, Kind.DECIDE): self._on_decide,
-            (Role.REWARDER, Kind.REWARD): self._on_reward,
-        }
+        handlers = (self._on_round, self._on_refused, self._on_corrections, self._on_decide, self._on_reward)
+        self._handlers: dict[tuple[Role, Kind], Callable[[Identity, Frame], None]] = dict(
+            zip(TAKEN, handlers, strict=True)
+        )
         self._school = School(federation, number, self._supply, self._runs, self._lesson_ended)
 
     @property
