@@ -43,9 +43,8 @@ class Class:
         with self.network.handouts:
             lesson = self.network.rewarder.teach(*((decision.id, value) for decision, value in rewards))
         self.network.settle()
-        error = self.network.rewarder.outcomes.pop(lesson)
-        if error is not None:
-            raise error
+        assert self.network.rewarder.has_ended(lesson)
+        self.network.rewarder.check_learned(lesson)
         self.lessons += [(self.keys[decision.id], decision.arm, value) for decision, value in rewards]
         return lesson + 1
 
@@ -139,7 +138,7 @@ def test_a_repair_replaces_a_model_that_was_spoilt(parties: int) -> None:
     rng = random.Random(2)
     federation = small_federation(parties, repair_every=2 * GATHERED_AT_ONCE)
     room = Class(MemoryNetwork(federation).start())
-    school = room.network.party(0)._school
+    school = room.network.epoch(0)._school
     learn_singly(room, rng, federation.repair_every - 1)
     assert school._repairs == 0
     for shared, error in ((school._model.inverses, 2.0**39), (school._model.weights, 2.0**19)):
@@ -163,11 +162,11 @@ def test_a_repair_replaces_a_model_that_was_spoilt(parties: int) -> None:
 def test_repairs_come_again_and_again(every: int) -> None:
     rng = random.Random(every)
     room = Class(MemoryNetwork(small_federation(2, repair_every=every)).start())
-    school = room.network.party(0)._school
+    school = room.network.epoch(0)._school
     learn_singly(room, rng, 60)
     longest = every + every // 2 + 8  # until it is due and may take the model's place; to gather and to catch up
     assert school._repairs >= 60 // longest
-    assert len({machine._school._repairs for machine in room.network.parties}) == 1
+    assert len({machine._school._repairs for machine in room.network.epochs}) == 1
     assert len(school._singly) <= longest
     room.check_model(UNIT)
 
@@ -177,7 +176,7 @@ def test_a_batch_ends_a_repair_and_the_next_one_is_complete(lessons: int) -> Non
     rng = random.Random(3)
     federation = small_federation(2, repair_every=2 * GATHERED_AT_ONCE)
     room = Class(MemoryNetwork(federation).start())
-    school = room.network.party(1)._school
+    school = room.network.epoch(1)._school
     learn_singly(room, rng, federation.repair_every + 1 + lessons)
     assert school._repair is not None
     room.reward(*((decision, rng.random()) for decision in room.decide(*some(3, rng))))
@@ -275,7 +274,7 @@ def test_rewards_are_refused_as_a_whole() -> None:
     with pytest.raises(InputError, match="1 to 256 keys"):
         room.network.actor.ask()
     decisions = room.decide(*KEYS[:3])
-    with pytest.raises(DecisionIdError, match="rewarded before"):
+    with pytest.raises(DecisionIdError, match="listed twice"):
         room.reward((decisions[0], 1.0), (decisions[0], 1.0))
     room.reward((decisions[1], 1.0))
     with pytest.raises(DecisionIdError, match="rewarded before"):

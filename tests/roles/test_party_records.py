@@ -13,7 +13,7 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.programs import DECIDE, Decided
 from hiddenarm.errors import DamagedStoreError, StoreError
 from hiddenarm.mpc.values import Shared
-from hiddenarm.roles.durable_ledger import DurableLedger
+from hiddenarm.roles.ledger import Ledger
 from hiddenarm.roles.lessons import Lesson, SchoolState
 from hiddenarm.roles.openings import INITIAL, MAX_CHECKPOINTS, CheckpointName, Committed, Plan, statement_bytes
 from hiddenarm.roles.party_records import PartyRecords, _decode_state, _encode_state
@@ -76,7 +76,8 @@ def test_decisions_wait_until_a_lesson_has_used_them() -> None:
     assert records.pending == 5
     learn(records, 0, decision_name(NAMED, decision_number(4, 9, 2)), decision_name(NAMED, 3))
     assert records.pending == records_on(store).pending == 3
-    assert DurableLedger(records_on(store), 1, NAMED + 1, 256).pending == 3  # of an epoch before, none in memory
+    plan = Plan(1, (NAMED + 1).to_bytes(6, "big"), INITIAL, 0)
+    assert Ledger(records_on(store), plan, 256).pending == 3  # of an epoch before, none at hand
 
 
 def test_a_checkpoint_comes_back_as_it_was() -> None:

@@ -246,9 +246,7 @@ class PartyRecords:
     def state(self, name: CheckpointName) -> SchoolState:
         """A checkpoint, or the public state before the first lesson."""
         if name == INITIAL:
-            suite = suite_of(self._federation)
-            sums = initial_sums(self._federation, self._number)
-            return SchoolState(0, suite.initial_model(self._number, 1), sums)
+            return _initial_state(self._federation, self._number)
         payload = self._store.get(_CHECKPOINT, _NAME.pack(*name))
         if payload is None:
             raise DamagedStoreError(f"the checkpoint of version {name.version} is not there")
@@ -307,6 +305,73 @@ class PartyRecords:
 
     def _new_notes(self) -> list[Change]:
         return [self._epochs()] if self.noted != self._kept_notes else []
+
+
+class MemoryPartyRecords:
+    """The records of a party whose state ends with it. There is one epoch, and nothing to read back: of lessons their
+    number is kept; decisions that wait for a reward are in the `ledger`; nothing is encoded."""
+
+    consents = False
+    pending = None
+    """They are counted in the ledger."""
+
+    def __init__(self, federation: Federation, number: int) -> None:
+        self.prepared = self.activated = self.epoch = 0
+        self.committed = Committed(0, 0)
+        self._federation = federation
+        self._number = number
+
+    def statement(self) -> PartyStatement:
+        noted = (Committed(0, 0),) * self._federation.parties
+        return PartyStatement(self.prepared, self.activated, self.committed, (), noted)
+
+    def prepare(self, plan: Plan, then: Then) -> None:
+        self.prepared = plan.epoch
+        then()
+
+    def activate(self, plan: Plan, then: Then) -> None:
+        self.activated, self.epoch = plan.epoch, plan.named
+        then()
+
+    def note(self, party: int, committed: Committed) -> None:
+        return
+
+    def keep_decisions(
+        self, epoch: int, program: ProgramId, step: int, features: Words, decided: Decided, then: Then
+    ) -> None:
+        then()
+
+    def interaction(self, name: int) -> Interaction | None:
+        return None
+
+    def lacks(self, heard: Heard) -> bool:
+        return False
+
+    def is_taught(self, name: int) -> bool:
+        return False
+
+    def log_lesson(
+        self, lesson: Lesson, refused: str | None, checkpoint: tuple[int, SchoolState] | None, then: Then
+    ) -> None:
+        self.committed = Committed(lesson.number + 1, 0)
+        then()
+
+    def keep_checkpoint(self, epoch: int, state: SchoolState) -> None:
+        return
+
+    def lessons(self, first: int, end: int) -> list[Lesson]:
+        return []
+
+    def state(self, name: CheckpointName) -> SchoolState:
+        return _initial_state(self._federation, self._number)
+
+
+Records = PartyRecords | MemoryPartyRecords
+
+
+def _initial_state(federation: Federation, number: int) -> SchoolState:
+    model = suite_of(federation).initial_model(number, 1)
+    return SchoolState(0, model, initial_sums(federation, number))
 
 
 def _place(name: int) -> tuple[tuple[int, int], int]:
