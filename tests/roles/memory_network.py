@@ -17,14 +17,11 @@ from numpy.typing import ArrayLike
 
 from handouts import HandOuts
 from hiddenarm.bandit.audit import audit_coins
-from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE_AHEAD, single_lessons
-from hiddenarm.bandit.coins import exploration_thresholds
+from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE_AHEAD
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.lockstep import Lockstep
-from hiddenarm.bandit.paper_suite import PaperFederation
-from hiddenarm.bandit.plain import PlainBandit, coins_at
-from hiddenarm.bandit.suites import suite_of
+from hiddenarm.bandit.plain import coins_at
 from hiddenarm.errors import FeatureError, PeerLost
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.net.frames import Frame, Kind
@@ -49,8 +46,8 @@ def small_federation(parties: int, arms: int = 3, epsilon: float = 0.25, **numbe
     return Federation(arms=arms, features=(2,) * parties, epsilon=epsilon, **numbers)
 
 
-def small_paper_federation(parties: int, arms: int = 3, epsilon: float = 0.25) -> PaperFederation:
-    return PaperFederation(arms=arms, features=(2,) * parties, epsilon=epsilon)
+def small_paper_federation(parties: int, arms: int = 3, epsilon: float = 0.25) -> Federation:
+    return Federation(suite="paper", arms=arms, features=(2,) * parties, epsilon=epsilon)
 
 
 def user_contexts(federation: Federation) -> dict[str, np.ndarray]:
@@ -289,7 +286,7 @@ class MemoryNetwork:
 
     def shared_model(self) -> tuple[np.ndarray, np.ndarray]:
         """The model in the clear: inverses and weights, all parties' shares added up."""
-        return suite_of(self.federation).reveal([machine._school._model for machine in self.parties])
+        return self.federation.learner.reveal([machine._school.state for machine in self.parties])
 
     # Checking
 
@@ -346,11 +343,11 @@ class _Twin:
 
     def __init__(self, network: MemoryNetwork) -> None:
         federation = network.federation
-        self.bandit = PlainBandit(federation.arms, federation.dimension, federation.ridge)
+        self.bandit = federation.policy.twin(federation)
         self._network = network
         self._contexts = user_contexts(federation)
-        thresholds, count = exploration_thresholds(federation.epsilon), max(network.versions, default=0) + 1
-        self._coins = audit_coins(Seeds(network.epoch_key), federation, thresholds, 0, count)
+        count = max(network.versions, default=0) + 1
+        self._coins = audit_coins(Seeds(network.epoch_key), federation, 0, count)
 
     def follow(self, number: int) -> None:
         context = self._contexts[self._network.keys[number]]
@@ -382,7 +379,7 @@ class _LockstepTwin:
         """Whether the parties must have run the lesson ahead: its decision was the first to name its version."""
         versions, decision = self._network.versions, taught.decision
         before = max((version for number, version in versions.items() if number < decision), default=-1)
-        runs_ahead = LEARN_ONE_AHEAD in single_lessons(self._network.federation)
+        runs_ahead = LEARN_ONE_AHEAD in self._network.federation.learner.single_lessons
         return runs_ahead and taught.lesson == versions[decision] > before
 
     def _decide(self, key: str) -> int:

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from memory_network import KEYS, MemoryNetwork, small_federation
 
-from hiddenarm.bandit.batches import GATHERED_AT_ONCE
 from hiddenarm.bandit.decisions import split_number
 from hiddenarm.bandit.local import Decision
+from hiddenarm.bandit.schedule import GATHERED_AT_ONCE, Counters, Repairing, RidgeSchedule
 from hiddenarm.errors import DecisionIdError, FeatureError, InputError
 from hiddenarm.mpc.masking import triangle_to_square
 from hiddenarm.roles.actor import all_decided
+from hiddenarm.roles.updater import Updater
 
 
 class Class:
@@ -130,6 +131,16 @@ def learn_singly(room: Class, rng: random.Random, times: int) -> None:
         room.reward((decision, rng.random()))
 
 
+def counters(updater: Updater) -> Counters:
+    assert isinstance(updater.schedule, RidgeSchedule)
+    assert updater.schedule.counters.singly == len(updater._singly)
+    return updater.schedule.counters
+
+
+def repairs(updater: Updater) -> int:
+    return counters(updater).repairs
+
+
 @pytest.mark.parametrize("parties", [2, 3])
 def test_a_repair_replaces_a_model_that_was_spoilt(parties: int) -> None:
     """It is solved from the sums, taught the lessons since then, and put in place when it has caught up."""
@@ -138,20 +149,18 @@ def test_a_repair_replaces_a_model_that_was_spoilt(parties: int) -> None:
     room = Class(MemoryNetwork(federation).start())
     school = room.network.party(0)._school
     learn_singly(room, rng, federation.repair_every - 1)
-    assert school._repairs == 0
-    for shared, error in ((school._model.inverses, 2.0**39), (school._model.weights, 2.0**19)):
-        assert shared.share is not None
-        shared.share += np.uint64(error)  # a half
+    assert repairs(school) == 0
+    for name, error in (("inverses", 2.0**39), ("weights", 2.0**19)):
+        school.state[name] += np.uint64(error)  # a half
     learn_singly(room, rng, 2)  # each gathers a half
-    assert school._repairs == 1
-    assert school._repair is not None
+    assert repairs(school) == 1
+    assert counters(school).repairing is not None
     learn_singly(room, rng, federation.repair_every // 2 - 1)
-    assert school._repair is not None
-    assert school._repair.caught_up == 0
+    assert counters(school).repairing == Repairing(begun_at=federation.repair_every)
     with pytest.raises(AssertionError):
         room.check_model(0.1)
     learn_singly(room, rng, 10)
-    assert school._repair is None
+    assert counters(school).repairing is None
     room.check_model(UNIT)
     assert len(school._singly) < federation.repair_every
 
@@ -163,8 +172,8 @@ def test_repairs_come_again_and_again(every: int) -> None:
     school = room.network.party(0)._school
     learn_singly(room, rng, 60)
     longest = every + every // 2 + 8  # until it is due and may take the model's place; to gather and to catch up
-    assert school._repairs >= 60 // longest
-    assert len({machine._school._repairs for machine in room.network.parties}) == 1
+    assert repairs(school) >= 60 // longest
+    assert len({repairs(machine._school) for machine in room.network.parties}) == 1
     assert len(school._singly) <= longest
     room.check_model(UNIT)
 
@@ -176,13 +185,13 @@ def test_a_batch_ends_a_repair_and_the_next_one_is_complete(lessons: int) -> Non
     room = Class(MemoryNetwork(federation).start())
     school = room.network.party(1)._school
     learn_singly(room, rng, federation.repair_every + 1 + lessons)
-    assert school._repair is not None
+    assert counters(school).repairing is not None
     room.reward(*((decision, rng.random()) for decision in room.decide(*some(3, rng))))
-    assert school._repair is None
+    assert counters(school).repairing is None
     assert not school._singly
     room.check_model(UNIT)
-    before = school._repairs
-    while school._repairs == before or school._repair is not None:
+    before = repairs(school)
+    while repairs(school) == before or counters(school).repairing is not None:
         learn_singly(room, rng, 1)
     room.check_model(UNIT)
 

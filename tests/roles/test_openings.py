@@ -10,9 +10,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from hiddenarm.bandit.batches import initial_sums
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import initial_model
+from hiddenarm.bandit.state import initial_state
 from hiddenarm.errors import FrameError, UnavailableError
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
@@ -20,7 +19,6 @@ from hiddenarm.roles.actor import MAX_ASKED
 from hiddenarm.roles.attempts import MAX_ATTEMPTS, Attempts
 from hiddenarm.roles.client_records import ActorRecords
 from hiddenarm.roles.durable_actor import DurableActor
-from hiddenarm.roles.lessons import Lesson, SchoolState
 from hiddenarm.roles.openings import (
     INITIAL,
     CheckpointName,
@@ -37,6 +35,7 @@ from hiddenarm.roles.openings import (
 )
 from hiddenarm.roles.party import Party
 from hiddenarm.roles.runs import MAX_WAITING
+from hiddenarm.roles.updater import LearnedState, Lesson
 from hiddenarm.store.journal import DirectJournal
 from hiddenarm.store.memory import MemoryStore
 
@@ -246,12 +245,12 @@ def test_lessons_learned_again_do_not_count_among_those_that_may_wait() -> None:
     federation = Federation(arms=2, features=(1, 1), epsilon=0.1)
     party = Party(federation, 0, Mock(), lambda *_: None)
     again = [Lesson(number, [(number, 0)], logged=True) for number in range(300)]
-    state = SchoolState(0, initial_model(federation, 0), initial_sums(federation, 0))
+    state = LearnedState(0, initial_state(federation.learner.arrays, 0))
     party.resume(state, [], again)
     for number in range(300, 300 + MAX_WAITING):
-        party._school.enrol(Lesson(number, [(number, 0)]))
+        party._school.receive(Lesson(number, [(number, 0)]))
     with pytest.raises(FrameError, match="lessons waiting"):
-        party._school.enrol(Lesson(300 + MAX_WAITING, [(1, 0)]))
+        party._school.receive(Lesson(300 + MAX_WAITING, [(1, 0)]))
 
 
 def test_two_peers_may_refuse_all_lessons_that_wait() -> None:

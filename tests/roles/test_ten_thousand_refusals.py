@@ -38,9 +38,8 @@ def state(network: MemoryNetwork) -> str:
     """A digest of everything that parties keep: shares of the model, versions, decisions and what waits."""
     digest = hashlib.sha256()
     for number, machine in enumerate(network.parties):
-        model = machine._school._model
-        for words in (model.inverses, model.weights):
-            digest.update(np.ascontiguousarray(words.share).tobytes())
+        for words in machine._school.state.values():
+            digest.update(np.ascontiguousarray(words).tobytes())
         digest.update(
             repr((machine._school.version, sorted(machine._interactions), network.waiting_at(number))).encode()
         )

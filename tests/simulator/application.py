@@ -7,17 +7,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from hiddenarm.roles.lessons import Lesson
 from world import KEYS, Faults, Violation, World
 
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.plain import PlainBandit
-from hiddenarm.bandit.suites import suite_of
 from hiddenarm.errors import DecisionIdError, HiddenArmError, InputError, UnavailableError
 from hiddenarm.roles.durable_actor import DurableActor
 from hiddenarm.roles.durable_party import DurableParty
 from hiddenarm.roles.durable_rewarder import DurableRewarder
-from hiddenarm.roles.lessons import Lesson
 from hiddenarm.roles.messages import ACTOR, REWARDER
 from hiddenarm.roles.party import NO_LESSON
 
@@ -236,8 +235,8 @@ class Application:
             machine = self.world.nodes[party].machine
             assert isinstance(machine, DurableParty)
             assert machine._party is not None
-            models.append(machine._party._school._model)
-        _, weights = suite_of(federation).reveal(models)
+            models.append(machine._party._school.state)
+        _, weights = federation.learner.reveal(models)
         error = float(np.abs(weights[0] - twin.weights).max())
         if error > UNIT * len(jobs):
             raise Violation(f"the model is off by {error / UNIT:.1f} units after {len(jobs)} lessons")

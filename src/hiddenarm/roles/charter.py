@@ -33,7 +33,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from hiddenarm.errors import ConfigError
 from hiddenarm.net.hello import hello_payload
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.roles.kit import Address, FederationFile, KitFile, MissingKey
+from hiddenarm.roles.kit import Address, FederationFile, KitFile, MissingKey, PolicyTable
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
 
 _MAX_CHARTER_BYTES: Final = 4 * 1024 * 1024
@@ -43,6 +43,7 @@ _EXAMPLES: Final = {
     "name": 'name = "hotel"',
     "arms": 'arms = ["beach", "city"]',
     "epsilon": "epsilon = 0.1",
+    "policy": '[policy] with name = "epsilon-schedule", initial = 0.5, decay = 1000',
     "ridge": "ridge = 1.0",
     "suite": 'suite = "fast"',
     "party": '[[party]] with name = "hotel", features = ["nights", "stars"], host = "192.0.2.1", port = 7400',
@@ -98,7 +99,9 @@ class Charter(_Strict):
 
     name: FolderName
     arms: list[Label] = Field(min_length=2)
-    epsilon: float
+    epsilon: float | None = None
+    policy: PolicyTable | None = None
+    """How arms are chosen: a table with the policy's name and options. `epsilon` is short for epsilon-greedy."""
     ridge: float = 1.0
     suite: str = "fast"
     fraction_bits: int | None = None
@@ -179,12 +182,14 @@ class Charter(_Strict):
         return Address(host=own.host, port=own.port)
 
     def _federation(self) -> FederationFile:
-        numbers = {"fraction_bits", "max_interactions", "reciprocal_bits", "repair_every", "newton_iterations"}
+        numbers = {
+            *("epsilon", "policy", "fraction_bits", "max_interactions", "reciprocal_bits", "repair_every"),
+            "newton_iterations",
+        }
         return FederationFile(
             suite=self.suite,
             arms=len(self.arms),
             features=tuple(len(party.features) for party in self.party),
-            epsilon=self.epsilon,
             ridge=self.ridge,
             norms=tuple(party.norm for party in self.party),
             **self.model_dump(include=numbers, exclude_none=True),

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hiddenarm.bandit.catalogue import ProgramId
+from hiddenarm.bandit.catalogue import DECIDE, ProgramId
 from hiddenarm.bandit.decisions import DecisionIds
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import DECIDE
 from hiddenarm.errors import FrameError, PeerLost
 from hiddenarm.mpc.material import program_stream
 from hiddenarm.net.frames import Frame

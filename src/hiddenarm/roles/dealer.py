@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from hiddenarm.bandit.catalogue import ProgramId, program_text
-from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.decisions import new_epoch
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import FrameError, PeerLost
@@ -33,10 +32,18 @@ class _Bench:
 
 
 class Dealer:
-    """Deals one epoch. Every start is a new epoch: a dealer keeps nothing that could be dealt twice."""
+    """Deals one epoch. Every start is a new epoch: a dealer keeps nothing that could be dealt twice. `decided_before`
+    is how many decisions the epochs before made: a policy may explore by the position of a decision among all."""
 
     def __init__(
-        self, federation: Federation, epoch_key: bytes, send: Send, *, max_batch: int = 256, name: str | None = None
+        self,
+        federation: Federation,
+        epoch_key: bytes,
+        send: Send,
+        *,
+        max_batch: int = 256,
+        name: str | None = None,
+        decided_before: int = 0,
     ) -> None:
         self.finished = False
         self._send = send
@@ -46,7 +53,7 @@ class Dealer:
         self._parties = {Identity(Role.PARTY, number) for number in range(federation.parties)}
         self._last = Identity(Role.PARTY, federation.parties - 1)
         self._federation = federation
-        self._thresholds = exploration_thresholds(federation.epsilon)
+        self._exploration = federation.policy.exploration(decided_before)
         self._max_batch = max_batch
         self._dealers: dict[ProgramId, _Bench] = {}
 
@@ -97,7 +104,7 @@ class Dealer:
         if program.count > self._max_batch:
             raise FrameError(f"a program for {program.count} at once was asked for; the limit is {self._max_batch}")
         if program not in self._dealers:
-            text = program_text(self._federation, self._thresholds, program)
+            text = program_text(self._federation, program, self._exploration)
             layout = trace(text, self._federation.parties, 1)
             dealer = ProgramDealer(program.label, text, layout, self._seeds, 1, rewarded=program.rewarded_label)
             self._dealers[program] = _Bench(dealer, batch_steps(layout, MAX_BATCH * BATCHES_IN_STOCK))

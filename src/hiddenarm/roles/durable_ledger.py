@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
 
 from hiddenarm.bandit.catalogue import ProgramId
 from hiddenarm.bandit.decisions import MAX_PENDING, decision_name, decision_number
-from hiddenarm.bandit.programs import Decided, Interaction, interactions
+from hiddenarm.bandit.interactions import Decided, Interaction, interactions
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.ledger import Then
-from hiddenarm.roles.lessons import Lesson, SchoolState
 from hiddenarm.roles.party_records import PartyRecords
+from hiddenarm.roles.updater import LessonEnded
 
 
 class DurableLedger:
@@ -24,7 +23,7 @@ class DurableLedger:
         self._records = records
         self._epoch = epoch
         self._named = named
-        self._checkpoint_every = checkpoint_every
+        self.checkpoint_every = checkpoint_every
         self._at_hand: OrderedDict[int, Interaction] = OrderedDict()
         self._begun: set[int] = set()
 
@@ -55,11 +54,10 @@ class DurableLedger:
         self._at_hand.pop(name, None)
         self._begun.add(name)
 
-    def lesson_ended(self, lesson: Lesson, refused: str | None, state: Callable[[], SchoolState], then: Then) -> None:
-        due = (lesson.number + 1) % self._checkpoint_every == 0
+    def lesson_ended(self, ended: LessonEnded, then: Then) -> None:
+        lesson, checkpoint = ended.lesson, None if ended.checkpoint is None else (self._epoch, ended.checkpoint)
         if not lesson.logged:
-            checkpoint = (self._epoch, state()) if due else None
-            self._records.log_lesson(lesson, refused, checkpoint, then)
+            self._records.log_lesson(lesson, ended.refused, checkpoint, then)
             self._begun.difference_update(name for name, _ in lesson.rewards)
-        elif due:
-            self._records.keep_checkpoint(self._epoch, state())
+        elif checkpoint is not None:
+            self._records.keep_checkpoint(*checkpoint)

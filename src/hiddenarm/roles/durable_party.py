@@ -21,7 +21,6 @@ from hiddenarm.net.logs import get_logger
 from hiddenarm.roles.attempts import Attempts
 from hiddenarm.roles.durable_ledger import DurableLedger
 from hiddenarm.roles.features import EncodedFeatures, FeatureSource
-from hiddenarm.roles.lessons import Lesson
 from hiddenarm.roles.messages import (
     ACTOR,
     CLIENTS,
@@ -48,6 +47,7 @@ from hiddenarm.roles.party import Party
 from hiddenarm.roles.party_records import PartyRecords
 from hiddenarm.roles.runs import Exchange, Send, send_to_all
 from hiddenarm.roles.supply import Shelf
+from hiddenarm.roles.updater import Lesson
 from hiddenarm.roles.vitals import RunTimes, Vitals
 
 MAX_EARLY = 4096

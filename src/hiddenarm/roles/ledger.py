@@ -12,9 +12,9 @@ from typing import Protocol
 
 from hiddenarm.bandit.catalogue import ProgramId
 from hiddenarm.bandit.decisions import MAX_PENDING, decision_number
-from hiddenarm.bandit.programs import Decided, Interaction, interactions
+from hiddenarm.bandit.interactions import Decided, Interaction, interactions
 from hiddenarm.ring.words import Words
-from hiddenarm.roles.lessons import Decisions, Lesson, SchoolState
+from hiddenarm.roles.updater import Decisions, LessonEnded
 
 Then = Callable[[], None]
 
@@ -24,6 +24,8 @@ class Ledger(Decisions, Protocol):
 
     tells_early: bool
     """Whether the actor may hear of a decision before it is kept."""
+    checkpoint_every: int
+    """After so many lessons the state is kept; 0 if it never is."""
 
     @property
     def pending(self) -> int:
@@ -32,8 +34,8 @@ class Ledger(Decisions, Protocol):
     def keep(self, program: ProgramId, step: int, features: Words, decided: Decided, then: Then) -> None:
         """Keep decisions that were made together; `then` is called when they are kept."""
 
-    def lesson_ended(self, lesson: Lesson, refused: str | None, state: Callable[[], SchoolState], then: Then) -> None:
-        """A lesson was learned, or refused; `then` is called when that is noted. `state` is what was learned so far."""
+    def lesson_ended(self, ended: LessonEnded, then: Then) -> None:
+        """A lesson was learned, or refused; `then` is called when that is noted."""
 
 
 class MemoryLedger(OrderedDict[int, Interaction]):
@@ -41,6 +43,7 @@ class MemoryLedger(OrderedDict[int, Interaction]):
     once; a plain one searches past all that were removed."""
 
     tells_early = True
+    checkpoint_every = 0
 
     @property
     def pending(self) -> int:
@@ -53,5 +56,5 @@ class MemoryLedger(OrderedDict[int, Interaction]):
             self.popitem(last=False)
         then()
 
-    def lesson_ended(self, lesson: Lesson, refused: str | None, state: Callable[[], SchoolState], then: Then) -> None:
+    def lesson_ended(self, ended: LessonEnded, then: Then) -> None:
         then()

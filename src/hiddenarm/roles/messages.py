@@ -31,9 +31,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from hiddenarm.bandit.catalogue import GATHER, LEARN_AGAIN, REPAIR, REPAIR_RUNS, SOLVE, ProgramId
+from hiddenarm.bandit.catalogue import DECIDE, LEARN, PROGRAMS, SINGLE_PROGRAMS, ProgramId
 from hiddenarm.bandit.decisions import DecisionIds, decision_name, split_name
-from hiddenarm.bandit.programs import DECIDE, LEARN, LEARN_AHEAD
 from hiddenarm.errors import ClientError, FrameError
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
@@ -46,9 +45,7 @@ REWARDER = Identity(Role.REWARDER)
 
 CLIENTS = (ACTOR, REWARDER)
 
-_PROGRAMS = (DECIDE, LEARN, GATHER, SOLVE, REPAIR, LEARN_AHEAD, LEARN_AGAIN, *REPAIR_RUNS)
-PROGRAM_NUMBERS = {name: number for number, name in enumerate(_PROGRAMS, start=1)}
-_SINGLE_PROGRAMS = frozenset((LEARN, LEARN_AHEAD, LEARN_AGAIN, *REPAIR_RUNS))
+PROGRAM_NUMBERS = {name: number for number, name in enumerate(PROGRAMS, start=1)}
 _DECIDE_NUMBER, _LEARN_NUMBER = PROGRAM_NUMBERS[DECIDE], PROGRAM_NUMBERS[LEARN]
 PROGRAM_NAMES = {number: name for name, number in PROGRAM_NUMBERS.items()}
 
@@ -92,7 +89,7 @@ def program_of(number: int, count: int) -> ProgramId:
     name = PROGRAM_NAMES.get(number)
     if name is None:
         raise FrameError(f"no program has number {number}")
-    if count == 0 or (count > 1 and name in _SINGLE_PROGRAMS):
+    if count == 0 or (count > 1 and name in SINGLE_PROGRAMS):
         raise FrameError(f"there is no program {name} for {count} at once")
     return ProgramId(name, count)
 

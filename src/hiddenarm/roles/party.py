@@ -2,7 +2,7 @@
 
 It holds its own features, its shares of the model and of every decision that waits for a reward. It answers the actor's
 DECIDE and the rewarder's REWARD by running programs with the other parties. Runs of several decisions may overlap;
-lessons are learned one after another, in the rewarder's order (`lessons`).
+lessons are learned one after another, in the rewarder's order (`updater`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from functools import partial
 
 import numpy as np
 
-from hiddenarm.bandit.batches import GATHERED_BEFORE_A_BATCH
-from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE, ProgramId, single_lessons
+from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, LEARN, LEARN_ONE, ProgramId
 from hiddenarm.bandit.decisions import decision_name, split_name, split_number
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import DECIDE, LEARN, Decided
+from hiddenarm.bandit.interactions import Decided
+from hiddenarm.bandit.schedule import GATHERED_BEFORE_A_BATCH
 from hiddenarm.errors import ClientError, FeatureError, FrameError, InputError, PeerLost
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
@@ -28,7 +28,6 @@ from hiddenarm.ring.words import Words
 from hiddenarm.roles.arms import arm_reports
 from hiddenarm.roles.features import EncodedFeatures, FeatureSource, words_by_key
 from hiddenarm.roles.ledger import Ledger, MemoryLedger
-from hiddenarm.roles.lessons import Lesson, School, SchoolState
 from hiddenarm.roles.messages import (
     ACTOR,
     CLIENTS,
@@ -46,6 +45,7 @@ from hiddenarm.roles.messages import (
 )
 from hiddenarm.roles.runs import MAX_WAITING, Exchange, Outcome, RunKey, RunTable, Send, send_to_all
 from hiddenarm.roles.supply import Shelf, Supply
+from hiddenarm.roles.updater import LearnedState, Lesson, LessonEnded, Updater
 from hiddenarm.roles.vitals import RunTimes, Vitals
 
 NO_FEATURES = "it has no usable features under this key"
@@ -132,7 +132,15 @@ class Party:
             (Role.ACTOR, Kind.DECIDE): self._on_decide,
             (Role.REWARDER, Kind.REWARD): self._on_reward,
         }
-        self._school = School(federation, number, self._supply, self._runs, self._lesson_ended)
+        self._school = Updater(
+            federation,
+            number,
+            self._supply,
+            self._runs,
+            self._interactions,
+            self._still_deciding,
+            self._interactions.checkpoint_every,
+        )
 
     @property
     def busy(self) -> bool:
@@ -173,9 +181,9 @@ class Party:
         self._present.discard(DEALER)
         self._start_what_can_start()
 
-    def resume(self, state: SchoolState, ungathered: Sequence[Lesson], again: Sequence[Lesson]) -> None:
-        """Go on from what was learned in earlier epochs; before anything else happens (see `School.resume`)."""
-        self._school.resume(state, ungathered, again, self._interactions)
+    def resume(self, state: LearnedState, ungathered: Sequence[Lesson], again: Sequence[Lesson]) -> None:
+        """Go on from what was learned in earlier epochs; before anything else happens (see `Updater.resume`)."""
+        self._school.resume(state, ungathered, again)
 
     def on_idle(self) -> None:
         self._start_what_can_start()  # a request may have waited long enough
@@ -190,7 +198,7 @@ class Party:
 
     def _on_seed(self, _: Identity, frame: Frame) -> None:
         _epoch, seed = read_seed(frame)
-        self._supply.plant(seed, (DECIDE_ONE, *single_lessons(self.federation)))
+        self._supply.plant(seed, (DECIDE_ONE, *self.federation.learner.single_lessons))
         self._start_what_can_start()
 
     def _on_corrections(self, _: Identity, frame: Frame) -> None:
@@ -235,7 +243,7 @@ class Party:
         try:
             rewards = read_rewards(frame)
             self._check_batch(identity, len(rewards))
-            self._school.enrol(Lesson(frame.step, rewards))
+            self._school.receive(Lesson(frame.step, rewards))
         except FrameError as error:
             raise ClientError(str(error)) from None
         self._start_what_can_start()
@@ -264,11 +272,11 @@ class Party:
     def _start_what_can_start(self) -> None:
         if not self._supply.seeded or not self._present.issuperset(self._peers):
             return
-        self._school.go_on(self._interactions, self._still_deciding)
+        self._learn()
         while self._requests and self._can_decide(self._requests[0]):
             self._start_decision(self._requests.popleft())
-            self._school.go_on(self._interactions, self._still_deciding)
-        self._school.look_ahead(self._interactions)
+            self._learn()
+        self._school.look_ahead()
 
     def _can_decide(self, request: _DecideRequest) -> bool:
         """Whether the request can be run now, or refused."""
@@ -389,15 +397,21 @@ class Party:
 
     # Learning
 
-    def _lesson_ended(self, lesson: Lesson, refused: str | None, tell_peers: bool) -> None:
+    def _learn(self) -> None:
+        """Let lessons go on as far as they can. What follows from the end of one is done before the next begins."""
+        while self._school.go_on():
+            for ended in self._school.take_effects():
+                self._lesson_ended(ended)
+
+    def _lesson_ended(self, ended: LessonEnded) -> None:
         """Tell who must know that a lesson was learned, or why not: peers at once, clients when it is noted and nothing
         more urgent is to be done. The next decision may be: it needs the lesson, not the notice."""
-        frame = learned_frame(lesson.number) if refused is None else refused_frame(LEARN_ONE, lesson.number, refused)
+        number, refused = ended.lesson.number, ended.refused
+        frame = learned_frame(number) if refused is None else refused_frame(LEARN_ONE, number, refused)
         told = [REWARDER, ACTOR] if refused is None and self.number == 0 else [REWARDER]
-        if tell_peers:
+        if ended.tells_peers:
             self._tell(self._send, self._peers, frame)
-        tell = partial(self._tell, self._send_later, told, frame)
-        self._interactions.lesson_ended(lesson, refused, lambda: self._school.state, tell)
+        self._interactions.lesson_ended(ended, partial(self._tell, self._send_later, told, frame))
 
     def _tell(self, send: Send, identities: list[Identity], frame: Frame) -> None:
         for identity in identities:

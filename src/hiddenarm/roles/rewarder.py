@@ -7,7 +7,6 @@ from collections.abc import Callable
 from hiddenarm.bandit.decisions import split_number
 from hiddenarm.bandit.features import checked_reward
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.suites import suite_of
 from hiddenarm.errors import DecisionIdError, FrameError, InputError, PeerError, PeerLost
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
@@ -25,7 +24,7 @@ class Rewarder(Client):
         self, federation: Federation, send: Send, *, max_batch: int = 256, name_of: Callable[[Identity], str] = str
     ) -> None:
         super().__init__(federation, send, max_batch=max_batch, name_of=name_of)
-        self._solves = suite_of(federation).solves
+        self._learns_many = federation.learner.learns_many
         self.outcomes: dict[int, DecisionIdError | None] = {}
         self._masks: dict[int, Stream] = {}
         self._next_lesson = 0
@@ -38,7 +37,7 @@ class Rewarder(Client):
             raise PeerLost("the rewarder has not met all parties and the dealer")
         if not 1 <= len(rewards) <= self._max_batch:
             raise InputError(f"a lesson has 1 to {self._max_batch} rewards, got {len(rewards)}")
-        if len(rewards) > 1 and not self._solves:
+        if len(rewards) > 1 and not self._learns_many:
             raise InputError(f"the paper's suite learns from one reward at a time, got {len(rewards)}")
         numbers = self._checked_numbers([decision for decision, _ in rewards])
         unit = 2**self._federation.fraction_bits

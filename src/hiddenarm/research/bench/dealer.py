@@ -19,7 +19,6 @@ from time import perf_counter
 from rich.console import Console
 
 from hiddenarm.bandit.catalogue import ProgramId, program_texts
-from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.net.identity import Identity, Role
@@ -43,7 +42,7 @@ class LoneDealer:
 
     def __init__(self, federation: Federation) -> None:
         stock = int(KitFile.model_fields["stock"].default)
-        texts = program_texts(federation, exploration_thresholds(federation.epsilon))
+        texts = program_texts(federation)
         self._batches = {name: batch_steps(trace(text, federation.parties, 1), stock) for name, text in texts.items()}
         self._last = Identity(Role.PARTY, federation.parties - 1)
         self._dealer = Dealer(federation, fresh_key(), lambda identity, frame: None)
