@@ -30,6 +30,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from hiddenarm.bandit.policies import policy_from_table
 from hiddenarm.errors import ConfigError
 from hiddenarm.net.hello import hello_payload
 from hiddenarm.net.identity import Identity, Role
@@ -130,6 +131,7 @@ class Charter(_Strict):
             charter = cls.model_validate(content)
         except ValidationError as error:
             raise ConfigError(_explained(path, text, error)) from None
+        charter._check_policy(path, text)
         try:
             charter._check_names()
             for member in charter.members:
@@ -199,6 +201,19 @@ class Charter(_Strict):
         """A digest of everything that has a name, in its order: the hello compares it."""
         parties = [text for party in self.party for text in (party.name, *party.features, "")]
         return sha256(hello_payload({"arms": self.arms, "parties": parties})).hexdigest()[:16]
+
+    def _check_policy(self, path: Path, text: str) -> None:
+        if self.policy is None:
+            if self.epsilon is None:
+                example = _EXAMPLES["epsilon"]
+                raise ConfigError(f"{path}: epsilon is missing, or a policy; for example: {example}")
+            return
+        try:
+            policy_from_table(self.policy)
+        except ConfigError as error:
+            line = _line_of(text, ("policy", "name"))
+            where = f"{path}, line {line}" if line else str(path)
+            raise ConfigError(f"{where}: {error}; for example: {_EXAMPLES['policy']}") from None
 
     def _check_names(self) -> None:
         _refuse_twins("arms", self.arms)
@@ -270,7 +285,7 @@ def _line_of(text: str, place: tuple[Any, ...]) -> int | None:
     """The line on which a field stands, or on which its table begins."""
     lines = text.splitlines()
     start, rest = 0, list(place)
-    if len(place) > 1 and place[0] in ("party", "dealer", "actor", "rewarder"):
+    if len(place) > 1 and place[0] in ("party", "dealer", "actor", "rewarder", "policy"):
         nth = place[1] if isinstance(place[1], int) else 0
         header = re.compile(rf"\s*\[\[?\s*{place[0]}\s*\]\]?")
         headers = [number for number, line in enumerate(lines) if header.match(line)]

@@ -84,6 +84,12 @@ class FederationFile(_Strict):
             return {name: value for name, value in given.items() if value not in _MEANINGLESS.get(name, ())}
         return given
 
+    @model_validator(mode="after")
+    def _check_policy(self) -> Self:
+        if self.epsilon is None and self.policy is None:
+            raise ValueError("federation.epsilon, or federation.policy, is required")
+        return self
+
     @classmethod
     def of(cls, federation: Federation) -> FederationFile:
         policy, options = federation.policy, federation.policy.options
