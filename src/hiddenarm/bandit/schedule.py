@@ -72,7 +72,8 @@ class BeginSecond(NamedTuple):
 
 
 class TakeSecond(NamedTuple):
-    """The second model takes the place of the model: those of its arrays that had a public start."""
+    """The second model, once its runs are over, takes the place of the model: those of its arrays that had a public
+    start."""
 
 
 class DropSecond(NamedTuple):

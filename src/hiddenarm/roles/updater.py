@@ -348,14 +348,17 @@ class Updater:
         if current.running:
             return False
         action = current.actions[0]
-        assert isinstance(action, Run)
+        if self._awaits_second(action):
+            return False
+        if not isinstance(action, Run):
+            self._end_if_done(current)
+            return True
         if self._begun_ahead is not None and action.program == LEARN_ONE_AHEAD:
             current.running = True
             self._begun_ahead.tell(current.rewarded.masked)
             self._runs.resume((action.program, action.step))
             return True
-        waits = action.second and self._second is not None and not self._second.solved
-        if waits or not self._supply.ready(action.program, action.step):
+        if not self._supply.ready(action.program, action.step):
             return False
         current.running = True
         self._launch(action, current.rewarded, tell=True)
@@ -397,6 +400,8 @@ class Updater:
     def _end_if_done(self, current: _Current) -> None:
         """All that follows without a run is done at once; when nothing is left, the lesson has ended."""
         while current.actions and not isinstance(current.actions[0], Run):
+            if self._awaits_second(current.actions[0]):
+                return
             self._do(current.actions.popleft())
         if not current.actions:
             for _ in range(current.plan.forgotten):
@@ -405,6 +410,11 @@ class Updater:
             self._end(current.lesson)
 
     # The second model
+
+    def _awaits_second(self, action: Action) -> bool:
+        """Whether an action is for a second model that is not solved yet."""
+        concerned = isinstance(action, TakeSecond) or (isinstance(action, Run) and action.second)
+        return concerned and self._second is not None and not self._second.solved
 
     def _do(self, action: Action) -> None:
         if isinstance(action, BeginSecond):
