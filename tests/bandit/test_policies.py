@@ -191,7 +191,7 @@ def test_a_policy_may_score_in_another_way() -> None:
         for learner in (twin, plain):
             learner.learn(x, int(arms[0]), reward)
     assert same >= 148  # but for scores within the rounding
-    assert without < 130  # the bonus matters
+    assert without < 140  # the bonus matters
     assert lockstep.meter.rounds["decide"] == 6 * 150
 
 

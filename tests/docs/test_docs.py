@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from hiddenarm.bandit import programs
-from hiddenarm.bandit.batches import FULL, GATHERED_AT_ONCE, gathered_at_once
+from hiddenarm.bandit.batches import FULL
 from hiddenarm.bandit.catalogue import (
     DECIDE,
     DECIDE_ONE,
@@ -45,7 +45,7 @@ from hiddenarm.bandit.federation import (
     Federation,
 )
 from hiddenarm.bandit.planning import TOLERANCE, batch_plan, boosted_repair, largest_entry, last_repair, repair_plan
-from hiddenarm.bandit.schedule import LEARNED_AGAIN, REPAIR_LAG
+from hiddenarm.bandit.schedule import GATHERED_AT_ONCE, LEARNED_AGAIN, REPAIR_LAG, RidgeSchedule
 from hiddenarm.cli.main import commands
 from hiddenarm.cli.serve import MAX_LINE_BYTES, max_line_bytes
 from hiddenarm.errors import ConfigError, DecisionIdError
@@ -489,7 +489,7 @@ def test_the_costs_of_a_step(federation: Federation, layouts: dict[str, Layout])
     assert f"A strictly online step is `decide` and `learn ahead`: {rounds} rounds and {sent} bytes." in _flat(
         PROTOCOLS
     )
-    every = gathered_at_once(federation)
+    every = RidgeSchedule(federation.numbers).gather_every
     gathered = _layout(federation, REPAIR, every).bytes_to_each_peer(0)
     assert f"After every {federation.repair_every:,} lessons the model is solved anew" in _flat(README)
     assert f"added to sums, for {gathered / every:,.0f} bytes more" in _flat(README)

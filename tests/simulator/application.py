@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from hiddenarm.roles.lessons import Lesson
 from world import KEYS, Faults, Violation, World
 
 from hiddenarm.bandit.federation import Federation
@@ -19,6 +18,7 @@ from hiddenarm.roles.durable_party import DurableParty
 from hiddenarm.roles.durable_rewarder import DurableRewarder
 from hiddenarm.roles.messages import ACTOR, REWARDER
 from hiddenarm.roles.party import NO_LESSON
+from hiddenarm.roles.updater import Lesson
 
 PATIENCE = 60_000
 """Events after which a world that does not come to rest is called stuck."""
