@@ -138,6 +138,7 @@ class Lockstep:
         """Each party's shares of the model."""
         self.schedule: Schedule = self._learner.schedule()
         """What the lessons to come take."""
+        self.interactions_learned = 0
         self._lessons = 0
         self._singly: deque[list[Rewarded]] = deque()
         self._second: _Second | None = None
@@ -233,6 +234,7 @@ class Lockstep:
         masked = encode(rewards, self.federation.fraction_bits) + mask
         plan = self.schedule.lesson(self._lessons, decided.count, ahead)
         self._lessons += 1
+        self.interactions_learned += decided.count
         self._follow(plan, [Rewarded(own, masked) for own in kept])
 
     def _follow(self, plan: LessonPlan, lesson: list[Rewarded] | None = None) -> None:
@@ -291,6 +293,7 @@ class Lockstep:
         every program. Decisions that wait for a reward are not part of it."""
         arrays = {
             "lessons": np.array([self._lessons], np.uint64),
+            "learned": np.array([self.interactions_learned, self.schedule.gathered], np.uint64),
             "waiting rewards": _rows([one[0].masked[:, 0] for one in self._singly], self.replicates),
             "schedule": np.array(self.schedule.counted(), np.uint64),
         }
@@ -330,13 +333,14 @@ class Lockstep:
         self._restore_second(arrays)
 
     def _restore_schedule(self, arrays: Mapping[str, Words]) -> None:
+        self.interactions_learned, gathered = arrays["learned"].tolist()
         if "lessons" in arrays:
             self._lessons = int(arrays["lessons"][0])
             self.schedule = self.schedule.recounted(arrays["schedule"].tolist())
             return
         steps = {program: supply.next_step for program, supply in self._supplies.items()}
         self._lessons = max(step for program, step in steps.items() if program.name in (LEARN_ONE.name, GATHER, SOLVE))
-        self.schedule = self.schedule.behind(steps, len(arrays["waiting rewards"]), int(arrays["learned"][1]))
+        self.schedule = self.schedule.behind(steps, len(arrays["waiting rewards"]), gathered)
 
     def _restore_second(self, arrays: Mapping[str, Words]) -> None:
         self._second = None

@@ -90,7 +90,7 @@ class Policy(ABC):
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            self._check_kind(field.name, str(field.type))
+            self._check_kind(field.name, getattr(field.type, "__name__", str(field.type)))
 
     @property
     def options(self) -> dict[str, Option]:

@@ -158,7 +158,6 @@ def _expected(lockstep: Lockstep, arrays: Arrays) -> Arrays:
     if "lessons" not in arrays:
         for name in ("lessons", "schedule", *(f"biases {party}" for party in range(lockstep.federation.parties))):
             fresh.pop(name, None)
-        fresh["learned"] = np.zeros(2, np.uint64)
     return fresh
 
 
