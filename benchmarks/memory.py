@@ -10,7 +10,6 @@ import statistics
 from time import perf_counter
 
 from hiddenarm.bandit.catalogue import LEARN_ONE, program_text
-from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.mpc.dealing import ProgramDealer, trace
 from hiddenarm.mpc.material import Seeds
@@ -26,7 +25,7 @@ def microseconds_a_step(keep: bool) -> float:
     if keep:
         keep_freed_memory()
     federation = Federation(arms=10, features=(10, 10), epsilon=0.1)
-    text = program_text(federation, exploration_thresholds(federation.epsilon), LEARN_ONE)
+    text = program_text(federation, LEARN_ONE)
     dealer = ProgramDealer(LEARN_ONE.label, text, trace(text, 2, 1), Seeds(fresh_key()), 1)
     times = []
     for turn in range(TURNS):

@@ -17,9 +17,8 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from hiddenarm.bandit.batches import GATHERED_AT_ONCE
+from hiddenarm.bandit.schedule import GATHERED_AT_ONCE, LEARNED_AGAIN, REPAIR_LAG
 from hiddenarm.research.bench.session import Session, make_federation
-from hiddenarm.roles.lessons import LEARNED_AGAIN, REPAIR_LAG
 
 REPAIR_EVERY = 1000
 PERIOD = REPAIR_EVERY // GATHERED_AT_ONCE + REPAIR_LAG + REPAIR_LAG // (LEARNED_AGAIN - 1) + 20

@@ -36,7 +36,7 @@ def fixed_key(*labels: str | int) -> bytes:
     return derive(bytes(32), "test", *labels)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class RoundingFederation(Federation):
     """A federation whose single decisions round their scores, as those of many arms do."""
 

@@ -98,13 +98,13 @@ def test_single_lessons_are_taken_up_before_a_batch_and_by_a_repair() -> None:
             learned.append((row, int(arms[0]), reward))
 
     singly(60)  # one repair after 50, ten wait
-    assert len(lockstep._learned_singly) == 10
+    assert len(lockstep._singly) == 10
     assert lockstep.meter.runs["invert last"] == 1
     rows = contexts(rng, 1, 20)
     name, arms = lockstep.decide_batch(split(federation, rows))
     lockstep.learn_batch(name, np.ones((1, 20)))
     learned += [(row, int(arm), 1.0) for row, arm in zip(rows[0], arms[0], strict=True)]
-    assert not lockstep._learned_singly
+    assert not lockstep._singly
     singly(5)
     lockstep.repair()
     assert max(residual(lockstep, learned)) < (2 * len(learned) * np.sqrt(6) + 64) * 2.0**-20
@@ -119,10 +119,9 @@ def test_a_repair_depends_on_the_sums_alone() -> None:
         number, arms = lockstep.decide(split(federation, row[None]))
         lockstep.learn(number, [1.0])
         learned.append((row, int(arms[0]), 1.0))
-    spoilt = lockstep.models[0]
-    for shared in (spoilt.inverses, spoilt.weights):
-        assert shared.share is not None
-        shared.share += words_from(shared.share.shape, "spoilt")  # nothing is left of them
+    for name in ("inverses", "weights"):
+        share = lockstep.states[0][name]
+        share += words_from(share.shape, "spoilt")  # nothing is left of them
     lockstep.repair()
     assert max(residual(lockstep, learned)) < (2 * len(learned) * np.sqrt(6) + 64) * 2.0**-20
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import hiddenarm.bandit.lockstep
+from hiddenarm.bandit.catalogue import DECIDE, LEARN, LEARN_AHEAD
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
-from hiddenarm.bandit.programs import DECIDE, LEARN, LEARN_AHEAD
 from hiddenarm.mpc.run import Openings
 from hiddenarm.ring.words import Words
 from support import PARTIES, fixed_key, tapped, travelled

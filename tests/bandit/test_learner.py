@@ -283,8 +283,7 @@ def test_a_decision_whose_scores_are_out_of_range_does_not_stop_the_next() -> No
     federation = Federation(arms=3, features=(1, 1), epsilon=0.0, max_interactions=120)
     assert federation.score_range_bits == 4
     lockstep = Lockstep(federation, fixed_key("learner", "range"))
-    share = lockstep.models[0].weights.share
-    assert share is not None
+    share = lockstep.states[0]["weights"]
     share[0, :, 0] = encode([9.0, 0.0, -9.0], 20)  # differences of 18 in a range of 16
     with pytest.raises(ScoreRangeError):
         lockstep.decide([[[1.0]], [[0.0]]])
@@ -299,8 +298,7 @@ def test_scores_one_unit_apart_keep_their_order(tiny: float) -> None:
     replicates = 2000
     federation = Federation(arms=4, features=(1, 1), epsilon=0.0)
     lockstep = Lockstep(federation, fixed_key("learner", "unit"), replicates=replicates, deal_ahead=1)
-    share = lockstep.models[0].weights.share
-    assert share is not None
+    share = lockstep.states[0]["weights"]
     share[:, 2, 0] = encode(tiny, 20)
     _, arms = lockstep.decide([np.full((replicates, 1), 2.0**-20), np.zeros((replicates, 1))])
     assert set(arms) == ({2} if tiny > 0 else {0, 1, 3})
@@ -315,8 +313,7 @@ def test_single_decisions_are_exactly_the_best_of_the_encoded_scores(arms: int) 
     lockstep = Lockstep(federation, fixed_key("learner", "exact", arms), replicates=replicates, deal_ahead=1)
     scales = 2.0 ** rng.integers(0, 24, size=(replicates, 1, 1))
     weights = np.round(rng.uniform(-(2.0**24), 2.0**24, size=(replicates, arms, 5)) / scales).astype(np.int64)
-    share = lockstep.models[1].weights.share
-    assert share is not None
+    share = lockstep.states[1]["weights"]
     share[:] = weights.view(np.uint64)
     contexts = [rng.uniform(-0.5, 0.5, size=(replicates, size)) for size in federation.features]
     x = np.concatenate([encode(part, 20).view(np.int64) for part in contexts], axis=-1)

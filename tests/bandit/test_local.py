@@ -13,7 +13,6 @@ import pytest
 from hiddenarm import Decision, HiddenArmError, LocalFederation
 from hiddenarm.bandit.decisions import DecisionIds, new_epoch
 from hiddenarm.errors import ConfigError, DecisionIdError, FeatureError, RewardError
-from hiddenarm.ring.words import Words
 
 GOOD = ([0.1, -0.2], [0.3])
 
@@ -30,13 +29,11 @@ def federation() -> LocalFederation:
 def state(federation: LocalFederation) -> list[Any]:
     """Everything that learning and deciding move: all shares, all counters."""
     lockstep = federation._lockstep
-    shares: list[Words | None] = []
-    for model in lockstep.models:
-        shares += [model.inverses.share, model.weights.share]
     return [
-        [share.tolist() for share in shares if share is not None],
+        [words.tolist() for state in lockstep.states for words in state.values()],
         lockstep.decisions,
-        lockstep.interactions_learned,
+        lockstep._lessons,
+        repr(lockstep.schedule),
         sorted(lockstep.pending),
         repr(lockstep.meter),
     ]
@@ -258,13 +255,21 @@ def test_nothing_in_a_federation_shows_a_share_or_a_key(federation: LocalFederat
     lockstep = federation._lockstep
     things = list(everything_in(federation, {}).values())
     kinds = {type(thing).__name__ for thing in things}
-    assert kinds >= {"Lockstep", "Model", "Shared", "Interaction", "Seeds", "Stream", "ProgramMaterial", "DecisionIds"}
+    assert kinds >= {
+        "Lockstep",
+        "State",
+        "Rewarded",
+        "Interaction",
+        "Seeds",
+        "Stream",
+        "ProgramMaterial",
+        "DecisionIds",
+    }
     keys = (lockstep._seeds.epoch_key, federation._ids.key)
     secret = {shown for key in keys for shown in (key.hex(), repr(key)[2:-1])}
-    for model in lockstep.models:
-        assert model.inverses.share is not None
-        assert model.weights.share is not None
-        large = [int(word) for word in (*model.inverses.share.ravel(), *model.weights.share.ravel()) if word > 2**40]
+    for state in lockstep.states:
+        words = (*state["inverses"].ravel(), *state["weights"].ravel())
+        large = [int(word) for word in words if word > 2**40]
         secret |= {str(word) for word in large} | {f"{word:x}" for word in large}
     assert len(secret) > 20
     for thing in things:

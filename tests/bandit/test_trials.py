@@ -17,7 +17,7 @@ from trials import (
     run_trials,
 )
 
-from hiddenarm.bandit.programs import LEARN, LEARN_AHEAD
+from hiddenarm.bandit.catalogue import LEARN, LEARN_AHEAD
 
 MANY, FEW = 400, 64
 LESSONS = pytest.mark.parametrize("lesson", [LEARN, LEARN_AHEAD])

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from hiddenarm.bandit.catalogue import DECIDE, LEARN, LEARN_AHEAD
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
-from hiddenarm.bandit.programs import DECIDE, LEARN, LEARN_AHEAD
 from hiddenarm.mpc.material import Seeds, program_stream
 from hiddenarm.mpc.run import Openings, Sharing
 from hiddenarm.mpc.tournament import pairs
@@ -220,8 +220,7 @@ def many_decisions(
             orders.append(reduce(np.bitwise_xor, by_opening[0]))
 
     lockstep = Lockstep(federation, fixed_key("many", key), replicates=replicates, deal_ahead=1, observer=observer)
-    share = lockstep.models[1].weights.share
-    assert share is not None
+    share = lockstep.states[1]["weights"]
     share[:, :, 0] = encode(weights, 20)
     arms = [
         lockstep.decide([np.ones((replicates, 1)), np.zeros((replicates, 1))])[1] for _ in range(draws // replicates)

@@ -13,18 +13,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import cycle
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from unittest.mock import patch
 
 import numpy as np
 from scipy import stats
 
+from hiddenarm.bandit.catalogue import DECIDE, LEARN, LEARN_AHEAD
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
-from hiddenarm.bandit.programs import DECIDE, LEARN, LEARN_AHEAD, Model
+from hiddenarm.bandit.state import State, initial_state
 from hiddenarm.mpc.evaluation import DealtWords, ProgramMaterial
 from hiddenarm.mpc.run import Openings, Sharing
-from hiddenarm.mpc.values import Shared
 from hiddenarm.ring.words import Words, encode, low_bits
 from support import SIGNIFICANCE, fixed_key
 
@@ -148,7 +148,7 @@ def run_trials(secrets: Secrets, key: str, *, count: int, parties: int = 2, less
 
     with patch.object(ProgramMaterial, "take", take):
         for _ in range(count):
-            lockstep.models = _model(lockstep, secrets)
+            lockstep.states = _model(lockstep, secrets)
             trials.start(DECIDE)
             number, arms = lockstep.decide(contexts)
             trials.arms.append(int(arms[0]))
@@ -157,13 +157,12 @@ def run_trials(secrets: Secrets, key: str, *, count: int, parties: int = 2, less
     return trials
 
 
-def _model(lockstep: Lockstep, secrets: Secrets) -> list[Model]:
+def _model(lockstep: Lockstep, secrets: Secrets) -> list[State]:
     """The initial model with other weights, which party 0 holds."""
-    models: list[Any] = [lockstep._suite.initial_model(party, 1) for party in range(lockstep.federation.parties)]
-    weights: Shared = models[0].weights
-    assert weights.share is not None
-    weights.share[0] = encode(secrets.weights, lockstep.federation.fraction_bits)[:, None]
-    return models
+    federation = lockstep.federation
+    states = [initial_state(federation.learner.arrays, party) for party in range(federation.parties)]
+    states[0]["weights"][0] = encode(secrets.weights, federation.fraction_bits)[:, None]
+    return states
 
 
 # What is asked of columns

@@ -10,7 +10,6 @@ import pytest
 from commands import KEYS, check_error, hiddenarm, interrupted
 
 from hiddenarm.bandit.catalogue import program_texts
-from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.net.frames import HEADER
@@ -24,7 +23,7 @@ SMALL_TALK_BYTES = 4000
 def declared_bytes(parties: int) -> int:
     """What the party that sends most sends at every step: openings, slot, two notices that a lesson was learned."""
     federation = Federation(arms=10, features=tuple(split_features(20, parties)), epsilon=0.1)
-    texts = program_texts(federation, exploration_thresholds(0.1))
+    texts = program_texts(federation)
     layouts = [trace(text, parties, 1) for text in texts.values()]
     payload = max(sum(layout.bytes_to_each_peer(party) for layout in layouts) for party in range(parties))
     rounds = sum(layout.rounds for layout in layouts)

@@ -12,7 +12,7 @@ import click
 import pytest
 from commands import KEYS, Ended, check_error, hiddenarm, hiddenarm_here, interrupted
 
-from hiddenarm.bandit.suites import SUITES
+from hiddenarm.bandit.federation import SUITES
 from hiddenarm.cli.main import commands
 from hiddenarm.research.data import load
 from hiddenarm.research.data.fetch import SOURCES

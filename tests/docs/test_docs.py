@@ -20,13 +20,16 @@ import numpy as np
 import pytest
 
 from hiddenarm.bandit import programs
-from hiddenarm.bandit.batches import FULL, GATHERED_AT_ONCE, gathered_at_once
+from hiddenarm.bandit.batches import FULL
 from hiddenarm.bandit.catalogue import (
+    DECIDE,
     DECIDE_ONE,
     GATHER,
     INVERT,
     INVERT_BOOSTED,
     INVERT_LAST,
+    LEARN,
+    LEARN_AHEAD,
     LEARN_ONE,
     REPAIR,
     SOLVE,
@@ -34,7 +37,6 @@ from hiddenarm.bandit.catalogue import (
     program_text,
     program_texts,
 )
-from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.decisions import MAX_PENDING, DecisionIds, decision_number
 from hiddenarm.bandit.federation import (
     DEFAULT_INTERACTIONS,
@@ -43,7 +45,7 @@ from hiddenarm.bandit.federation import (
     Federation,
 )
 from hiddenarm.bandit.planning import TOLERANCE, batch_plan, boosted_repair, largest_entry, last_repair, repair_plan
-from hiddenarm.bandit.programs import DECIDE, LEARN, LEARN_AHEAD
+from hiddenarm.bandit.schedule import GATHERED_AT_ONCE, LEARNED_AGAIN, REPAIR_LAG, RidgeSchedule
 from hiddenarm.cli.main import commands
 from hiddenarm.cli.serve import MAX_LINE_BYTES, max_line_bytes
 from hiddenarm.errors import ConfigError, DecisionIdError
@@ -68,7 +70,6 @@ from hiddenarm.roles import memory
 from hiddenarm.roles.application import ANSWER_SECONDS
 from hiddenarm.roles.kit import KitFile
 from hiddenarm.roles.ledger import Ledger
-from hiddenarm.roles.lessons import KEPT_VERSIONS, LEARNED_AGAIN, REPAIR_LAG, Lesson
 from hiddenarm.roles.messages import MAX_KEY_BYTES
 from hiddenarm.roles.openings import INITIAL, Plan
 from hiddenarm.roles.party_epoch import LESSON_SECONDS, NO_FEATURES, Links, PartyEpoch, Setup
@@ -76,6 +77,7 @@ from hiddenarm.roles.party_records import MemoryPartyRecords
 from hiddenarm.roles.runs import MAX_WAITING
 from hiddenarm.roles.stock import BATCHES_IN_STOCK, stock_steps
 from hiddenarm.roles.supply import Shelf
+from hiddenarm.roles.updater import KEPT_VERSIONS, Lesson
 from support import RoundingFederation
 
 ROOT = Path(__file__).parents[2]
@@ -314,13 +316,12 @@ def federation() -> Federation:
 
 @pytest.fixture(scope="module")
 def layouts(federation: Federation) -> dict[str, Layout]:
-    texts = program_texts(federation, exploration_thresholds(federation.epsilon))
+    texts = program_texts(federation)
     return {name: trace(text, federation.parties, 1) for name, text in texts.items()}
 
 
 def _layout(federation: Federation, name: str, count: int) -> Layout:
-    thresholds = exploration_thresholds(federation.epsilon)
-    return trace(program_text(federation, thresholds, ProgramId(name, count)), federation.parties, 1)
+    return trace(program_text(federation, ProgramId(name, count)), federation.parties, 1)
 
 
 @pytest.mark.parametrize(("name", "count"), [(DECIDE, 1), (LEARN, 1), (LEARN_AHEAD, 1), (GATHER, 100), (SOLVE, 100)])
@@ -492,7 +493,7 @@ def test_the_costs_of_a_step(federation: Federation, layouts: dict[str, Layout])
     assert f"A strictly online step is `decide` and `learn ahead`: {rounds} rounds and {sent} bytes." in _flat(
         PROTOCOLS
     )
-    every = gathered_at_once(federation)
+    every = RidgeSchedule(federation.numbers).gather_every
     gathered = _layout(federation, REPAIR, every).bytes_to_each_peer(0)
     assert f"After every {federation.repair_every:,} lessons the model is solved anew" in _flat(README)
     assert f"added to sums, for {gathered / every:,.0f} bytes more" in _flat(README)
@@ -509,7 +510,7 @@ def test_the_costs_of_a_step(federation: Federation, layouts: dict[str, Layout])
 def test_rounds_depend_on_sizes_of_a_decision_only(layouts: dict[str, Layout]) -> None:
     for arms, decide_rounds in ((3, 4), (15, 4), (16, 5), (32, 5), (33, 12), (100, 12)):
         other = Federation(arms=arms, features=(10, 10), epsilon=0.5)
-        texts = program_texts(other, exploration_thresholds(0.5))
+        texts = program_texts(other)
         assert trace(texts[DECIDE], 2, 1).rounds == decide_rounds
         assert trace(texts[LEARN_AHEAD], 2, 1).rounds == layouts[LEARN_AHEAD].rounds
     assert "12 for 100 arms and two parties" in _flat(README)
@@ -521,10 +522,10 @@ def test_rounds_by_arms_and_delays_in_the_figures(federation: Federation, layout
         PERFORMANCE, "arms", "rounds to decide", "rounds to learn", None
     ):
         other = Federation(arms=int(arms.replace(",", "")), features=(10, 10), epsilon=0.5)
-        found = [trace(text, 2, 1).rounds for text in program_texts(other, exploration_thresholds(0.5)).values()]
+        found = [trace(text, 2, 1).rounds for text in program_texts(other).values()]
         assert [int(decide_rounds), int(learn_rounds)] == found
     decision = 1 + layouts[DECIDE].rounds + 1
-    without_reward = record(program_texts(federation, exploration_thresholds(0.1))[LEARN_AHEAD], 0, 2).expected.awaited
+    without_reward = record(program_texts(federation)[LEARN_AHEAD], 0, 2).expected.awaited
     assert without_reward is not None
     step = 1 + layouts[DECIDE].rounds + max(2, without_reward) + layouts[LEARN_AHEAD].rounds - without_reward
     delays = f"a decision takes {decision} one-way delays (request, {decision - 2} rounds, answer), a step {step}"
@@ -574,7 +575,7 @@ def _dealt(layouts: dict[str, Layout]) -> int:
 
 @pytest.fixture(scope="module")
 def scripts(federation: Federation) -> dict[str, Script]:
-    texts = program_texts(federation, exploration_thresholds(federation.epsilon))
+    texts = program_texts(federation)
     return {name: record(text, 0, federation.parties) for name, text in texts.items()}
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from hiddenarm.bandit.catalogue import program_texts
-from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.research.experiments import precision
@@ -70,7 +69,7 @@ def test_the_page_says_at_its_top_which_protocol_it_is_of() -> None:
     )
     [took] = {float(row["rounds a step"]) for row in rows("learner") if row["suite"] == "fast suite"}
     federation = Federation(arms=10, features=(10, 10), epsilon=0.1)
-    texts = program_texts(federation, exploration_thresholds(federation.epsilon))
+    texts = program_texts(federation)
     now = sum(trace(text, 2, 1).rounds for text in texts.values())
     assert (f"took {took:g} rounds. They are of an earlier protocol; now a step takes {now} rounds" in page) == (
         took != now

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from hiddenarm.bandit.catalogue import ABOUT, ProgramId, program_text
-from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.mpc.evaluation import record
@@ -30,7 +28,7 @@ CASES = [
 
 
 def text_of(federation: Federation, name: str, count: int = 1) -> ProgramText:
-    return program_text(federation, exploration_thresholds(np.array([0.1])), ProgramId(name, count))
+    return program_text(federation, ProgramId(name, count))
 
 
 def explained(federation: Federation, name: str, count: int = 1) -> Explanation:

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hiddenarm.bandit.catalogue import ProgramId, program_text
-from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import ScoreRangeError
 from hiddenarm.mpc.cells import CONSTANTS, CORRECTIONS, GIVEN, MEMORY, OWN, Block, Cells, Recording
@@ -211,7 +210,7 @@ LONG = Federation(arms=34, features=(1, 1), epsilon=0.1)
 
 
 def learner(name: str, count: int = 1, federation: Federation = FEDERATION) -> ProgramText:
-    return program_text(federation, exploration_thresholds(np.array([0.1])), ProgramId(name, count))
+    return program_text(federation, ProgramId(name, count))
 
 
 @pytest.mark.parametrize("party", [0, 1])

@@ -19,9 +19,9 @@ import test_masking
 from checks import Check
 from world import World
 
-import hiddenarm.bandit.lockstep
 from hiddenarm.bandit import programs
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.policies.epsilon_greedy import EpsilonGreedy
 from hiddenarm.mpc import dealing, evaluation
 from hiddenarm.mpc.masking import dealt_share
 from hiddenarm.mpc.run import Opening, Run
@@ -32,9 +32,9 @@ from hiddenarm.ring.words import Words, encode
 from hiddenarm.roles import party as party_module
 from hiddenarm.roles.client_records import MadeLesson
 from hiddenarm.roles.ledger import Ledger
-from hiddenarm.roles.lessons import Lesson, SchoolState
 from hiddenarm.roles.party import Party
 from hiddenarm.roles.rewarder import Rewarder
+from hiddenarm.roles.updater import LessonEnded
 from hiddenarm.store.journal import Then
 
 Install = Callable[[pytest.MonkeyPatch], None]
@@ -152,8 +152,8 @@ def clipped_if_needed(patch: pytest.MonkeyPatch) -> None:
 
 
 def explores_too_rarely(patch: pytest.MonkeyPatch) -> None:
-    honest = hiddenarm.bandit.lockstep.exploration_thresholds
-    patch.setattr(hiddenarm.bandit.lockstep, "exploration_thresholds", lambda epsilon: honest(0.9 * epsilon))
+    honest = EpsilonGreedy.epsilons
+    patch.setattr(EpsilonGreedy, "epsilons", lambda self, positions: 0.9 * honest(self, positions))
 
 
 # State that is lost
@@ -171,10 +171,10 @@ def world_with(**broken: bool) -> Install:
 def acknowledged_early(patch: pytest.MonkeyPatch) -> None:
     honest = Ledger.lesson_ended
 
-    def early(self: Ledger, lesson: Lesson, refused: str | None, state: Callable[[], SchoolState], then: Then) -> None:
-        if not lesson.logged:
+    def early(self: Ledger, ended: LessonEnded, then: Then) -> None:
+        if not ended.lesson.logged:
             then()
-        honest(self, lesson, refused, state, lambda: None)
+        honest(self, ended, lambda: None)
 
     patch.setattr(Ledger, "lesson_ended", early)
 

@@ -11,7 +11,7 @@ import pytest
 from hiddenarm.bandit.coins import Coins, exploration_thresholds
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
-from hiddenarm.bandit.paper_suite import PaperFederation, samples_of
+from hiddenarm.bandit.paper_ridge import samples_of
 from hiddenarm.bandit.plain import PlainBandit, coins_at
 from hiddenarm.errors import ConfigError, InputError
 from hiddenarm.mpc.masking import share_of
@@ -27,9 +27,9 @@ from support import PARTIES, SIGNIFICANCE, evenness, fixed_key, uniformity, word
 ARMS, FEATURES = 10, 20
 
 
-def paper_federation(parties: int, **options: object) -> PaperFederation:
+def paper_federation(parties: int, **options: object) -> Federation:
     sizes = tuple(len(part) for part in np.array_split(np.arange(FEATURES), parties))
-    return PaperFederation(arms=ARMS, features=sizes, epsilon=0.1, **options)  # type: ignore[arg-type]
+    return Federation(suite="paper", arms=ARMS, features=sizes, epsilon=0.1, **options)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Digits:
     """Largest differences of inverses and weights from the twin's."""
 
 
-def run_on_digits(federation: PaperFederation, steps: int, *labels: str | int) -> Digits:
+def run_on_digits(federation: Federation, steps: int, *labels: str | int) -> Digits:
     world = load_world("digits", arms=ARMS, features=FEATURES, steps=steps)
     lockstep = Lockstep(federation, fixed_key("paper learner", *labels))
     coins, twin = lockstep.coins(0, steps), PlainBandit(ARMS, FEATURES)
@@ -126,7 +126,7 @@ def test_rounds_are_those_declared(parties: int, iterations: int) -> None:
 
 
 def test_replicates_learn_apart() -> None:
-    federation = PaperFederation(arms=3, features=(2, 2), epsilon=0.1)
+    federation = Federation(suite="paper", arms=3, features=(2, 2), epsilon=0.1)
     lockstep = Lockstep(federation, fixed_key("replicates"), replicates=4, epsilons=[0, 0, 1, 1], deal_ahead=2)
     twins, coins = [PlainBandit(3, 4) for _ in range(4)], lockstep.coins(0, 30)
     rng = np.random.default_rng(4)
@@ -154,7 +154,7 @@ def test_many_contexts_are_decided_at_once_and_learned_one_by_one() -> None:
 
 
 def test_a_run_goes_on_from_its_snapshot() -> None:
-    federation, key = PaperFederation(arms=3, features=(2, 2), epsilon=0.5), fixed_key("snapshot")
+    federation, key = Federation(suite="paper", arms=3, features=(2, 2), epsilon=0.5), fixed_key("snapshot")
     runs = [Lockstep(federation, key, deal_ahead=2) for _ in range(2)]
     x = np.random.default_rng(5).normal(size=(10, 4)) / 4
     for step in range(5):
@@ -184,7 +184,7 @@ def test_all_that_parties_receive_is_uniform(parties: int) -> None:
             for words in seen:
                 tests, smallest = tests + 1, min(smallest, uniformity(words, opening.bits))
 
-    federation = PaperFederation(arms=2, features=(1,) * parties, epsilon=0.5, newton_iterations=1)
+    federation = Federation(suite="paper", arms=2, features=(1,) * parties, epsilon=0.5, newton_iterations=1)
     key, epsilons = fixed_key("views", parties), [0.5] * replicates
     lockstep = Lockstep(federation, key, replicates=replicates, epsilons=epsilons, deal_ahead=1, observer=watch)
     number, _ = lockstep.decide([np.zeros((replicates, 1)) for _ in range(parties)])

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from hiddenarm.bandit.catalogue import program_texts
-from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.plain import PlainBandit
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.net.frames import HEADER
@@ -71,7 +70,7 @@ def test_what_a_step_sends() -> None:
 def bytes_sent(parties: int, arms: int) -> int:
     """The most that a party sends in a step: all rounds to all others, its one-hot, its notices of the lesson."""
     federation = make_federation(parties, arms, 20, "paper")
-    texts = program_texts(federation, exploration_thresholds(federation.epsilon))
+    texts = program_texts(federation)
     layouts = [trace(text, parties, 1) for text in texts.values()]
     headers = HEADER.size * sum(layout.rounds for layout in layouts)
     notices = [2, *[1] * (parties - 1)]

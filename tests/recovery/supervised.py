@@ -21,8 +21,9 @@ from typing import Any, Self
 import numpy as np
 
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.interactions import opened
 from hiddenarm.bandit.plain import PlainBandit
-from hiddenarm.bandit.programs import Model, opened
+from hiddenarm.bandit.programs import Model
 from hiddenarm.net.certificates import Authority
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.words import decode

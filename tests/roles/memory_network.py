@@ -17,15 +17,12 @@ from numpy.typing import ArrayLike
 
 from handouts import HandOuts
 from hiddenarm.bandit.audit import audit_coins
-from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE_AHEAD, single_lessons
-from hiddenarm.bandit.coins import exploration_thresholds
+from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE_AHEAD
 from hiddenarm.bandit.decisions import decision_name
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.lockstep import Lockstep
-from hiddenarm.bandit.paper_suite import PaperFederation
-from hiddenarm.bandit.plain import PlainBandit, coins_at
-from hiddenarm.bandit.suites import suite_of
+from hiddenarm.bandit.plain import coins_at
 from hiddenarm.errors import DecisionIdError, FeatureError, PeerLost
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.net.frames import Frame, Kind
@@ -54,8 +51,8 @@ def small_federation(parties: int, arms: int = 3, epsilon: float = 0.25, **numbe
     return Federation(arms=arms, features=(2,) * parties, epsilon=epsilon, **numbers)
 
 
-def small_paper_federation(parties: int, arms: int = 3, epsilon: float = 0.25) -> PaperFederation:
-    return PaperFederation(arms=arms, features=(2,) * parties, epsilon=epsilon)
+def small_paper_federation(parties: int, arms: int = 3, epsilon: float = 0.25) -> Federation:
+    return Federation(suite="paper", arms=arms, features=(2,) * parties, epsilon=epsilon)
 
 
 def user_contexts(federation: Federation) -> dict[str, np.ndarray]:
@@ -309,7 +306,7 @@ class MemoryNetwork:
 
     def version_at(self, number: int) -> int:
         """How many lessons a party's model holds."""
-        return self.epoch(number)._school.version
+        return self.epoch(number)._updater.version
 
     def round_at(self, number: int, decision: int) -> int | None:
         """The round a decision has come to at a party; None when it is not under way."""
@@ -319,13 +316,13 @@ class MemoryNetwork:
     def waiting_at(self, number: int) -> list[int]:
         """How much a party keeps for things to come: runs, early frames, requests, lessons, refusals."""
         machine = self.epoch(number)
-        runs, school = machine._runs, machine._school
+        runs, school = machine._runs, machine._updater
         kept = (runs._early, machine._requests, school._lessons)
         return [len(runs) - school.runs_beside, *map(len, kept), len(machine._refused_by_peer) + len(school._refused)]
 
     def shared_model(self) -> tuple[np.ndarray, np.ndarray]:
         """The model in the clear: inverses and weights, all parties' shares added up."""
-        return suite_of(self.federation).reveal([machine._school._model for machine in self.epochs])
+        return self.federation.learner.reveal([machine._updater.state for machine in self.epochs])
 
     # Checking
 
@@ -383,11 +380,11 @@ class _Twin:
 
     def __init__(self, network: MemoryNetwork) -> None:
         federation = network.federation
-        self.bandit = PlainBandit(federation.arms, federation.dimension, federation.ridge)
+        self.bandit = federation.policy.twin(federation)
         self._network = network
         self._contexts = user_contexts(federation)
-        thresholds, count = exploration_thresholds(federation.epsilon), max(network.versions, default=0) + 1
-        self._coins = audit_coins(Seeds(network.epoch_key), federation, thresholds, 0, count)
+        count = max(network.versions, default=0) + 1
+        self._coins = audit_coins(Seeds(network.epoch_key), federation, 0, count)
 
     def follow(self, number: int) -> None:
         context = self._contexts[self._network.keys[number]]
@@ -419,7 +416,7 @@ class _LockstepTwin:
         """Whether the parties must have run the lesson ahead: its decision was the first to name its version."""
         versions, decision = self._network.versions, taught.decision
         before = max((version for number, version in versions.items() if number < decision), default=-1)
-        runs_ahead = LEARN_ONE_AHEAD in single_lessons(self._network.federation)
+        runs_ahead = LEARN_ONE_AHEAD in self._network.federation.learner.single_lessons
         return runs_ahead and taught.lesson == versions[decision] > before
 
     def _decide(self, key: str) -> int:

@@ -11,12 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hiddenarm.bandit.catalogue import DECIDE_ONE, program_texts, single_lessons
-from hiddenarm.bandit.coins import exploration_thresholds
+from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, LEARN, program_texts
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.paper_suite import PaperFederation
-from hiddenarm.bandit.programs import DECIDE, LEARN
-from hiddenarm.bandit.suites import suite_of
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.net.frames import HEADER
 from hiddenarm.net.hello import hello_payload
@@ -36,8 +32,8 @@ def federation_of(parties: int) -> Federation:
     return Federation(arms=4, features=(3,) * parties, epsilon=0.2)
 
 
-def paper_federation_of(parties: int, **options: int) -> PaperFederation:
-    return PaperFederation(arms=4, features=(3,) * parties, epsilon=0.2, **options)
+def paper_federation_of(parties: int, **options: int) -> Federation:
+    return Federation(suite="paper", arms=4, features=(3,) * parties, epsilon=0.2, **options)
 
 
 def members(federation: Federation) -> list[Identity]:
@@ -101,7 +97,7 @@ def check_meter(kit: Kit, rows: list[dict[str, int | str]], steps: int) -> None:
     federation, number = kit.federation, kit.identity.number
     header = HEADER.size
     expected: dict[tuple[str, str, int], tuple[int, int]] = {}
-    texts = program_texts(federation, exploration_thresholds(federation.epsilon))
+    texts = program_texts(federation)
     for name, text in texts.items():
         layout = trace(text, federation.parties, 1)
         size = layout.bytes_to_each_peer(number) + layout.rounds * header
@@ -110,11 +106,11 @@ def check_meter(kit: Kit, rows: list[dict[str, int | str]], steps: int) -> None:
                 row = (f"party {peer}", "ROUND", PROGRAM_NUMBERS[name])
                 expected[row] = (steps * layout.rounds, steps * size)
     if number == federation.parties - 1:
-        for program in (DECIDE_ONE, *single_lessons(federation)):
+        for program in (DECIDE_ONE, *federation.learner.single_lessons):
             used = steps if program.name in texts else 0
             orders = 4 + used // (kit.file.stock // 4)
             expected["dealer", "WANT", PROGRAM_NUMBERS[program.name]] = (orders, orders * (header + 4))
-    told, size = ("ONE_HOT", 8 * federation.arms) if suite_of(federation).name == "paper" else ("SLOT", 4)
+    told, size = ("ONE_HOT", 8 * federation.arms) if federation.suite == "paper" else ("SLOT", 4)
     expected["actor", told, PROGRAM_NUMBERS[DECIDE]] = (steps, steps * (header + size))
     for client in ("actor", "rewarder") if number == 0 else ("rewarder",):
         expected[client, "LEARNED", PROGRAM_NUMBERS[LEARN]] = (steps, steps * header)

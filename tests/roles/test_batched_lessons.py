@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 from memory_network import KEYS, MemoryNetwork, small_federation
 
-from hiddenarm.bandit.batches import GATHERED_AT_ONCE
 from hiddenarm.bandit.decisions import split_number
 from hiddenarm.bandit.local import Decision
+from hiddenarm.bandit.schedule import GATHERED_AT_ONCE, Counters, Repairing, RidgeSchedule
 from hiddenarm.errors import DecisionIdError, FeatureError, InputError
 from hiddenarm.mpc.masking import triangle_to_square
 from hiddenarm.ring.words import encode
 from hiddenarm.roles.actor import all_decided
 from hiddenarm.roles.party_records import _decode_state, _encode_state
+from hiddenarm.roles.updater import Updater
 
 
 class Class:
@@ -132,28 +133,36 @@ def learn_singly(room: Class, rng: random.Random, times: int) -> None:
         room.reward((decision, rng.random()))
 
 
+def counters(updater: Updater) -> Counters:
+    assert isinstance(updater.schedule, RidgeSchedule)
+    assert updater.schedule.counters.singly == len(updater._singly)
+    return updater.schedule.counters
+
+
+def repairs(updater: Updater) -> int:
+    return counters(updater).repairs
+
+
 @pytest.mark.parametrize("parties", [2, 3])
 def test_a_repair_replaces_a_model_that_was_spoilt(parties: int) -> None:
     """It is solved from the sums, taught the lessons since then, and put in place when it has caught up."""
     rng = random.Random(2)
     federation = small_federation(parties, repair_every=2 * GATHERED_AT_ONCE)
     room = Class(MemoryNetwork(federation).start())
-    school = room.network.epoch(0)._school
+    school = room.network.epoch(0)._updater
     learn_singly(room, rng, federation.repair_every - 1)
-    assert school._repairs == 0
-    for shared, error in ((school._model.inverses, 2.0**39), (school._model.weights, 2.0**19)):
-        assert shared.share is not None
-        shared.share += np.uint64(error)  # a half
+    assert repairs(school) == 0
+    for name, error in (("inverses", 2.0**39), ("weights", 2.0**19)):
+        school.state[name] += np.uint64(error)  # a half
     learn_singly(room, rng, 2)  # each gathers a half
-    assert school._repairs == 1
-    assert school._repair is not None
+    assert repairs(school) == 1
+    assert counters(school).repairing is not None
     learn_singly(room, rng, federation.repair_every // 2 - 1)
-    assert school._repair is not None
-    assert school._repair.caught_up == 0
+    assert counters(school).repairing == Repairing(begun_at=federation.repair_every)
     with pytest.raises(AssertionError):
         room.check_model(0.1)
     learn_singly(room, rng, 10)
-    assert school._repair is None
+    assert counters(school).repairing is None
     room.check_model(UNIT)
     assert len(school._singly) < federation.repair_every
 
@@ -162,11 +171,11 @@ def test_a_repair_replaces_a_model_that_was_spoilt(parties: int) -> None:
 def test_repairs_come_again_and_again(every: int) -> None:
     rng = random.Random(every)
     room = Class(MemoryNetwork(small_federation(2, repair_every=every)).start())
-    school = room.network.epoch(0)._school
+    school = room.network.epoch(0)._updater
     learn_singly(room, rng, 60)
     longest = every + every // 2 + 8  # until it is due and may take the model's place; to gather and to catch up
-    assert school._repairs >= 60 // longest
-    assert len({machine._school._repairs for machine in room.network.epochs}) == 1
+    assert repairs(school) >= 60 // longest
+    assert len({repairs(machine._updater) for machine in room.network.epochs}) == 1
     assert len(school._singly) <= longest
     room.check_model(UNIT)
 
@@ -176,39 +185,37 @@ def test_a_batch_ends_a_repair_and_the_next_one_is_complete(lessons: int) -> Non
     rng = random.Random(3)
     federation = small_federation(2, repair_every=2 * GATHERED_AT_ONCE)
     room = Class(MemoryNetwork(federation).start())
-    school = room.network.epoch(1)._school
+    school = room.network.epoch(1)._updater
     learn_singly(room, rng, federation.repair_every + 1 + lessons)
-    assert school._repair is not None
+    assert counters(school).repairing is not None
     room.reward(*((decision, rng.random()) for decision in room.decide(*some(3, rng))))
-    assert school._repair is None
+    assert counters(school).repairing is None
     assert not school._singly
     room.check_model(UNIT)
-    before = school._repairs
-    while school._repairs == before or school._repair is not None:
+    before = repairs(school)
+    while repairs(school) == before or counters(school).repairing is not None:
         learn_singly(room, rng, 1)
     room.check_model(UNIT)
 
 
-def in_another_epoch(room: Class, *, of_earlier_version: bool = False) -> Class:
-    """The same parties after a restart: with what they keep of their lessons, which are counted from zero here."""
-    network = MemoryNetwork(room.network.federation, epoch_key=bytes([room.network.epoch_key[0] + 1] * 32))
-    for before, after in zip(room.network.parties, network.parties, strict=True):
-        kept = _encode_state(replace(before._school.state, version=0, ungathered=0))
-        if of_earlier_version:
-            kept = kept[:16] + bytes(1) + kept[17:]
-        after.resume(_decode_state(kept, solves=True), [], [])
-        after._school._singly.extend(before._school._singly)
-    again = Class(network.start())
+def in_another_epoch(room: Class, of_earlier_version: bool = False) -> Class:
+    """All that is kept at the end of an epoch, in a new one. In a state of an earlier version a repair is due."""
+    network = MemoryNetwork(room.network.federation).start()
+    for before, after in zip(room.network.epochs, network.epochs, strict=True):
+        kept = _encode_state(replace(before._updater.learned(), version=0, ungathered=0))
+        state = _decode_state(kept, network.federation.learner)
+        after._updater._singly.extend(before._updater._singly)
+        after.resume(replace(state, due=state.due or of_earlier_version), [], [])
+    again = Class(network)
     again.lessons = room.lessons
     return again
 
 
 def spoil(room: Class, error: float) -> None:
     """Add an error to the inverses, and a half to the weights."""
-    model = room.network.party(0)._school._model
-    for shared, added in ((model.inverses, encode(error, 40)), (model.weights, encode(0.5, 20))):
-        assert shared.share is not None
-        shared.share += added
+    state = room.network.epoch(0)._updater.state
+    state["inverses"] += encode(error, 40)
+    state["weights"] += encode(0.5, 20)
 
 
 @pytest.mark.parametrize("singly", [0, 3, 30])
@@ -225,7 +232,7 @@ def test_a_batch_repairs_a_model_of_an_earlier_version(singly: int) -> None:
     room.reward(*((decision, rng.random()) for decision in room.decide(*some(4, rng))))
     learn_singly(room, rng, 3)
     room.check_model(UNIT)
-    assert {machine._school._repairs for machine in room.network.parties} == {1}
+    assert {repairs(machine._updater) for machine in room.network.epochs} == {1}
 
 
 def test_single_lessons_repair_a_model_of_an_earlier_version_soon() -> None:
@@ -248,7 +255,7 @@ def test_a_repair_that_is_due_is_finished_however_short_epochs_are() -> None:
         room = in_another_epoch(room)
         learn_singly(room, rng, 100)
     room.check_model(UNIT)
-    assert not room.network.party(0)._school.state.due
+    assert not room.network.epoch(0)._updater.learned().due
 
 
 def test_a_model_that_is_full_refuses_rewards_and_goes_on_deciding() -> None:

@@ -87,7 +87,7 @@ def test_three_rounds_are_run_before_the_reward_is_there(parties: int) -> None:
 def test_the_first_lesson_is_not_begun_before_its_reward() -> None:
     network = MemoryNetwork(small_federation(2)).start()
     network.decide(KEYS[0])
-    assert not any(machine._school.runs_beside for machine in network.epochs)
+    assert not any(machine._updater.runs_beside for machine in network.epochs)
 
 
 @pytest.mark.parametrize("parties", PARTIES)
@@ -96,9 +96,9 @@ def test_what_was_begun_in_vain_is_dropped(parties: int) -> None:
     network = MemoryNetwork(small_federation(parties)).start()
     online(network, 2)
     fresh, other = network.decide(KEYS[5], after=2), network.decide(KEYS[6], after=2)
-    assert all(machine._school.runs_beside for machine in network.epochs)
+    assert all(machine._updater.runs_beside for machine in network.epochs)
     network.reward(other.id, 1.0)
-    assert not any(machine._school.runs_beside or machine._runs._runs for machine in network.epochs)
+    assert not any(machine._updater.runs_beside or machine._runs._runs for machine in network.epochs)
     network.reward(fresh.id, 0.5)
     network.check_against_references()
     online(network, 3)
@@ -109,7 +109,7 @@ def test_what_was_begun_in_vain_is_dropped(parties: int) -> None:
 def test_a_party_that_has_not_begun_keeps_what_its_peers_send(parties: int) -> None:
     network = MemoryNetwork(small_federation(parties)).start()
     online(network, 2)
-    network.epoch(0)._school._foresight.hopeful = False
+    network.epoch(0)._updater._foresight.hopeful = False
     decision = network.decide(KEYS[5], after=2)
     number = int(decision.id.split("-")[1])
     assert [rounds_ahead(network, p, number) for p in range(parties)] == [None] + [1] * (parties - 1)
@@ -142,7 +142,7 @@ def test_a_refused_lesson_ends_what_was_begun_ahead_everywhere() -> None:
     lesson = network.teach(decision.id, 1.0)
     network.settle()
     assert network.lessons[lesson] is not None
-    assert not any(machine._school.runs_beside or machine._runs._runs for machine in network.epochs)
+    assert not any(machine._updater.runs_beside or machine._runs._runs for machine in network.epochs)
     for number in (0, 2):
         network.epoch(number)._interactions._at_hand.pop(network.name_of(decision.id), None)
     online(network, 3)
@@ -153,7 +153,7 @@ def test_the_papers_suite_begins_nothing_before_its_reward() -> None:
     network = MemoryNetwork(small_paper_federation(2)).start()
     online(network, 2)
     network.decide(KEYS[5], after=2)
-    assert not any(machine._school.runs_beside for machine in network.epochs)
+    assert not any(machine._updater.runs_beside for machine in network.epochs)
 
 
 @pytest.mark.parametrize(("parties", "seeds"), [(2, 30), (3, 20), (5, 8)])
@@ -171,7 +171,7 @@ def test_habits_that_change_in_every_order_of_delivery(parties: int, seeds: int)
                 network.deliver()
             for _ in range(rng.randrange(4 * parties)):
                 network.deliver()
-            begun = [machine._school.runs_beside for machine in network.epochs]
+            begun = [machine._updater.runs_beside for machine in network.epochs]
             unrewarded.append(network.decisions[number].id)
             choice = rng.random()
             if choice < 0.9:
@@ -211,8 +211,8 @@ def test_nothing_is_kept_for_requests_that_come_after_their_lesson() -> None:
         network.ask(KEYS[version], after=version)
         network.settle()
     for machine in network.epochs:
-        assert not machine._school._foresight._fresh.keys() - {8}
-        assert len(machine._school._foresight._made) <= 1
+        assert not machine._updater._foresight._fresh.keys() - {8}
+        assert len(machine._updater._foresight._made) <= 1
         assert not machine._runs._early
     network.check_against_twin()
 
@@ -222,4 +222,4 @@ def test_a_lesson_that_a_peer_has_refused_is_not_begun() -> None:
     online(network, 2)
     network.inject(party(1), party(0), refused_frame(LEARN_ONE, 2, "no"))
     network.decide(KEYS[5], after=2)
-    assert [machine._school.runs_beside for machine in network.epochs] == [False, True]
+    assert [machine._updater.runs_beside for machine in network.epochs] == [False, True]

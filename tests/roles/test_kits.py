@@ -7,7 +7,7 @@ import re
 import shutil
 import socket
 from collections.abc import Callable
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ from role_processes import (
     serve,
 )
 
-from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.federation import DEFAULT_MAX_BATCH, SUITES, Federation
+from hiddenarm.bandit.policies.epsilon_schedule import EpsilonSchedule
 from hiddenarm.errors import ConfigError, FeatureError, HiddenArmError, IdentityError
 from hiddenarm.net.certificates import Authority
 from hiddenarm.net.identity import Identity, Role
@@ -54,14 +55,37 @@ def edit(kit: Path, change: Callable[[dict[str, Any]], object]) -> None:
 def test_a_kit_holds_every_number_of_a_federation_and_the_hello_compares_it(folder: Path) -> None:
     """`max_batch` stands in the kit itself, and a bound of scores only in kits of earlier versions."""
     names = {field.name for field in fields(Federation)}
-    more = {"suite": "fast", "newton_iterations": None, "score_bound": 32.0}
-    assert FederationFile.model_fields.keys() == names - {"max_batch"} | more.keys()
-    defaults = {field.name: field.default for field in fields(Federation) if field.default is not MISSING} | more
-    assert defaults.pop("max_batch") == KitFile.model_fields["max_batch"].default
-    assert defaults == {
-        name: field.default for name, field in FederationFile.model_fields.items() if not field.is_required()
-    }
-    assert Kit.read(kit_of(folder, PARTY0)).hello.keys() >= names | {"suite"}
+    assert FederationFile.model_fields.keys() == names - {"max_batch"} | {"epsilon", "score_bound"}
+    assert KitFile.model_fields["max_batch"].default == DEFAULT_MAX_BATCH
+    given: dict[str, Any] = {"arms": 3, "features": (2, 2), "epsilon": 0.1}
+    for suite in SUITES:
+        file = FederationFile(**given, suite=suite)
+        assert file.federation(DEFAULT_MAX_BATCH) == Federation(**given, suite=suite)
+        assert FederationFile.of(file.federation(DEFAULT_MAX_BATCH)).federation(7).arms == 3
+    hello = Kit.read(kit_of(folder, PARTY0)).hello
+    assert hello.keys() >= names - {"newton_iterations"} | {"epsilon"}
+    assert (hello["suite"], hello["policy"], hello["epsilon"]) == ("fast", "epsilon-greedy", 0.2)
+
+
+def test_a_kit_holds_a_policy_and_the_hello_has_its_options_under_their_names() -> None:
+    federation = Federation(arms=3, features=(2, 2), policy=EpsilonSchedule(0.5, decay=100))
+    file = FederationFile.of(federation)
+    assert file.policy == {"name": "epsilon-schedule", "initial": 0.5, "final": 0.01, "decay": 100.0}
+    assert FederationFile.model_validate_json(file.model_dump_json(exclude_none=True)).federation(256) == federation
+    with pytest.raises(ConfigError, match="no option 'inital'; did you mean initial"):
+        FederationFile(arms=3, features=(2, 2), policy={"name": "epsilon-schedule", "inital": 0.5}).federation(256)
+    with pytest.raises(ConfigError, match="give one of the two"):
+        FederationFile(arms=3, features=(2, 2), epsilon=0.1, policy={"name": "epsilon-schedule"}).federation(256)
+
+
+def test_a_kit_of_the_papers_suite_that_an_earlier_version_wrote_is_read() -> None:
+    """It holds numbers that had no meaning there, always the same ones; others were meant, and are rejected."""
+    given: dict[str, Any] = {"suite": "paper", "arms": 3, "features": [2, 2], "epsilon": 0.1, "ridge": 1.0}
+    written = {"max_interactions": 0, "reciprocal_bits": 8, "repair_every": 10_000, "newton_iterations": 5}
+    federation = FederationFile.model_validate({**given, **written}).federation(256)
+    assert federation == Federation(arms=3, features=(2, 2), epsilon=0.1, suite="paper", newton_iterations=5)
+    with pytest.raises(ConfigError, match="repair_every belongs to suite fast"):
+        FederationFile.model_validate({**given, **written, "repair_every": 7}).federation(256)
 
 
 def test_kits_of_all_roles_are_read_back(folder: Path) -> None:
@@ -228,23 +252,25 @@ def test_another_configuration_is_refused_at_the_hello_naming_the_field(tmp_path
     assert {"0.2", "0.3"} <= set(re.findall(r"0\.[23]", log))
 
 
+_NO_FAST_NUMBERS = dict.fromkeys(("max_interactions", "reciprocal_bits", "repair_every"))
+
+
 @pytest.mark.parametrize(
     ("change", "values"),
     [
-        ({"suite": "paper"}, ["fast", "paper, newton_iterations 7"]),
-        ({"newton_iterations": 3}, ["paper, newton_iterations 5", "paper, newton_iterations 3"]),
+        ({"suite": "paper", **_NO_FAST_NUMBERS}, ["field 'suite' differs", '"fast"', '"paper"']),
+        ({"newton_iterations": 3}, ["field 'newton_iterations' differs", "5", "3"]),
     ],
     ids=["suite", "iterations"],
 )
 def test_another_suite_is_refused_at_the_hello(tmp_path: Path, change: dict[str, Any], values: list[str]) -> None:
-    federation = federation_of(2) if "fast" in values else paper_federation_of(2, newton_iterations=5)
+    federation = federation_of(2) if "suite" in change else paper_federation_of(2, newton_iterations=5)
     roles = local_roles(tmp_path, federation)
     edit(kit_of(tmp_path, PARTY1), lambda content: content["federation"].update(change))
     with roles:
         assert ends(roles, [PARTY1]) == {PARTY1: 4}
     log = log_of(tmp_path, PARTY1).replace('\\"', '"')
     check_message(log)
-    assert "field 'suite' differs" in log
     assert all(value in log for value in values)
 
 

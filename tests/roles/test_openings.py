@@ -10,9 +10,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from hiddenarm.bandit.batches import initial_sums
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import initial_model
+from hiddenarm.bandit.state import initial_state
 from hiddenarm.errors import FrameError, PeerLost, UnavailableError
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
@@ -20,7 +19,6 @@ from hiddenarm.roles.actor import MAX_ASKED, Actor
 from hiddenarm.roles.attempts import MAX_ATTEMPTS, Attempts, PeerLoss
 from hiddenarm.roles.client_records import ActorRecords
 from hiddenarm.roles.ledger import Ledger
-from hiddenarm.roles.lessons import Lesson, SchoolState
 from hiddenarm.roles.messages import ACTOR, CLIENTS, DEALER
 from hiddenarm.roles.openings import (
     INITIAL,
@@ -40,6 +38,7 @@ from hiddenarm.roles.party_epoch import Links, PartyEpoch, Setup
 from hiddenarm.roles.party_records import MemoryPartyRecords
 from hiddenarm.roles.runs import MAX_WAITING, Send
 from hiddenarm.roles.supply import Shelf
+from hiddenarm.roles.updater import LearnedState, Lesson
 from hiddenarm.store.journal import DirectJournal
 from hiddenarm.store.memory import MemoryStore
 
@@ -286,28 +285,28 @@ def test_an_actor_keeps_no_more_requests_than_the_parties_take() -> None:
 
 def opened(federation: Federation) -> PartyEpoch:
     """An epoch of party 0, in which nothing has happened."""
-    setup = Setup(federation, 0, Mock(), 8, 2, 256, True, Shelf(federation, 0), lambda: 0.0)
+    setup = Setup(federation, 0, Mock(), 8, 2, 256, True, 0, Shelf(federation, 0), lambda: 0.0)
     records = MemoryPartyRecords(federation, 0)
     links = Links(lambda *_: None, lambda *_: None, lambda *_: None)
-    return PartyEpoch(setup, links, Ledger(records, Plan(1, NAME, INITIAL, 0), 256), named=1, present=())
+    return PartyEpoch(setup, links, Ledger(records, Plan(1, NAME, INITIAL, 0)), named=1, present=())
 
 
 def test_lessons_learned_again_do_not_count_among_those_that_may_wait() -> None:
     federation = Federation(arms=2, features=(1, 1), epsilon=0.1)
     party = opened(federation)
     again = [Lesson(number, [(number, 0)], logged=True) for number in range(300)]
-    state = SchoolState(0, initial_model(federation, 0), initial_sums(federation, 0))
+    state = LearnedState(0, initial_state(federation.learner.arrays, 0))
     party.resume(state, [], again)
     for number in range(300, 300 + MAX_WAITING):
-        party._school.enrol(Lesson(number, [(number, 0)]))
+        party._updater.receive(Lesson(number, [(number, 0)]))
     with pytest.raises(FrameError, match="lessons waiting"):
-        party._school.enrol(Lesson(300 + MAX_WAITING, [(1, 0)]))
+        party._updater.receive(Lesson(300 + MAX_WAITING, [(1, 0)]))
 
 
 def test_two_peers_may_refuse_all_lessons_that_wait() -> None:
     party = opened(Federation(arms=2, features=(1, 1, 1), epsilon=0.1))
     for peer in PARTIES[1:3]:
         for number in range(MAX_WAITING):
-            party._school.refused_by_peer(peer, number, "unknown")
+            party._updater.refused_by_peer(peer, number, "unknown")
     with pytest.raises(FrameError, match="refusals ahead"):
-        party._school.refused_by_peer(PARTIES[1], MAX_WAITING, "unknown")
+        party._updater.refused_by_peer(PARTIES[1], MAX_WAITING, "unknown")

@@ -11,6 +11,7 @@ import pytest
 
 from deployment import provision
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.policies.epsilon_greedy import EpsilonGreedy
 from hiddenarm.errors import DamagedStoreError, StoreError
 from hiddenarm.net.hello import hello_payload, parse_hello
 from hiddenarm.roles.kit import Kit
@@ -27,7 +28,7 @@ EARLIER = {"score_bound": 32.0}
 
 
 def terms_of(federation: Federation) -> dict:  # type: ignore[type-arg]
-    numbers = {name: getattr(federation, name) for name in NUMBERS_OF_DIGEST}
+    numbers = {name: federation.terms[name] for name in NUMBERS_OF_DIGEST}
     return {"federation": "travel", "suite": "fast", **numbers}
 
 
@@ -55,7 +56,7 @@ def digest_of(federation: Federation, role: str) -> bytes:
 
 def test_every_field_that_differs_is_named_with_both_values_and_what_to_do() -> None:
     store = claimed_by(owner())
-    other = owner(terms_of(replace(FEDERATION, epsilon=0.2, ridge=2.0)))
+    other = owner(terms_of(replace(FEDERATION, policy=EpsilonGreedy(0.2), ridge=2.0)))
     with pytest.raises(StoreError) as raised:
         other.claim(store)
     text = str(raised.value)
@@ -96,7 +97,7 @@ def test_the_digest_of_an_earlier_version_is_replaced() -> None:
 
 
 @pytest.mark.parametrize(
-    "digest", [digest_of(FEDERATION, "party 1"), digest_of(replace(FEDERATION, epsilon=0.2), "party 0")]
+    "digest", [digest_of(FEDERATION, "party 1"), digest_of(replace(FEDERATION, policy=EpsilonGreedy(0.2)), "party 0")]
 )
 def test_the_digest_of_something_else_is_refused_with_the_fields_that_it_may_be(digest: bytes) -> None:
     with pytest.raises(

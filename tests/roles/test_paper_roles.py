@@ -229,7 +229,7 @@ def test_there_is_no_repair() -> None:
     network = MemoryNetwork(replace(small_paper_federation(2), repair_every=1)).start()
     for key in KEYS[:3]:
         network.reward(network.decide(key).id, 1.0)
-    assert not any(machine._school._singly for machine in network.epochs)
+    assert not any(machine._updater._singly for machine in network.epochs)
     network.check_against_lockstep()
 
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from hiddenarm.bandit.catalogue import DECIDE_ONE, ProgramId
+from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, ProgramId
 from hiddenarm.bandit.decisions import decision_name, decision_number
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import DECIDE, Decided
+from hiddenarm.bandit.interactions import Decided
+from hiddenarm.bandit.policy import Learner
 from hiddenarm.errors import DamagedStoreError, StoreError
 from hiddenarm.mpc.values import Shared
 from hiddenarm.roles.ledger import Ledger
-from hiddenarm.roles.lessons import Lesson, SchoolState
 from hiddenarm.roles.openings import INITIAL, MAX_CHECKPOINTS, CheckpointName, Committed, Plan, statement_bytes
 from hiddenarm.roles.party_records import PartyRecords, _decode_state, _encode_state
+from hiddenarm.roles.updater import LearnedState, Lesson
 from hiddenarm.store.contract import Delete, Put
 from hiddenarm.store.journal import DirectJournal
 from hiddenarm.store.memory import MemoryStore
@@ -47,7 +49,7 @@ def keep(records: PartyRecords, count: int, step: int) -> tuple[np.ndarray, Deci
 
 def learn(records: PartyRecords, number: int, *names: int, epoch: int | None = None) -> None:
     state = records.state(INITIAL)
-    after = SchoolState(number + 1, state.model, state.sums, gathered=number)
+    after = LearnedState(number + 1, state.arrays, gathered=number)
     checkpoint = None if epoch is None else (epoch, after)
     records.log_lesson(Lesson(number, [(name, 5) for name in names]), None, checkpoint, nothing)
 
@@ -77,7 +79,7 @@ def test_decisions_wait_until_a_lesson_has_used_them() -> None:
     learn(records, 0, decision_name(NAMED, decision_number(4, 9, 2)), decision_name(NAMED, 3))
     assert records.pending == records_on(store).pending == 3
     plan = Plan(1, (NAMED + 1).to_bytes(6, "big"), INITIAL, 0)
-    assert Ledger(records_on(store), plan, 256).pending == 3  # of an epoch before, none at hand
+    assert Ledger(records_on(store), plan).pending == 3  # of an epoch before, none at hand
 
 
 def test_a_checkpoint_comes_back_as_it_was() -> None:
@@ -86,35 +88,63 @@ def test_a_checkpoint_comes_back_as_it_was() -> None:
     again = records_on(store)
     state, initial = again.state(CheckpointName(1, 1)), again.state(INITIAL)
     assert state.version == 1
-    for one, other in ((state.model.inverses, initial.model.inverses), (state.sums.moments, initial.sums.moments)):
-        assert one.shape == other.shape
-        assert np.array_equal(one.share, other.share)  # type: ignore[arg-type]
+    assert list(state.arrays) == list(initial.arrays) == ["inverses", "weights", "grams", "moments"]
+    for name, words in state.arrays.items():
+        assert np.array_equal(words, initial.arrays[name])
     with pytest.raises(DamagedStoreError, match="version 2 is not there"):
         again.state(CheckpointName(2, 1))
 
 
-@pytest.mark.parametrize("solves", [True, False])
-def test_a_checkpoint_of_an_earlier_version(solves: bool) -> None:
-    """It said whether the sums were full: always in the paper's suite, which has none. Of the other nothing is known
-    then but the model, which cannot be repaired."""
+def earlier_state(learner: Learner, sums_full: bool) -> bytes:
+    """As earlier versions wrote version 9: counters, and four arrays without names. The paper's suite had sums that it
+    did not use."""
+    shapes = [array.shape for array in learner.arrays]
+    shapes += [(3, 6), (3, 3)][: 4 - len(shapes)]
+    arrays = [words(1, *shape) + np.uint64(place) for place, shape in enumerate(shapes)]
+    heads = [struct.pack(f"<B{array.ndim}I", array.ndim, *array.shape) for array in arrays]
+    counters = struct.pack("<QQBQ", 9, 7, sums_full, 4)
+    return counters + b"".join(head + array.tobytes() for head, array in zip(heads, arrays, strict=True))
+
+
+@pytest.mark.parametrize("suite", ["fast", "paper"])
+def test_a_checkpoint_of_an_earlier_version(suite: str) -> None:
+    learner = Federation(arms=3, features=(2, 1), epsilon=0.1, suite=suite).learner
+    state = _decode_state(earlier_state(learner, sums_full=False), learner)
+    assert (state.version, state.gathered, state.ungathered) == (9, 7, 4 if suite == "fast" else 9)
+    for place, array in enumerate(learner.arrays):
+        assert np.array_equal(state.arrays[array.name], words(1, *array.shape) + np.uint64(place))
+    assert len(state.arrays) == len(learner.arrays)
+    again = _decode_state(_encode_state(state), learner)
+    assert all(np.array_equal(again.arrays[name], words) for name, words in state.arrays.items())
+
+
+def test_a_checkpoint_of_an_earlier_version_whose_sums_were_full() -> None:
+    """Always so in the paper's suite, which has none. Of the other nothing is known then but the model, which cannot
+    be repaired."""
+    learner = FEDERATION.learner
+    with pytest.raises(StoreError, match=r"written by an earlier version.*max_interactions"):
+        _decode_state(earlier_state(learner, sums_full=True), learner)
+    paper = Federation(arms=3, features=(2, 1), epsilon=0.1, suite="paper").learner
+    assert _decode_state(earlier_state(paper, sums_full=True), paper).ungathered == 9
+
+
+def test_a_checkpoint_of_another_model_is_refused() -> None:
+    other = Federation(arms=4, features=(2, 1), epsilon=0.1).learner
     state = records_on(MemoryStore()).state(INITIAL)
-    now = _encode_state(replace(state, version=9, gathered=7, ungathered=4))
-    assert _decode_state(now, solves=True).ungathered == 4
-    earlier = now[:16] + b"\x01" + now[17:]
-    if solves:
-        with pytest.raises(StoreError, match=r"written by an earlier version.*max_interactions"):
-            _decode_state(earlier, solves=True)
-    else:
-        assert _decode_state(earlier, solves=False).ungathered == 9
+    with pytest.raises(DamagedStoreError, match=r"where .* were expected"):
+        _decode_state(_encode_state(state), other)
+    with pytest.raises(DamagedStoreError, match="cannot be read"):
+        _decode_state(_encode_state(state)[:-1], FEDERATION.learner)
 
 
 def test_a_repair_that_is_due_is_written_down() -> None:
     """Of a model of an earlier version, which may be wrong, one is due."""
     state = records_on(MemoryStore()).state(INITIAL)
     sound, due = (_encode_state(replace(state, due=due)) for due in (False, True))
-    assert not _decode_state(sound, solves=True).due
-    assert _decode_state(due, solves=True).due
-    assert _decode_state(sound[:16] + bytes(1) + sound[17:], solves=True).due
+    learner = FEDERATION.learner
+    assert not _decode_state(sound, learner).due
+    assert _decode_state(due, learner).due
+    assert _decode_state(earlier_state(learner, sums_full=False), learner).due
 
 
 def test_more_interactions_than_the_federation_holds_are_refused() -> None:
@@ -171,7 +201,7 @@ def test_what_was_learned_again_does_not_count_as_known_to_all() -> None:
     records.activate(plan, nothing)
     state = records.state(INITIAL)
     for version in (2, 3):
-        records.keep_checkpoint(2, SchoolState(version, state.model, state.sums))
+        records.keep_checkpoint(2, LearnedState(version, state.arrays))
     assert CheckpointName(1, 1) in records.checkpoints
     records.note(1, Committed(4, 0))
     learn(records, 3, epoch=2)
@@ -190,7 +220,7 @@ def test_no_more_checkpoints_are_kept_than_a_statement_holds() -> None:
     records.activate(plan, nothing)
     state = records.state(INITIAL)
     for version in range(2, many + 1):
-        records.keep_checkpoint(2, SchoolState(version, state.model, state.sums))
+        records.keep_checkpoint(2, LearnedState(version, state.arrays))
     newest = {CheckpointName(version, 2) for version in range(many - MAX_CHECKPOINTS + 2, many + 1)}
     assert records.checkpoints == newest | {CheckpointName(1, 1)}
     assert records_on(store).checkpoints == records.checkpoints

@@ -24,7 +24,6 @@ from role_processes import (
 )
 
 from hiddenarm.bandit.audit import audit_coins
-from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.plain import PlainBandit, coins_at
 from hiddenarm.errors import FeatureError, HiddenArmError, PeerLost
 from hiddenarm.mpc.material import Seeds
@@ -42,8 +41,7 @@ def test_twenty_steps_agree_with_the_plain_twin_and_the_meters_with_the_declarat
     tmp_path: Path, parties: int
 ) -> None:
     federation, contexts = federation_of(parties), contexts_of(federation_of(parties))
-    thresholds = exploration_thresholds(federation.epsilon)
-    coins = audit_coins(Seeds(EPOCH_KEY), federation, thresholds, 0, STEPS)
+    coins = audit_coins(Seeds(EPOCH_KEY), federation, 0, STEPS)
     twin = PlainBandit(federation.arms, federation.dimension, federation.ridge)
     version = 0
     with local_roles(tmp_path, federation) as roles:
@@ -147,7 +145,7 @@ def test_refused_requests_do_not_end_the_federation(tmp_path: Path) -> None:
             roles.reward(identifier, 0.5)
         with pytest.raises(FeatureError, match="was never made"):
             roles.reward(identifier.replace("-000000-", "-000099-"), 0.5)
-        coins = audit_coins(Seeds(EPOCH_KEY), federation, exploration_thresholds(federation.epsilon), 0, 10)
+        coins = audit_coins(Seeds(EPOCH_KEY), federation, 0, 10)
         twin = PlainBandit(federation.arms, federation.dimension, federation.ridge)
         twin.learn(contexts[0], arm, 0.5)
         for number in range(3, 8):

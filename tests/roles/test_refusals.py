@@ -10,9 +10,8 @@ import pytest
 from memory_network import KEYS, MemoryNetwork, small_federation
 from memory_network import party as party_number
 
-from hiddenarm.bandit.catalogue import ProgramId
+from hiddenarm.bandit.catalogue import DECIDE, ProgramId
 from hiddenarm.bandit.local import Decision
-from hiddenarm.bandit.programs import DECIDE
 from hiddenarm.errors import (
     DecisionIdError,
     FeatureError,
@@ -24,10 +23,10 @@ from hiddenarm.errors import (
 )
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.roles.actor import MAX_ASKED, KeyAnswer, all_decided
-from hiddenarm.roles.lessons import KEPT_VERSIONS
 from hiddenarm.roles.messages import ACTOR, MAX_KEY_BYTES, REWARDER, decide_frame, read_refused, refused_frame
 from hiddenarm.roles.party_epoch import LESSON_SECONDS
 from hiddenarm.roles.runs import MAX_WAITING
+from hiddenarm.roles.updater import KEPT_VERSIONS
 
 Spoil = Callable[[MemoryNetwork, int], None]
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE, ProgramId, program_text
-from hiddenarm.bandit.coins import exploration_thresholds
+from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, LEARN_ONE, ProgramId, program_text
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import DECIDE
 from hiddenarm.mpc.dealing import ProgramDealer, trace
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.net.frames import Frame, Kind
@@ -51,7 +49,7 @@ class Shop:
 
     def _dealer(self, program: ProgramId) -> ProgramDealer:
         if program not in self._dealers:
-            text = program_text(FEDERATION, exploration_thresholds(FEDERATION.epsilon), program)
+            text = program_text(FEDERATION, program)
             layout = trace(text, FEDERATION.parties, 1)
             self._dealers[program] = ProgramDealer(program.label, text, layout, SEEDS, 1)
         return self._dealers[program]

@@ -38,11 +38,12 @@ def state(network: MemoryNetwork) -> str:
     """A digest of everything that parties keep: shares of the model, versions, decisions and what waits."""
     digest = hashlib.sha256()
     for number, machine in enumerate(network.epochs):
-        model = machine._school._model
-        for words in (model.inverses, model.weights):
-            digest.update(np.ascontiguousarray(words.share).tobytes())
+        for words in machine._updater.state.values():
+            digest.update(np.ascontiguousarray(words).tobytes())
         digest.update(
-            repr((machine._school.version, sorted(machine._interactions._at_hand), network.waiting_at(number))).encode()
+            repr(
+                (machine._updater.version, sorted(machine._interactions._at_hand), network.waiting_at(number))
+            ).encode()
         )
     return digest.hexdigest()
 

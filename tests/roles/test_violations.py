@@ -12,9 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_network import EPOCH_KEY, KEYS, Machine, MemoryNetwork, party, small_federation
 
-from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE, ProgramId, program_texts
-from hiddenarm.bandit.coins import exploration_thresholds
-from hiddenarm.bandit.programs import DECIDE, LEARN
+from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, LEARN, LEARN_ONE, ProgramId, program_texts
 from hiddenarm.errors import (
     ClientError,
     FrameError,
@@ -252,7 +250,7 @@ class TestRequests:
 
 class TestCorrections:
     def columns(self, network: MemoryNetwork) -> int:
-        text = program_texts(network.federation, exploration_thresholds(network.federation.epsilon))[DECIDE]
+        text = program_texts(network.federation)[DECIDE]
         return trace(text, network.federation.parties, 1).correction_words
 
     @pytest.mark.parametrize("step", [0, 7, 8, 2**40])

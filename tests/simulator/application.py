@@ -12,15 +12,14 @@ from world import KEYS, Faults, Violation, World
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.plain import PlainBandit
-from hiddenarm.bandit.suites import suite_of
 from hiddenarm.errors import DecisionIdError, HiddenArmError, InputError, UnavailableError
 from hiddenarm.roles.actor import Actor
 from hiddenarm.roles.attempts import PeerLoss
-from hiddenarm.roles.lessons import Lesson
 from hiddenarm.roles.messages import ACTOR, REWARDER
 from hiddenarm.roles.party import Party
 from hiddenarm.roles.party_epoch import NO_LESSON
 from hiddenarm.roles.rewarder import Rewarder
+from hiddenarm.roles.updater import Lesson
 
 PATIENCE = 60_000
 """Events after which a world that does not come to rest is called stuck."""
@@ -82,7 +81,7 @@ class Application:
         parties = [self.world.nodes[party].machine for party in self.world.parties]
         if not all(isinstance(party, Party) and party.active for party in parties):
             return False
-        schools = [party._epoch._school for party in parties]  # type: ignore[union-attr]
+        schools = [party._epoch._updater for party in parties]  # type: ignore[union-attr]
         return all(school.version == school.taught == self._kept(0) for school in schools)
 
     # Talking
@@ -256,8 +255,8 @@ class Application:
             machine = self.world.nodes[party].machine
             assert isinstance(machine, Party)
             assert machine._epoch is not None
-            models.append(machine._epoch._school._model)
-        _, weights = suite_of(federation).reveal(models)
+            models.append(machine._epoch._updater.state)
+        _, weights = federation.learner.reveal(models)
         error = float(np.abs(weights[0] - twin.weights).max())
         if error > UNIT * len(jobs):
             raise Violation(f"the model is off by {error / UNIT:.1f} units after {len(jobs)} lessons")

@@ -17,7 +17,7 @@ from application import Application, Job, federation_of, jobs_of, run_applicatio
 from world import KEYS, Faults, Violation, World
 
 from hiddenarm.bandit.decisions import DecisionIds, decision_name
-from hiddenarm.bandit.paper_suite import PaperFederation
+from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import DecisionIdError, FrameError, HiddenArmError, UnavailableError
 from hiddenarm.roles import lessons
 from hiddenarm.roles import rewarder as rewarder_module
@@ -180,7 +180,7 @@ def consent(world: World) -> None:
 
 def test_the_papers_suite_recovers_too() -> None:
     """It has no sums and no batches, and its model has another form."""
-    federation = PaperFederation(arms=2, features=(1, 1), epsilon=0.3)
+    federation = Federation(suite="paper", arms=2, features=(1, 1), epsilon=0.3)
     world = World(3, Faults(), federation)
     application = Application(world, jobs_of(world, 6, batches=False))
     application.finish()

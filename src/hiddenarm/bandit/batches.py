@@ -32,12 +32,8 @@ from hiddenarm.mpc.run import Opening, Rounds, Run
 from hiddenarm.mpc.together import together
 from hiddenarm.mpc.truncation import truncate
 from hiddenarm.mpc.values import Masked, Shared
-from hiddenarm.ring.words import Words, encode
+from hiddenarm.ring.words import Words
 
-GATHERED_AT_ONCE = 25
-"""Interactions learned one by one that are added to the sums at a time; fewer where repairs are more frequent."""
-GATHERED_BEFORE_A_BATCH = 100
-"""The same before a batch is learned, which waits for all of them."""
 FULL = "the model holds as many interactions as the federation declared (`max_interactions`): it learns no more"
 
 
@@ -176,32 +172,6 @@ class _Solving:
         (rounded,) = yield (truncate(run, left, plan.fine_gram_bits + bits - plan.fine_bits, "b - W w"),)
         (masked,) = yield (mask(run, share_of(run, rounded), "b - W w"),)
         return refined, masked
-
-
-def gathered_at_once(federation: Federation) -> int:
-    """How many interactions learned one by one a lesson adds to the sums: more than it brings, so that this ends."""
-    return min(GATHERED_AT_ONCE, max(2, federation.repair_every))
-
-
-def initial_sums(federation: Federation, party: int | None, replicates: int = 1) -> Sums:
-    """W = ridge I, b = 0: public, held by party 0. `party` is None at the dealer."""
-    grams = public_diagonal(federation, party, federation.ridge, replicates)
-    return Sums(grams, zero_weights(federation, party, replicates))
-
-
-def public_diagonal(federation: Federation, party: int | None, value: float, replicates: int = 1) -> Shared:
-    """A public multiple of the identity for every arm, at 2L bits: party 0 holds it, the others hold zero."""
-    rows, columns = triangle_indices(federation.dimension)
-    triangles = np.zeros((replicates, federation.arms, len(rows)), np.uint64)
-    if party == 0:
-        triangles[..., rows == columns] = encode(value, 2 * federation.fraction_bits)
-    return Shared((federation.arms, len(rows)), None if party is None else triangles)
-
-
-def zero_weights(federation: Federation, party: int | None, replicates: int = 1) -> Shared:
-    """Zero for every arm and feature: public."""
-    zeros = np.zeros((replicates, federation.arms, federation.dimension), np.uint64)
-    return Shared((federation.arms, federation.dimension), None if party is None else zeros)
 
 
 def _bracket(run: Run, product: Masked, size: int, bits: int) -> Shared:

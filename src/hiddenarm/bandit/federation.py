@@ -13,17 +13,22 @@ since w = (ridge I + X'X)^-1 X'r, |r| <= sqrt(n), and sigma / (ridge + sigma^2) 
 singular value sigma of X. So a federation declares the most interactions that it is to hold; beyond them it does not
 learn. Whatever is truncated must stay below 2^62: fractional plus integer bits within 62. What does not fit its worst
 legal data is refused when it is made, with what would fit.
+
+All this is the budget of the fast suite. The paper's has none: too few or too many bits make its divisions fail.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from functools import cached_property
-from math import ceil, floor, isfinite, log2, log10, sqrt
-from typing import Any
+from math import ceil, floor, log2, log10, sqrt
+from typing import Any, Final, TypedDict, Unpack
 
 from hiddenarm.bandit.planning import TOLERANCE, Numbers, batch_plan, boosted_repair, last_repair
+from hiddenarm.bandit.policies import EPSILON_GREEDY, make_policy
+from hiddenarm.bandit.policy import Learner, Policy
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.comparison import MAX_BITS, NARROW_BITS, dealt_words
 from hiddenarm.mpc.truncation import MAGNITUDE_BITS
@@ -34,8 +39,6 @@ _SCORE_ERROR = 0.02
 """What is added to the bound of a score for the errors of fixed point."""
 _LEAST_REAL = 1e-9
 """Ridge and norm bounds lie between this and its inverse, so that no formula below overflows."""
-LEAST_EPSILON = 2.0**-63
-"""The dealer's coin has 63 bits: a smaller epsilon would never explore."""
 MAX_RECIPROCAL_NODES = 1 << 16
 """Two words for each are dealt for every interaction learnt: a megabyte at this limit."""
 MAX_EXACT_WORDS = 8192
@@ -49,48 +52,127 @@ _LARGEST_DRIFT = 0.002
 """Of a score between two repairs, as a standard deviation: scores that differ by 0.01 keep their order but for a chance
 below one in a million."""
 _MOST_BATCH = 4095
+NEWTON_ITERATIONS = 7
+"""Of the paper's reciprocal, unless a federation says otherwise."""
+SUITES: Final = ("fast", "paper")
+DEFAULT_MAX_BATCH = 256
+_FAST_NUMBERS: Final[dict[str, int]] = {
+    "max_interactions": 0,
+    "max_batch": DEFAULT_MAX_BATCH,
+    "reciprocal_bits": 8,
+    "repair_every": 10_000,
+}
+"""Numbers that only the fast suite has, and what they are unless given."""
+_WHOLE: Final = ("arms", "fraction_bits", *_FAST_NUMBERS)
+
+
+class FastNumbers(TypedDict, total=False):
+    """The same, as they may be given."""
+
+    max_interactions: int
+    max_batch: int
+    reciprocal_bits: int
+    repair_every: int
 
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Federation:
     """What all roles know and must agree on.
 
-    `features` and `norms` have an entry for each party. The model holds at most `max_interactions`; further rewards are
-    refused, and decisions go on with the model as it is. Unless given, it is as large as the numbers allow, up to a
-    million. At most `max_batch` interactions are learned at once. After `repair_every` interactions learned one by one
-    the model is solved anew, so that rounding errors do not add up.
+    `features` and `norms` have an entry for each party. `policy` says how arms are chosen and rewards learned;
+    `epsilon=0.1` is short for `policy=EpsilonGreedy(0.1)`. `suite` is the protocol: "fast" or "paper".
+
+    Of the fast suite: the model holds at most `max_interactions`; further rewards are refused, and decisions go on with
+    the model as it is. Unless given, it is as large as the numbers allow, up to a million. At most `max_batch`
+    interactions are learned at once. After `repair_every` interactions learned one by one the model is solved anew, so
+    that rounding errors do not add up. `reciprocal_bits` is how fine the table of reciprocals is. In the paper's suite
+    these are rejected, and are 0.
+
+    Of the paper's suite: `newton_iterations` of its reciprocal, 7 unless given. In the fast suite it is rejected, and
+    is None.
     """
 
     arms: int
     features: tuple[int, ...]
-    epsilon: float
-    ridge: float = 1.0
-    norms: tuple[float, ...] = ()
-    fraction_bits: int = 20
-    max_interactions: int = 0
-    max_batch: int = 256
-    reciprocal_bits: int = 8
-    repair_every: int = 10_000
+    policy: Policy
+    suite: str
+    ridge: float
+    norms: tuple[float, ...]
+    fraction_bits: int
+    max_interactions: int
+    max_batch: int
+    reciprocal_bits: int
+    repair_every: int
+    newton_iterations: int | None
 
-    def __post_init__(self) -> None:
-        for name in ("features", "norms"):
-            if isinstance(getattr(self, name), list):
-                object.__setattr__(self, name, tuple(getattr(self, name)))
+    def __init__(
+        self,
+        arms: int,
+        features: tuple[int, ...],
+        policy: Policy | None = None,
+        suite: str = "fast",
+        *,
+        epsilon: float | None = None,
+        ridge: float = 1.0,
+        norms: tuple[float, ...] = (),
+        fraction_bits: int = 20,
+        newton_iterations: int | None = None,
+        **fast_numbers: Unpack[FastNumbers],
+    ) -> None:
+        given: dict[str, Any] = {**fast_numbers}
+        _check_names(given)
+        numbers = _FAST_NUMBERS | given if suite == "fast" else dict.fromkeys(_FAST_NUMBERS, 0)
+        if newton_iterations is None and suite == "paper":
+            newton_iterations = NEWTON_ITERATIONS
+        self._set(
+            arms=arms,
+            features=tuple(features) if isinstance(features, list) else features,
+            policy=_chosen_policy(policy, epsilon),
+            suite=suite,
+            ridge=ridge,
+            norms=tuple(norms) if isinstance(norms, list) else norms,
+            fraction_bits=fraction_bits,
+            newton_iterations=newton_iterations,
+            **numbers,
+        )
+        self._check_suite(given)
         self._check_types()
         if not self.norms:
-            object.__setattr__(self, "norms", (1.0,) * len(self.features))
+            self._set(norms=(1.0,) * len(self.features))
         self._check_counts()
         self._check_reals()
+        self.policy.check(self)
+        if suite == "fast":
+            self._check_fit()
+
+    def _set(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _check_fit(self) -> None:
         given = self.max_interactions
         if not given:
-            object.__setattr__(self, "max_interactions", self._default_interactions())
+            self._set(max_interactions=self._default_interactions())
         problem = self._problem()
         if problem is not None:
             raise ConfigError(f"{problem}. {self._what_would_fit(chosen=bool(given))}")
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """All that the roles must agree on, by name: the suite, the policy, its options under their own names, and the
+        numbers that the suite has."""
+        absent = tuple(_FAST_NUMBERS) if self.suite == "paper" else ("newton_iterations",)
+        numbers = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in absent}
+        return {**numbers, "policy": self.policy.name, **self.policy.options}
+
+    @cached_property
+    def learner(self) -> Learner:
+        """What runs the policy in the suite."""
+        return self.policy.learner(self)
 
     @property
     def parties(self) -> int:
@@ -164,17 +246,23 @@ class Federation:
         words = self.arms**2 * self.dimension + comparisons * dealt_words(self.exact_comparison_bits)
         return words <= MAX_EXACT_WORDS
 
+    def _check_suite(self, fast_numbers: dict[str, Any]) -> None:
+        check_suite(self.suite, self.newton_iterations)
+        if self.suite != "fast":
+            for name, value in fast_numbers.items():
+                if value or isinstance(value, bool):
+                    raise ConfigError(f"{name} belongs to suite fast: choose it, or leave it out")
+
     def _check_types(self) -> None:
         for name in ("features", "norms"):
             if not isinstance(getattr(self, name), tuple):
                 raise ConfigError(
                     f"{name} must be a list with an entry for each party, such as [3, 2]; got {getattr(self, name)!r}"
                 )
-        for name in ("arms", "fraction_bits", "max_interactions", "max_batch", "reciprocal_bits", "repair_every"):
+        for name in _WHOLE:
             if not _is_whole(getattr(self, name)):
                 raise ConfigError(f"{name} must be a whole number, got {getattr(self, name)!r}")
-        reals = [(name, getattr(self, name)) for name in ("epsilon", "ridge")]
-        for name, value in (*reals, *self._named_norms()):
+        for name, value in (("ridge", self.ridge), *self._named_norms()):
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise ConfigError(f"{name} must be a number, got {value!r}")
 
@@ -188,24 +276,19 @@ class Federation:
             raise ConfigError(f"a bandit needs at least two arms, got {self.arms!r}")
         if len(self.norms) != len(self.features):
             raise ConfigError(f"{len(self.features)} parties but {len(self.norms)} norm bounds")
-        for name, least, most in (
-            ("fraction_bits", 12, 30),
-            ("max_interactions", 0, MAX_INTERACTIONS),
-            ("max_batch", 1, _MOST_BATCH),
-            ("repair_every", 1, 1_000_000),
-            ("reciprocal_bits", 4, 12),
-        ):
+        ranges = [("fraction_bits", 12, 30)]
+        if self.suite == "fast":
+            ranges += [
+                ("max_interactions", 0, MAX_INTERACTIONS),
+                ("max_batch", 1, _MOST_BATCH),
+                ("repair_every", 1, 1_000_000),
+                ("reciprocal_bits", 4, 12),
+            ]
+        for name, least, most in ranges:
             if not least <= getattr(self, name) <= most:
                 raise ConfigError(f"{name} must lie in {least}..{most}, got {getattr(self, name)}")
 
     def _check_reals(self) -> None:
-        if not (isfinite(self.epsilon) and 0 <= self.epsilon <= 1):
-            raise ConfigError(f"epsilon must lie in [0, 1], got {self.epsilon}")
-        if 0 < self.epsilon < LEAST_EPSILON:
-            raise ConfigError(
-                f"epsilon {self.epsilon:g} is below {LEAST_EPSILON:.3g}, the least chance that the dealer's coin can "
-                "have; give 0 to never explore, or a larger one"
-            )
         for name, value in (("ridge", self.ridge), *self._named_norms()):
             if not _LEAST_REAL <= value <= 1 / _LEAST_REAL:
                 raise ConfigError(f"{name} must lie in {_LEAST_REAL:g}..{1 / _LEAST_REAL:g}, got {value}")
@@ -386,6 +469,40 @@ class Federation:
         for field in fields(self):
             object.__setattr__(copy, field.name, changes.get(field.name, getattr(self, field.name)))
         return copy
+
+
+def check_suite(suite: str, newton_iterations: int | None = None) -> None:
+    """Reject an unknown suite, and an option that it does not have."""
+    if suite not in SUITES:
+        raise ConfigError(f"there is no suite {suite!r}; there are {' and '.join(SUITES)}")
+    if newton_iterations is None:
+        return
+    if suite != "paper":
+        raise ConfigError("newton_iterations belong to suite paper: choose it, or leave them out")
+    if not _is_whole(newton_iterations) or not 0 <= newton_iterations <= 20:
+        raise ConfigError(f"newton_iterations must be a whole number in 0..20, got {newton_iterations!r}")
+
+
+def _check_names(fast_numbers: dict[str, Any]) -> None:
+    for name in fast_numbers:
+        if name not in _FAST_NUMBERS:
+            known = [*(field.name for field in fields(Federation)), "epsilon"]
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
+            raise ConfigError(f"a federation has no {name!r}; {hint}")
+
+
+def _chosen_policy(policy: Policy | None, epsilon: float | None) -> Policy:
+    """The policy, or the one that `epsilon` is short for."""
+    if policy is None:
+        if epsilon is None:
+            raise ConfigError("a federation needs a policy: policy=EpsilonGreedy(0.1), or for short epsilon=0.1")
+        return make_policy(EPSILON_GREEDY, {"epsilon": epsilon})
+    if epsilon is not None:
+        raise ConfigError("epsilon is short for policy=EpsilonGreedy(epsilon): give one of the two")
+    if not isinstance(policy, Policy):
+        raise ConfigError(f"policy must be a policy such as EpsilonGreedy(0.1), got {policy!r}")
+    return policy
 
 
 def _largest(fits: Callable[[int], bool], ascending: Iterable[int]) -> int | None:

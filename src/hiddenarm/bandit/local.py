@@ -32,13 +32,19 @@ class Decision:
 class LocalFederation:
     """Dealer, parties, actor and rewarder of one federation, all in this process.
 
-    `features` has the number of features of each party; further keywords are those of `Federation` (ridge, norms,
-    fraction_bits, ...). Rewards may come late, in any order, or never: the newest `max_pending` decisions without a
-    reward are kept, older ones are forgotten.
+    `features` has the number of features of each party; further keywords are those of `Federation` (policy, suite,
+    ridge, norms, fraction_bits, ...). `epsilon=0.1` is short for `policy=EpsilonGreedy(0.1)`. Rewards may come late, in
+    any order, or never: the newest `max_pending` decisions without a reward are kept, older ones are forgotten.
     """
 
     def __init__(
-        self, arms: int, features: Sequence[int], epsilon: float, *, max_pending: int = MAX_PENDING, **options: Any
+        self,
+        arms: int,
+        features: Sequence[int],
+        epsilon: float | None = None,
+        *,
+        max_pending: int = MAX_PENDING,
+        **options: Any,
     ) -> None:
         self.federation = Federation(arms=arms, features=_per_party(features), epsilon=epsilon, **options)
         self._lockstep = Lockstep(self.federation, fresh_key(), max_pending=max_pending)

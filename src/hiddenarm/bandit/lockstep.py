@@ -6,61 +6,62 @@ replicates lets many independent runs, each with its own epsilon, advance togeth
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hiddenarm.bandit.audit import audit_coins
-from hiddenarm.bandit.batches import FULL, Sums, gathered_at_once, initial_sums, public_diagonal, zero_weights
+from hiddenarm.bandit.batches import FULL
 from hiddenarm.bandit.catalogue import (
+    DECIDE,
     DECIDE_ONE,
     GATHER,
     LEARN_ONE,
-    LEARN_ONE_AHEAD,
     REPAIR_RUNS,
     SOLVE,
     ProgramId,
     program_text,
-    repair_programs,
-    single_lessons,
 )
-from hiddenarm.bandit.coins import Coins, exploration_thresholds
+from hiddenarm.bandit.coins import Coins, Exploration
 from hiddenarm.bandit.decisions import MAX_PENDING
 from hiddenarm.bandit.features import checked_features
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.planning import repair_plan
-from hiddenarm.bandit.programs import (
-    DECIDE,
-    Interaction,
-    Model,
-    interactions,
-    own_words,
-    reward_share,
-    stacked,
-)
-from hiddenarm.bandit.suites import suite_of
+from hiddenarm.bandit.interactions import Interaction, Rewarded, interactions, joined
+from hiddenarm.bandit.policy import Brings, LearnerProgram
+from hiddenarm.bandit.schedule import BeginSecond, DropSecond, LessonPlan, Run, Schedule
+from hiddenarm.bandit.state import State, initial_state
 from hiddenarm.errors import ConfigError, InputError
 from hiddenarm.mpc.dealing import ProgramDealer, trace
 from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, record
 from hiddenarm.mpc.lockstep import LockstepMeter, Observer, run_lockstep
 from hiddenarm.mpc.material import Layout, Seeds, program_stream
-from hiddenarm.mpc.values import Shared
 from hiddenarm.ring.words import Floats, Words, encode
 
 NEXT_STEP = "next step "
 """Begins the names of the arrays of a snapshot with a program's next step."""
+_SECOND = "second "
+"""Begins those of a second model."""
 
 
 class _Supply:
     """One program: its dealer, and the words dealt to each role."""
 
     def __init__(
-        self, federation: Federation, thresholds: Words, program: ProgramId, seeds: Seeds, replicates: int, ahead: int
+        self,
+        federation: Federation,
+        exploration: Exploration,
+        program: ProgramId,
+        seeds: Seeds,
+        replicates: int,
+        ahead: int,
     ) -> None:
-        text, parties = program_text(federation, thresholds, program), federation.parties
+        self.program: LearnerProgram = federation.learner.program(program, exploration)
+        text, parties = self.program.text, federation.parties
         self.layout = trace(text, parties, replicates)
         self.next_step = 0
         self._ahead = ahead
@@ -91,22 +92,27 @@ class _Supply:
         self._materials[-1].skip_to(step)
 
 
-def _shares(model: Model, sums: Sums) -> dict[str, Shared]:
-    return {"inverses": model.inverses, "weights": model.weights, "grams": sums.grams, "moments": sums.moments}
-
-
 def _rows(arrays: list[Words], *shape: int) -> Words:
     """Arrays of one shape, one after another; of that shape also where there are none."""
     return np.array(arrays, np.uint64).reshape(len(arrays), *shape)
 
 
+@dataclass(slots=True, repr=False)
+class _Second:
+    """All parties' shares of a second model, which is to take the place of these arrays of the model."""
+
+    states: list[State]
+    taken: tuple[str, ...]
+
+
 class Lockstep:
     """All roles of a federation, advancing together.
 
-    `decide` and `learn` treat one interaction; `decide_batch` and `learn_batch` many at once. After every
-    `repair_every` interactions that were learned one by one, `repair` solves the model anew. The suite is that of the
-    federation (`suites`); the paper's has no batches of lessons, and no repair. Of the single decisions that wait for
-    their reward, the newest `max_pending` are kept.
+    `decide` and `learn` treat one interaction; `decide_batch` and `learn_batch` many at once, where the suite can. What
+    a lesson takes follows from the schedule of the policy, as between roles: the repair of the model is spread over
+    lessons. `repair` does it at once. Of the single decisions that wait for their reward, the newest `max_pending` are
+    kept. With `epsilons`, each replicate explores with its own probability, whatever the policy says. `origin` is how
+    many decisions were made before, for a policy that explores by position.
     """
 
     def __init__(
@@ -116,6 +122,7 @@ class Lockstep:
         *,
         replicates: int = 1,
         epsilons: ArrayLike | None = None,
+        origin: int = 0,
         deal_ahead: int = 64,
         max_pending: int = MAX_PENDING,
         observer: Observer | None = None,
@@ -125,16 +132,22 @@ class Lockstep:
         self.federation = federation
         self.replicates = replicates
         self.meter = LockstepMeter()
-        self._suite = suite_of(federation)
-        self.models = [self._suite.initial_model(party, replicates) for party in range(federation.parties)]
+        self._learner = federation.learner
+        arrays, parties = self._learner.arrays, range(federation.parties)
+        self.states: list[State] = [initial_state(arrays, party, replicates) for party in parties]
+        """Each party's shares of the model."""
+        self.schedule: Schedule = self._learner.schedule()
+        """What the lessons to come take."""
         self.interactions_learned = 0
-        self._sums = [initial_sums(federation, party, replicates) for party in range(federation.parties)]
-        self._learned_singly: list[tuple[list[Interaction], Words]] = []
-        self._gathered = 0
+        self._lessons = 0
+        self._singly: deque[list[Rewarded]] = deque()
+        self._second: _Second | None = None
         self._observer = observer
         self._deal_ahead = deal_ahead
         self._max_pending = max_pending
-        self._thresholds = exploration_thresholds(federation.epsilon if epsilons is None else epsilons)
+        self._exploration = (
+            federation.policy.exploration(origin) if epsilons is None else Exploration.of_replicates(epsilons)
+        )
         self._pending: OrderedDict[int, list[Interaction]] = OrderedDict()
         self._batches: dict[tuple[int, int], list[list[Interaction]]] = {}
         self._seeds = Seeds(epoch_key)
@@ -145,8 +158,8 @@ class Lockstep:
     @property
     def layouts(self) -> dict[str, Layout]:
         """The layouts of the programs for one interaction."""
-        programs = DECIDE_ONE, *single_lessons(self.federation)
-        texts = {program.name: program_text(self.federation, self._thresholds, program) for program in programs}
+        programs = DECIDE_ONE, *self._learner.single_lessons
+        texts = {program.name: program_text(self.federation, program) for program in programs}
         return {name: trace(text, self.federation.parties, self.replicates) for name, text in texts.items()}
 
     @property
@@ -176,23 +189,8 @@ class Lockstep:
         """Learn from the reward of a pending decision; one reward a replicate. With `ahead` as in strictly online use,
         by the program that can be begun before the reward is there."""
         self._check_room(1)
-        kept = self._pending.pop(step)
-        mask = self._supply(DECIDE_ONE).rewarder.step(step).reshape(self.replicates)
-        masked = encode(rewards, self.federation.fraction_bits) + mask
-        given = []
-        for party, (model, own) in enumerate(zip(self.models, kept, strict=True)):
-            reward = own.reward_mask if ahead else reward_share(masked, own.reward_mask, adds_constants=party == 0)
-            given.append([*own_words(model.inverses, model.weights), own.features, own.arm, reward])
-        if ahead:
-            _, self.models = self._run(LEARN_ONE_AHEAD, given, step, masked)
-            self._supply(LEARN_ONE).next_step += 1  # which is the lesson's number, however it is learned
-        else:
-            _, self.models = self._run(LEARN_ONE, given)
-        self.interactions_learned += 1
-        if self._suite.solves:
-            self._learned_singly.append((kept, masked))
-            if len(self._learned_singly) == self.federation.repair_every:
-                self.repair()
+        kept = [[own] for own in self._pending.pop(step)]
+        self._learn(kept, DECIDE_ONE, step, np.asarray(rewards)[..., None], step if ahead else None)
 
     def decide_batch(self, contexts: Sequence[ArrayLike]) -> tuple[tuple[int, int], NDArray[np.int64]]:
         """Decide for many contexts at once, [replicates, count, features] from each party; return the batch's name and
@@ -205,63 +203,108 @@ class Lockstep:
 
     def learn_batch(self, batch: tuple[int, int], rewards: ArrayLike) -> None:
         """Learn from all rewards [replicates, count] of a batch of decisions at once."""
-        if not self._suite.solves:
-            raise InputError("the paper's suite learns from one reward at a time")
+        if not self.schedule.learns_many:
+            raise InputError(f"suite {self.federation.suite} learns from one reward at a time")
         count, step = batch
         if count > self.federation.max_batch:
             raise InputError(f"{count} interactions at once; this federation has max_batch {self.federation.max_batch}")
         self._check_room(count)
-        kept = self._batches.pop(batch)
-        mask = self._supply(ProgramId(DECIDE, count)).rewarder.step(step).reshape(self.replicates, count)
-        masked = encode(rewards, self.federation.fraction_bits) + mask
-        self._gather(kept, masked)
-        self._add_single_ones()
-        self._solve(count)
-        self.interactions_learned += count
+        self._learn(self._batches.pop(batch), ProgramId(DECIDE, count), step, rewards)
 
     def repair(self) -> None:
         """Solve the model anew from the sums alone, with all that was learned singly added to them."""
-        self._add_single_ones()
-        federation, parties = self.federation, range(self.federation.parties)
-        plan = repair_plan(federation.numbers, self._gathered)
-        self.models = [
-            Model(
-                public_diagonal(federation, party, plan.start, self.replicates),
-                zero_weights(federation, party, self.replicates),
-            )
-            for party in parties
-        ]
-        for program in repair_programs(plan):
-            self._run_on_sums(program)
+        self._follow(self.schedule.repair(self._lessons))
 
     def _check_room(self, count: int) -> None:
-        if self._suite.solves and self.interactions_learned + count > self.federation.max_interactions:
+        if not self.schedule.room_for(count):
             raise InputError(FULL)
 
-    def _add_single_ones(self) -> None:
-        """Add to the sums what was learned singly."""
-        most = gathered_at_once(self.federation)
-        for start in range(0, len(self._learned_singly), most):
-            chunk = self._learned_singly[start : start + most]
-            kept = [[parties[party] for parties, _ in chunk] for party in range(self.federation.parties)]
-            self._gather(kept, np.stack([masked for _, masked in chunk], axis=-1))
-        self._learned_singly = []
+    # Lessons
+
+    def _learn(
+        self,
+        kept: list[list[Interaction]],
+        decided: ProgramId,
+        step: int,
+        rewards: ArrayLike,
+        ahead: int | None = None,
+    ) -> None:
+        """Learn from decisions made together, which each party has kept, as one lesson."""
+        mask = self._supply(decided).rewarder.step(step).reshape(self.replicates, decided.count)
+        masked = encode(rewards, self.federation.fraction_bits) + mask
+        plan = self.schedule.lesson(self._lessons, decided.count, ahead)
+        self._lessons += 1
+        self.interactions_learned += decided.count
+        self._follow(plan, [Rewarded(own, masked) for own in kept])
+
+    def _follow(self, plan: LessonPlan, lesson: list[Rewarded] | None = None) -> None:
+        """Do what a plan says, one thing after another."""
+        for place, action in enumerate(plan.actions):
+            if isinstance(action, Run):
+                self._run_planned(action, lesson)
+            elif isinstance(action, BeginSecond):
+                self._begin_second(action)
+            elif isinstance(action, DropSecond):
+                self._second = None
+            else:
+                self._take_second()
+            if place == 0 and plan.kept and lesson is not None:
+                self._singly.append(lesson)
+        for _ in range(plan.forgotten):
+            self._singly.popleft()
+        self.schedule = plan.after
+
+    def _run_planned(self, run: Run, lesson: list[Rewarded] | None) -> None:
+        supply, taken = self._supply(run.program), lesson
+        if run.of is not None:
+            chunk = list(islice(self._singly, run.of.start, run.of.stop))
+            taken = [joined([one[party] for one in chunk]) for party in range(self.federation.parties)]
+        states = self._second.states if run.second and self._second is not None else self.states
+        given = [
+            supply.program.given(state, None if taken is None else taken[party], party)
+            for party, state in enumerate(states)
+        ]
+        awaited = None if taken is None else taken[0].masked
+        _, results = self._run(run.program, given, run.step, awaited)
+        for state, result in zip(states, results, strict=True):
+            supply.program.write(state, result)
+
+    def _begin_second(self, begin: BeginSecond) -> None:
+        arrays = {array.name: array for array in self._learner.arrays}
+        states = [
+            State(state | {name: arrays[name].share(party, self.replicates, at) for name, at in begin.starts.items()})
+            for party, state in enumerate(self.states)
+        ]
+        self._second = _Second(states, tuple(begin.starts))
+        for run in begin.runs:
+            self._run_planned(run, None)
+
+    def _take_second(self) -> None:
+        assert self._second is not None
+        for state, second in zip(self.states, self._second.states, strict=True):
+            state.update((name, second[name]) for name in self._second.taken)
+        self._second = None
+
+    # Snapshots
 
     def snapshot(self) -> dict[str, Words]:
-        """The whole run as arrays, without doing anything to it: every party's shares of model and sums, what was
-        learned singly and waits for a repair, and the next step of every program. Decisions that wait for a reward are
-        not part of it."""
+        """The whole run as named arrays, without doing anything to it: every party's shares of the model and of a
+        second one, what was learned singly and is not in the sums, the counters of the schedule, and the next step of
+        every program. Decisions that wait for a reward are not part of it."""
         arrays = {
-            "learned": np.array([self.interactions_learned, self._gathered], np.uint64),
-            "waiting rewards": _rows([masked for _, masked in self._learned_singly], self.replicates),
+            "lessons": np.array([self._lessons], np.uint64),
+            "learned": np.array([self.interactions_learned, self.schedule.gathered], np.uint64),
+            "waiting rewards": _rows([one[0].masked[:, 0] for one in self._singly], self.replicates),
+            "schedule": np.array(self.schedule.counted(), np.uint64),
         }
         for program, supply in self._supplies.items():
             arrays[f"{NEXT_STEP}{program.name} {program.count}"] = np.array([supply.next_step], np.uint64)
-        for party, (model, sums) in enumerate(zip(self.models, self._sums, strict=True)):
-            for name, shared in _shares(model, sums).items():
-                assert shared.share is not None
-                arrays[f"{name} {party}"] = shared.share
-            waiting = [parties[party] for parties, _ in self._learned_singly]
+        for party, state in enumerate(self.states):
+            arrays.update((f"{name} {party}", words) for name, words in state.items())
+            if self._second is not None:
+                second = self._second.states[party]
+                arrays.update((f"{_SECOND}{name} {party}", second[name]) for name in self._second.taken)
+            waiting = [one[party].kept[0] for one in self._singly]
             for name, shape in self._kept_shapes(party).items():
                 arrays[f"waiting {name} {party}"] = _rows([getattr(one, name) for one in waiting], *shape)
         return arrays
@@ -271,18 +314,43 @@ class Lockstep:
 
         Under the key of the run that was saved, everything comes as it would have come there; this is for the same
         inputs only, so that a mask that both use hides the same value. Under another key it is an epoch of its own.
+        A snapshot of an earlier version, which has no counters of a schedule, goes on behind all of its addresses.
         """
-        self.interactions_learned, self._gathered = int(arrays["learned"][0]), int(arrays["learned"][1])
         for label in (name.removeprefix(NEXT_STEP) for name in arrays if name.startswith(NEXT_STEP)):
             program, count = label.rsplit(" ", 1)
             self._supply(ProgramId(program, int(count))).skip_to(int(arrays[NEXT_STEP + label][0]))
-        for party, (model, sums) in enumerate(zip(self.models, self._sums, strict=True)):
-            for name, shared in _shares(model, sums).items():
-                shared.share = np.array(arrays[f"{name} {party}"], np.uint64)
-        self._learned_singly = [
-            ([self._waiting(arrays, party, row) for party in range(self.federation.parties)], masked.copy())
+        self._restore_schedule(arrays)
+        for party, state in enumerate(self.states):
+            for name in state:
+                state[name] = np.array(arrays[_named(arrays, name, party)], np.uint64)
+        self._singly = deque(
+            [
+                Rewarded([self._waiting(arrays, party, row)], masked[:, None].copy())
+                for party in range(self.federation.parties)
+            ]
             for row, masked in enumerate(arrays["waiting rewards"])
-        ]
+        )
+        self._restore_second(arrays)
+
+    def _restore_schedule(self, arrays: Mapping[str, Words]) -> None:
+        self.interactions_learned, gathered = arrays["learned"].tolist()
+        if "lessons" in arrays:
+            self._lessons = int(arrays["lessons"][0])
+            self.schedule = self.schedule.recounted(arrays["schedule"].tolist())
+            return
+        steps = {program: supply.next_step for program, supply in self._supplies.items()}
+        self._lessons = max(step for program, step in steps.items() if program.name in (LEARN_ONE.name, GATHER, SOLVE))
+        self.schedule = self.schedule.behind(steps, len(arrays["waiting rewards"]), gathered)
+
+    def _restore_second(self, arrays: Mapping[str, Words]) -> None:
+        self._second = None
+        taken = tuple(name for name in self.states[0] if f"{_SECOND}{name} 0" in arrays)
+        if taken:
+            second = [
+                State(state | {name: np.array(arrays[f"{_SECOND}{name} {party}"], np.uint64) for name in taken})
+                for party, state in enumerate(self.states)
+            ]
+            self._second = _Second(second, taken)
 
     def _kept_shapes(self, party: int) -> dict[str, tuple[int, ...]]:
         """The shapes of the fields of an `Interaction`."""
@@ -298,37 +366,22 @@ class Lockstep:
 
         Nobody could ask for them in a real federation.
         """
-        return audit_coins(self._seeds, self.federation, self._thresholds, first, count, self.replicates, batch)
+        return audit_coins(self._seeds, self.federation, first, count, self.replicates, batch, self._exploration)
 
     def reveal_model(self) -> tuple[Floats, Floats]:
         """Inverses (packed triangles, or the paper's whole matrices) and weights in the clear. Only here, where all
         shares lie in one process."""
-        return self._suite.reveal(self.models)
+        return self._learner.reveal(self.states)
 
     def _decide(
         self, program: ProgramId, features: list[Words]
     ) -> tuple[int, NDArray[np.int64], list[list[Interaction]]]:
-        given = [[*self._suite.brought(model), own] for model, own in zip(self.models, features, strict=True)]
+        reads = self._supply(program).program.reads
+        given = [[*(state[name] for name in reads), own] for state, own in zip(self.states, features, strict=True)]
         step, decided = self._run(program, given)
         words = self._supply(program).actor.step(step).reshape(self.replicates, program.count, -1)
-        arms = self._suite.arms(words, decided)
+        arms = self._learner.arms(words, decided)
         return step, arms, [interactions(own, kept) for own, kept in zip(features, decided, strict=True)]
-
-    def _gather(self, kept: list[list[Interaction]], masked: Words) -> None:
-        given = []
-        for party, (sums, own) in enumerate(zip(self._sums, kept, strict=True)):
-            features, arms, reward_masks = stacked(own)
-            rewards = reward_share(masked, reward_masks, adds_constants=party == 0)
-            given.append([*own_words(sums.grams, sums.moments), features, arms, rewards])
-        _, self._sums = self._run(ProgramId(GATHER, len(kept[0])), given)
-        self._gathered += len(kept[0])
-
-    def _solve(self, new: int) -> None:
-        self._run_on_sums(ProgramId(SOLVE, new))
-
-    def _run_on_sums(self, program: ProgramId) -> None:
-        given = [own_words(*_shares(model, sums).values()) for model, sums in zip(self.models, self._sums, strict=True)]
-        _, self.models = self._run(program, given)
 
     def _run(
         self,
@@ -337,12 +390,12 @@ class Lockstep:
         step: int | None = None,
         awaited: Words | None = None,
     ) -> tuple[int, list[Any]]:
-        """Run a step of a program, the next unless another is named. `given` is what each party brings, see
-        `program_text`, and `awaited` what all are told."""
+        """Run a step of a program, the next unless another is named. `given` is what each party brings, and `awaited`
+        what all are told, if the program awaits it."""
         supply = self._supply(program)
         step = supply.next_step if step is None else step
         evaluations = supply.begin(given, step)
-        if awaited is not None:
+        if awaited is not None and supply.program.brings is Brings.INTERACTION_AHEAD:
             for evaluation in evaluations:
                 evaluation.tell(awaited)
         return step, run_lockstep(evaluations, program=program.label, meter=self.meter, observer=self._observer)
@@ -352,6 +405,11 @@ class Lockstep:
             large = program.name in (SOLVE, *REPAIR_RUNS)
             ahead = 1 if large else max(1, self._deal_ahead // program.count)
             self._supplies[program] = _Supply(
-                self.federation, self._thresholds, program, self._seeds, self.replicates, ahead
+                self.federation, self._exploration, program, self._seeds, self.replicates, ahead
             )
         return self._supplies[program]
+
+
+def _named(arrays: Mapping[str, Words], name: str, party: int) -> str:
+    """Under which name an array is saved. Earlier versions saved the paper's biases as weights."""
+    return f"weights {party}" if name == "biases" and f"biases {party}" not in arrays else f"{name} {party}"

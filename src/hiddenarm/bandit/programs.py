@@ -14,8 +14,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from hiddenarm.bandit.coins import Coins
+from hiddenarm.bandit.coins import Coins, Exploration
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.interactions import Decided
 from hiddenarm.mpc.forms import form, sum_of_forms
 from hiddenarm.mpc.lookup import LineTable, lookup, reciprocal_table
 from hiddenarm.mpc.masking import (
@@ -31,11 +32,7 @@ from hiddenarm.mpc.shuffle import MatrixShuffle, SharedLater, Shuffle, deal_shuf
 from hiddenarm.mpc.tournament import open_winner
 from hiddenarm.mpc.truncation import truncate
 from hiddenarm.mpc.values import Masked, MaskPart, Shared
-from hiddenarm.ring.words import Words, encode
-
-DECIDE = "decide"
-LEARN = "learn"
-LEARN_AHEAD = "learn ahead"
+from hiddenarm.ring.words import Words
 
 
 @dataclass(slots=True, repr=False)
@@ -47,34 +44,24 @@ class Model:
 
 
 @dataclass(slots=True, repr=False)
-class Decided:
-    """What a party keeps of some decisions: public slots [count], shared one-hots of the arms [count, arms], and its
-    shares of the masks of the rewards [count]."""
+class LinearScores:
+    """Scores w'x that are still products of masked weights [arms, D] and contexts [count, D]: a shuffle may take them
+    as they are. They have 2L fractional bits."""
 
-    slot: Words | None
-    arm: Shared
-    reward_mask: Shared
+    weights: Masked
+    contexts: Masked
 
 
 @dataclass(slots=True, repr=False)
-class Interaction:
-    """What a party keeps of one decision until its reward comes: its own features, and its shares of the one-hot of the
-    arm and of the reward's mask. Leading axis: replicates."""
+class SharedScores:
+    """Scores as a sharing [count, arms], with so many fractional bits."""
 
-    features: Words
-    arm: Words
-    reward_mask: Words
+    scores: Shared
+    fraction_bits: int
 
 
-def interactions(features: Words, decided: Decided) -> list[Interaction]:
-    """Take decisions made together apart. Copies, so that no spent randomness is kept alive beside them."""
-    assert decided.arm.share is not None
-    assert decided.reward_mask.share is not None
-    count = features.shape[1]
-    return [
-        Interaction(features[:, b], decided.arm.share[:, b].copy(), decided.reward_mask.share[:, b].copy())
-        for b in range(count)
-    ]
+Scores = LinearScores | SharedScores
+"""What a policy makes of contexts: a score for each arm, the best of which is chosen."""
 
 
 def own_features(run: Run, federation: Federation, *lead: int) -> Words | None:
@@ -82,37 +69,13 @@ def own_features(run: Run, federation: Federation, *lead: int) -> Words | None:
     return None if run.party is None else run.given((*lead, federation.features[run.party]), "own features")
 
 
-def own_words(*shares: Shared) -> list[Words]:
-    """A party's words of some sharings."""
-    return [shared.share for shared in shares if shared.share is not None]
-
-
-def opened(shares: Sequence[Shared]) -> Words:
-    """What the shares of all parties add up to. Only for who holds them all."""
-    total: Words = np.add.reduce(own_words(*shares))
-    return total
-
-
-def stacked(kept: Sequence[Interaction]) -> tuple[Words, Words, Words]:
-    """Put interactions together: features [count, own features], arms [count, arms], masks of rewards [count]."""
-    features = np.stack([interaction.features for interaction in kept], axis=1)
-    one_hots = np.stack([interaction.arm for interaction in kept], axis=1)
-    reward_masks = np.stack([interaction.reward_mask for interaction in kept], axis=1)
-    return features, one_hots, reward_masks
-
-
 def decide(
-    run: Run,
-    federation: Federation,
-    thresholds: Words,
-    weights: Shared,
-    own_features: Words | None,
-    count: int = 1,
+    run: Run, federation: Federation, exploration: Exploration, scores: Rounds[Scores], count: int = 1
 ) -> Rounds[Decided]:
     """Choose an arm for each of `count` contexts: four or five rounds (with many arms more, see `tournament` and
-    `shuffle`).
+    `shuffle`), where `scores` takes one.
 
-        mask contexts and weights                                            1 round
+        scores, such as products of masked contexts and weights             1 round (`linear_scores`)
         shuffle the scores: as they are, or rounded to what is compared      none, or 1
         compare all keys, which are scores and tags; open the results        3
 
@@ -120,31 +83,42 @@ def decide(
     has all scores erased in the shuffle: then only the tags differ, and they are a uniformly random permutation.
     """
     coin_shape = (count, Coins.words(federation.arms))
-    coins = Coins.from_words(run.coin_words(coin_shape), thresholds[..., None]) if run.dealing else None
+    coins = None
+    if run.dealing:
+        thresholds = exploration.at(run.first_step, run.batch[0], count)
+        coins = Coins.from_words(run.coin_words(coin_shape), thresholds)
     kept = None if coins is None else coins.kept
     shuffle = deal_shuffle(run, (count,), federation.arms, federation.parties, kept)
     tags = dealt_share(run, (count, federation.arms), lambda: _shuffled_tags(coins, shuffle), "tags that break ties")
     reward_mask = dealt_share(run, (count,), lambda: run.rewarder_words((count,)), "mask of the reward")
 
-    # Round 1: mask the contexts and the weights.  Scores have 2L fractional bits.
-    x, w = yield (
-        input_segments(run, (count,), own_features, federation.features, "context x"),
-        mask(run, weights, "weights w"),
-    )
+    found = yield from scores
 
-    # Shuffle.  One context and few arms: the products as they are, no round.  Otherwise round 2: rounded scores.
-    if count == 1 and federation.compares_exactly and isinstance(shuffle, MatrixShuffle):
-        scores, bits = shuffle.apply_to_products(w, x), federation.exact_comparison_bits
+    # Shuffle.  One context and few arms: the products as they are, no round.  Otherwise one round: rounded scores.
+    exact = count == 1 and federation.compares_exactly and isinstance(shuffle, MatrixShuffle)
+    if exact and isinstance(shuffle, MatrixShuffle) and isinstance(found, LinearScores):
+        shuffled, bits = shuffle.apply_to_products(found.weights, found.contexts), federation.exact_comparison_bits
     else:
-        scores, bits = (yield from _shuffled_rounded(run, federation, shuffle, w, x)), federation.comparison_bits
+        shuffled, bits = (yield from _shuffled_rounded(run, federation, shuffle, found)), federation.comparison_bits
 
     # Three rounds: scores become keys, distinct by their tags.  Compare them and open the results: those of a uniformly
     # random order.
     run.note("keys: scores, with distinct tags as their lowest bits")
-    slot = yield from open_winner(run, (scores << federation.tag_bits) + tags, bits)
+    slot = yield from open_winner(run, (shuffled << federation.tag_bits) + tags, bits)
     run.announce(slot)
     arm = yield from shuffle.one_hot(slot)
     return Decided(slot, arm, reward_mask)
+
+
+def linear_scores(
+    run: Run, federation: Federation, weights: Shared, own_features: Words | None, count: int
+) -> Rounds[Scores]:
+    """The scores w'x: one round, which masks contexts and weights."""
+    x, w = yield (
+        input_segments(run, (count,), own_features, federation.features, "context x"),
+        mask(run, weights, "weights w"),
+    )
+    return LinearScores(w, x)
 
 
 def learn(
@@ -262,29 +236,13 @@ def _update(
     )
 
 
-def initial_model(federation: Federation, party: int | None, replicates: int = 1) -> Model:
-    """M = I / ridge, w = 0: public, so party 0 holds it and the others hold zero. `party` is None at the dealer."""
-    rows, columns = triangle_indices(federation.dimension)
-    inverses = np.zeros((replicates, federation.arms, len(rows)), np.uint64)
-    if party == 0:
-        inverses[..., rows == columns] = encode(1 / federation.ridge, 2 * federation.fraction_bits)
-    weights = np.zeros((replicates, federation.arms, federation.dimension), np.uint64)
-    return Model(
-        Shared((federation.arms, len(rows)), None if party is None else inverses),
-        Shared((federation.arms, federation.dimension), None if party is None else weights),
-    )
-
-
-def reward_share(masked_reward: Words, reward_mask: Words, adds_constants: bool) -> Words:
-    """A share of the reward, or of rewards, from the masked form that the rewarder sent to all."""
-    return masked_reward - reward_mask if adds_constants else np.negative(reward_mask)
-
-
-def _shuffled_rounded(run: Run, federation: Federation, shuffle: Shuffle, weights: Masked, x: Masked) -> SharedLater:
+def _shuffled_rounded(run: Run, federation: Federation, shuffle: Shuffle, found: Scores) -> SharedLater:
     """The scores in shuffled order, with as many bits as are compared. One round, and those of the shuffle."""
-    scores = form(run, "ai,bi->ba", weights, x, label="scores = w x")
-    dropped = 2 * federation.fraction_bits - federation.key_fraction_bits
-    (masked,) = yield (mask_dropping(run, scores, dropped, "scores"),)
+    if isinstance(found, LinearScores):
+        scores = form(run, "ai,bi->ba", found.weights, found.contexts, label="scores = w x")
+        found = SharedScores(scores, 2 * federation.fraction_bits)
+    dropped = found.fraction_bits - federation.key_fraction_bits
+    (masked,) = yield (mask_dropping(run, found.scores, dropped, "scores"),)
     return (yield from shuffle.apply(masked))
 
 

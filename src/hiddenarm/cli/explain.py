@@ -9,10 +9,8 @@ from itertools import groupby
 from pathlib import Path
 
 import click
-import numpy as np
 
 from hiddenarm.bandit.catalogue import ABOUT, ProgramId, program_text
-from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.explanation import Array, Explanation, Opened, Stage, explain
@@ -34,7 +32,7 @@ def explain_program(
         raise ConfigError(f"{name!r} treats one interaction at a time: leave --count at 1")
     if not 1 <= count <= federation.max_batch:
         raise ConfigError(f"--count must lie in 1..{federation.max_batch}, got {count}")
-    text = program_text(federation, exploration_thresholds(np.array([_EPSILON])), ProgramId(name, count))
+    text = program_text(federation, ProgramId(name, count))
     explanation = explain(text, federation.parties)
     if json_path is not None:
         _write(json_path, name, federation, count, explanation)

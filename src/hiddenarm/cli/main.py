@@ -56,7 +56,12 @@ def _run_options(steps: int) -> Decorator:
         click.option("--parties", default=2, show_default=True, help="Organisations that hold features."),
         click.option("--arms", default=10, show_default=True, help="Arms of the bandit."),
         click.option("--features", default=20, show_default=True, help="Features of all parties together."),
-        click.option("--epsilon", default=0.1, show_default=True, help="Probability of exploring."),
+        click.option("--epsilon", type=float, help="Probability of exploring; 0.1 unless a policy is given."),
+        click.option(
+            "--policy",
+            metavar="NAME[:OPTION=VALUE,...]",
+            help="How arms are chosen, such as epsilon-schedule:initial=0.5,decay=1000.",
+        ),
         click.option("--steps", default=steps, show_default=True, help="Decisions to make and learn from."),
         click.option("--seed", type=int, help="Fix data order, masks and coins. Reproducible, therefore not private."),
         click.option("--fraction-bits", default=20, show_default=True, help="Fractional bits of numbers (L)."),
@@ -128,8 +133,7 @@ def _prepare(
     batch: int = 1,
 ) -> tuple[Any, Any, bytes]:
     """Check everything that can be checked before work begins: federation, world, and the dealer's key."""
-    from hiddenarm.bandit.federation import Federation
-    from hiddenarm.bandit.suites import federation_in
+    from hiddenarm.bandit.federation import DEFAULT_MAX_BATCH, Federation
     from hiddenarm.research.data.load import load_world
     from hiddenarm.research.data.split import split_features
     from hiddenarm.research.plots import check_plot_path
@@ -139,18 +143,22 @@ def _prepare(
         raise ConfigError(f"--steps must be at least 1, got {options['steps']}")
     if options["parties"] < 2:
         raise ConfigError(f"a federation needs at least two parties, got {options['parties']}")
-    federation = federation_in(
-        options["suite"],
-        options["newton_iterations"],
+    numbers: dict[str, Any] = {}
+    if options["max_interactions"]:
+        numbers["max_interactions"] = options["max_interactions"]
+    if batch > DEFAULT_MAX_BATCH:
+        numbers["max_batch"] = batch
+    federation = Federation(
         arms=options["arms"],
         features=tuple(split_features(options["features"], options["parties"])),
-        epsilon=options["epsilon"],
+        policy=_policy(options),
+        suite=options["suite"],
         ridge=options["ridge"],
         fraction_bits=options["fraction_bits"],
-        max_interactions=options["max_interactions"],
-        max_batch=max(batch, Federation.max_batch),
+        newton_iterations=options["newton_iterations"],
+        **numbers,
     )
-    if options["steps"] > federation.max_interactions:
+    if 0 < federation.max_interactions < options["steps"]:
         raise ConfigError(
             f"{options['steps']:,} steps are more than the {federation.max_interactions:,} interactions that the model "
             f"is to hold; give --max-interactions {options['steps']}"
@@ -173,6 +181,18 @@ def _prepare(
     return federation, world, key
 
 
+def _policy(options: dict[str, Any]) -> Any:
+    """What --policy names, or what --epsilon is short for."""
+    from hiddenarm.bandit.policies import EPSILON_GREEDY, make_policy, parse_policy
+
+    epsilon, policy = options["epsilon"], options["policy"]
+    if policy is None:
+        return make_policy(EPSILON_GREEDY, {"epsilon": 0.1 if epsilon is None else epsilon})
+    if epsilon is not None:
+        raise ConfigError("--epsilon is short for --policy epsilon-greedy:epsilon=...: give one of the two")
+    return parse_policy(policy)
+
+
 def _show(run: Any, title: str, data: str, plot_path: Path | None, options: dict[str, Any]) -> None:
     """Run with a live display, then print, write and draw the result."""
     from rich.console import Console
@@ -190,6 +210,6 @@ def _show(run: Any, title: str, data: str, plot_path: Path | None, options: dict
     if options["json_path"] is not None:
         write_json(options["json_path"], report)
     if plot_path is not None:
-        subtitle = f"{report.arms} arms, {report.features} features, epsilon {report.epsilon:g}"
+        subtitle = f"{report.arms} arms, {report.features} features, {report.policy}"
         write_plot(plot_path, board, f"hiddenarm: {title}", subtitle)
         console.print(f"Learning curves: {plot_path}")

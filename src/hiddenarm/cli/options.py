@@ -11,7 +11,7 @@ Command = Callable[..., None]
 Decorator = Callable[[Command], Command]
 
 SUITES = ("fast", "paper")
-"""As in `bandit.suites`, which is not loaded before there is work."""
+"""As in `bandit.federation`, which is not loaded before there is work."""
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 

@@ -22,16 +22,24 @@ from hiddenarm.ring.words import Words, pack_top_bits, packed_words, subtract_fi
 
 
 class DealerRun(Run):
-    """Runs a program on masks. `batch` is (steps, replicates)."""
+    """Runs a program on masks, for the steps from `first_step` on. `batch` is (steps, replicates)."""
 
     dealing = True
     adds_constants = False
     party = None
 
     def __init__(
-        self, steps: int, replicates: int, parties: list[Tape], actor: Tape, rewarder: Tape, coins: Tape
+        self,
+        steps: int,
+        replicates: int,
+        parties: list[Tape],
+        actor: Tape,
+        rewarder: Tape,
+        coins: Tape,
+        first_step: int = 0,
     ) -> None:
         self.batch = (steps, replicates)
+        self.first_step = first_step
         self._parties = parties
         self._actor = actor
         self._rewarder = rewarder
@@ -179,12 +187,9 @@ class ProgramDealer:
 
     def deal(self, first: int, count: int) -> Words:
         """The last party's corrections for `count` steps: a row a step."""
-        run = DealerRun(
-            count,
-            self._replicates,
-            [Tape(stream.steps(first, count)) for stream in self._party_streams],
-            *(Tape(stream.steps(first, count)) for stream in self._single_streams()),
-        )
+        parties = [Tape(stream.steps(first, count)) for stream in self._party_streams]
+        actor, rewarder, coins = (Tape(stream.steps(first, count)) for stream in self._single_streams())
+        run = DealerRun(count, self._replicates, parties, actor, rewarder, coins, first)
         walk(self._text(run))
         run.check_used_up()
         return run.corrections()

@@ -81,6 +81,8 @@ class Run(ABC):
     party: int | None
     """The party's number; None at the dealer."""
     dealing: bool
+    first_step: int
+    """The first of the steps that are dealt. Only the dealer's run has it: what a party runs is the same in all."""
     adds_constants: bool
     """Whether this is the one party that adds public constants to its shares."""
 

@@ -34,16 +34,17 @@ def parse_hello(payload: bytes) -> dict[str, Value]:
 
 
 def compare_hello(ours: Mapping[str, Value], theirs: Mapping[str, Value], me: str, peer: str) -> None:
-    """Raise HelloError naming the first field, in alphabetical order, on which `me` and `peer` differ."""
+    """Raise HelloError naming the first field on which `me` and `peer` differ (see `differences`)."""
     for difference in differences(ours, theirs, me, peer)[:1]:
         raise HelloError(difference)
 
 
 def differences(ours: Mapping[str, Value], theirs: Mapping[str, Value], me: str, peer: str) -> list[str]:
-    """Every field on which `me` and `peer` differ, in alphabetical order, with both values."""
+    """Every field on which `me` and `peer` differ, with both values: in alphabetical order, but first those that both
+    have. Where only one of them has a field, that follows from another difference, or from another version."""
     return [
         f"field {_cut(ascii(field))} differs: {_cut(mine)} at {me}, {_cut(other)} at {peer}"
-        for field in sorted(ours.keys() | theirs.keys())
+        for field in (*sorted(ours.keys() & theirs.keys()), *sorted(ours.keys() ^ theirs.keys()))
         if (mine := _shown(ours, field)) != (other := _shown(theirs, field))
     ]
 

@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkstemp
 from typing import Any, BinaryIO, NamedTuple
@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import NEXT_STEP, Lockstep
+from hiddenarm.bandit.policies import EPSILON_GREEDY
+from hiddenarm.bandit.state import decode_arrays, encode_arrays
 from hiddenarm.errors import ConfigError
 from hiddenarm.research.data.worlds import World
 from hiddenarm.research.results import Scoreboard
@@ -31,6 +33,8 @@ from hiddenarm.research.twins import PlainTwins
 
 Arrays = dict[str, NDArray[Any]]
 
+_LOCKSTEP = "lockstep"
+"""The name of the array with the state of the run, as bytes (`bandit.state`)."""
 _SENT = "sent "
 """Begins the names of the arrays with what a program sent so far: rounds, and bytes to each peer."""
 _NAME_LETTERS = 40
@@ -54,7 +58,7 @@ class Checkpoint:
     @classmethod
     def of(cls, path: Path, federation: Federation, worlds: list[World], batch: int) -> Checkpoint:
         world = [f"{world.name} {world.seed} {len(world.contexts)}" for world in worlds]
-        return cls(path, json.loads(json.dumps({**asdict(federation), "worlds": world, "batch": batch})))
+        return cls(path, json.loads(json.dumps({**federation.terms, "worlds": world, "batch": batch})))
 
     def load(self) -> Saved | None:
         """What was saved, or None if nothing was; refused if it is damaged or belongs to another simulation."""
@@ -69,6 +73,7 @@ class Checkpoint:
                 about, saved = _read(file)
             except Exception:  # a damaged archive fails in more ways than can be named
                 raise self._no_state() from None
+        about = _of_earlier(about) | about
         for name, value in self.about.items():
             if about.get(name) != value:
                 raise ConfigError(
@@ -79,7 +84,12 @@ class Checkpoint:
 
     def save(self, lockstep: Lockstep, twins: PlainTwins, board: Scoreboard) -> None:
         """Replace the file by the present state, in one stroke."""
-        arrays: dict[str, Any] = {"about": np.array(json.dumps(self.about)), **_arrays(lockstep, twins, board)}
+        state = np.frombuffer(encode_arrays(lockstep.snapshot()), np.uint8)
+        arrays: dict[str, Any] = {
+            "about": np.array(json.dumps(self.about)),
+            _LOCKSTEP: state,
+            **_measured(lockstep, twins, board),
+        }
         try:
             with _replacing(self.path) as file:
                 np.savez(file, **arrays)
@@ -89,7 +99,7 @@ class Checkpoint:
     def resume(self, saved: Saved, lockstep: Lockstep, twins: PlainTwins, board: Scoreboard) -> None:
         """Put a saved state in the place of a fresh one."""
         arrays = saved.arrays
-        if not _fit(arrays, _arrays(lockstep, twins, board)):
+        if not _fit(arrays, {**_measured(lockstep, twins, board), **_expected(lockstep, arrays)}):
             raise self._no_state()
         try:
             lockstep.restore(arrays)
@@ -130,13 +140,29 @@ def _read(file: BinaryIO) -> tuple[dict[str, Any], Saved]:
     with np.load(file, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
     about = json.loads(str(arrays.pop("about")))
+    if _LOCKSTEP in arrays:
+        arrays |= decode_arrays(arrays.pop(_LOCKSTEP).tobytes())
     if not isinstance(about, dict):
         raise TypeError("`about` is not an object")
     return about, Saved(arrays, arrays["rewards"].shape[1])
 
 
-def _arrays(lockstep: Lockstep, twins: PlainTwins, board: Scoreboard) -> Arrays:
-    """All that a file holds."""
+def _of_earlier(about: dict[str, Any]) -> dict[str, Any]:
+    """What files of earlier versions do not say: there was one policy, and only the paper's suite had an option."""
+    return {"policy": EPSILON_GREEDY, "suite": "paper" if "newton_iterations" in about else "fast"}
+
+
+def _expected(lockstep: Lockstep, arrays: Arrays) -> Arrays:
+    """The arrays of the run itself; a file of an earlier version has some under other names."""
+    fresh: Arrays = dict(lockstep.snapshot())
+    if "lessons" not in arrays:
+        for name in ("lessons", "schedule", *(f"biases {party}" for party in range(lockstep.federation.parties))):
+            fresh.pop(name, None)
+    return fresh
+
+
+def _measured(lockstep: Lockstep, twins: PlainTwins, board: Scoreboard) -> Arrays:
+    """All that a file holds beside the state of the run."""
     meter = lockstep.meter
     sent = {
         f"{_SENT}{name}": np.array([rounds, meter.bytes_to_each_peer[name]], np.uint64)
@@ -144,7 +170,6 @@ def _arrays(lockstep: Lockstep, twins: PlainTwins, board: Scoreboard) -> Arrays:
     }
     return {
         **sent,
-        **lockstep.snapshot(),
         "rewards": board.rewards[:, : board.steps],
         "plain rewards": board.plain_rewards[:, : board.steps],
         "counts": np.array([board.same, board.private_seconds, twins.seconds]),

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from hiddenarm.bandit.audit import audit_coins
-from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.research.data.worlds import World
@@ -61,8 +60,7 @@ class Demo:
         return board
 
     def _coins(self, first: int, count: int) -> Any:
-        thresholds = exploration_thresholds(self.federation.epsilon)
-        return audit_coins(Seeds(self.epoch_key), self.federation, thresholds, first, count)
+        return audit_coins(Seeds(self.epoch_key), self.federation, first, count)
 
 
 def _key(row: int) -> str:

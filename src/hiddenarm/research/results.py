@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from hiddenarm.bandit.catalogue import DECIDE
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import DECIDE
-from hiddenarm.bandit.suites import suite_of
 from hiddenarm.errors import ConfigError
 from hiddenarm.research.plots import plot_learning_curves
 from hiddenarm.research.progress import percent, summary_table
@@ -71,7 +70,8 @@ class Report:
     parties: int
     arms: int
     features: int
-    epsilon: float
+    policy: str
+    epsilon: int | float | str | bool | None
     fraction_bits: int
     replicates: int
     data: str
@@ -139,11 +139,12 @@ class Scoreboard:
             parties=federation.parties,
             arms=federation.arms,
             features=federation.dimension,
-            epsilon=federation.epsilon,
+            policy=str(federation.policy),
+            epsilon=federation.policy.options.get("epsilon"),
             fraction_bits=federation.fraction_bits,
             replicates=len(self.rewards),
             data=data,
-            suite=suite_of(federation).name,
+            suite=federation.suite,
         )
 
 

@@ -9,10 +9,9 @@ from time import perf_counter
 
 import numpy as np
 
-from hiddenarm.bandit.catalogue import LEARN_ONE_AHEAD, single_lessons
+from hiddenarm.bandit.catalogue import DECIDE, LEARN_ONE_AHEAD
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
-from hiddenarm.bandit.programs import DECIDE
 from hiddenarm.errors import ConfigError
 from hiddenarm.research.checkpoint import Checkpoint, check_place
 from hiddenarm.research.data.worlds import World
@@ -101,7 +100,7 @@ class Simulation:
     def _learns_ahead(self) -> bool:
         """Whether lessons are learned by the program of strictly online use, as between processes. The paper's
         suite has only one."""
-        return single_lessons(self.federation)[0] == LEARN_ONE_AHEAD
+        return self.federation.learner.single_lessons[0] == LEARN_ONE_AHEAD
 
     def _batch(self, first: int, lockstep: Lockstep, twins: PlainTwins, board: Scoreboard) -> None:
         """Decide for some contexts at once, then learn from all their rewards at once."""

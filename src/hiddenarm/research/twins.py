@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hiddenarm.bandit.coins import Coins
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.plain import PlainBandit, coins_at
+from hiddenarm.bandit.plain import coins_at
 from hiddenarm.research.data.worlds import World
 from hiddenarm.ring.words import Floats
 
@@ -24,7 +24,7 @@ class PlainTwins:
     """One plain learner for each replicate's world."""
 
     def __init__(self, federation: Federation, worlds: Sequence[World], coins: CoinSource) -> None:
-        self.bandits = [PlainBandit(federation.arms, federation.dimension, federation.ridge) for _ in worlds]
+        self.bandits = [federation.policy.twin(federation) for _ in worlds]
         self.seconds = 0.0
         self._worlds = worlds
         self._source = coins

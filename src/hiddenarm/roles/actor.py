@@ -19,11 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from hiddenarm.bandit.catalogue import ProgramId
+from hiddenarm.bandit.catalogue import DECIDE, ProgramId
 from hiddenarm.bandit.decisions import decision_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
-from hiddenarm.bandit.programs import DECIDE
 from hiddenarm.errors import (
     FeatureError,
     FrameError,

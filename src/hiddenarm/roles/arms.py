@@ -15,7 +15,6 @@ from typing import Protocol
 import numpy as np
 
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.suites import suite_of
 from hiddenarm.mpc.shuffle import permutation_of
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.ring.words import Words
@@ -123,4 +122,4 @@ class _OneHotAnswer:
 
 def arm_reports(federation: Federation) -> ArmReports:
     """How the actor of a federation learns the arms."""
-    return OneHotReports(federation.arms) if suite_of(federation).name == "paper" else SlotReports(federation.arms)
+    return SlotReports(federation.arms) if federation.learner.tells_slots else OneHotReports(federation.arms)

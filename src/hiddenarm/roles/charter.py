@@ -30,10 +30,11 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from hiddenarm.bandit.policies import policy_from_table
 from hiddenarm.errors import ConfigError
 from hiddenarm.net.hello import hello_payload
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.roles.kit import Address, FederationFile, KitFile, MissingKey
+from hiddenarm.roles.kit import Address, FederationFile, KitFile, MissingKey, PolicyTable
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
 
 _MAX_CHARTER_BYTES: Final = 4 * 1024 * 1024
@@ -43,6 +44,7 @@ _EXAMPLES: Final = {
     "name": 'name = "hotel"',
     "arms": 'arms = ["beach", "city"]',
     "epsilon": "epsilon = 0.1",
+    "policy": '[policy] with name = "epsilon-schedule", initial = 0.5, decay = 1000',
     "ridge": "ridge = 1.0",
     "suite": 'suite = "fast"',
     "party": '[[party]] with name = "hotel", features = ["nights", "stars"], host = "192.0.2.1", port = 7400',
@@ -98,7 +100,9 @@ class Charter(_Strict):
 
     name: FolderName
     arms: list[Label] = Field(min_length=2)
-    epsilon: float
+    epsilon: float | None = None
+    policy: PolicyTable | None = None
+    """How arms are chosen: a table with the policy's name and options. `epsilon` is short for epsilon-greedy."""
     ridge: float = 1.0
     suite: str = "fast"
     fraction_bits: int | None = None
@@ -127,6 +131,7 @@ class Charter(_Strict):
             charter = cls.model_validate(content)
         except ValidationError as error:
             raise ConfigError(_explained(path, text, error)) from None
+        charter._check_policy(path, text)
         try:
             charter._check_names()
             for member in charter.members:
@@ -179,12 +184,14 @@ class Charter(_Strict):
         return Address(host=own.host, port=own.port)
 
     def _federation(self) -> FederationFile:
-        numbers = {"fraction_bits", "max_interactions", "reciprocal_bits", "repair_every", "newton_iterations"}
+        numbers = {
+            *("epsilon", "policy", "fraction_bits", "max_interactions", "reciprocal_bits", "repair_every"),
+            "newton_iterations",
+        }
         return FederationFile(
             suite=self.suite,
             arms=len(self.arms),
             features=tuple(len(party.features) for party in self.party),
-            epsilon=self.epsilon,
             ridge=self.ridge,
             norms=tuple(party.norm for party in self.party),
             **self.model_dump(include=numbers, exclude_none=True),
@@ -194,6 +201,19 @@ class Charter(_Strict):
         """A digest of everything that has a name, in its order: the hello compares it."""
         parties = [text for party in self.party for text in (party.name, *party.features, "")]
         return sha256(hello_payload({"arms": self.arms, "parties": parties})).hexdigest()[:16]
+
+    def _check_policy(self, path: Path, text: str) -> None:
+        if self.policy is None:
+            if self.epsilon is None:
+                example = _EXAMPLES["epsilon"]
+                raise ConfigError(f"{path}: epsilon is missing, or a policy; for example: {example}")
+            return
+        try:
+            policy_from_table(self.policy)
+        except ConfigError as error:
+            line = _line_of(text, ("policy", "name"))
+            where = f"{path}, line {line}" if line else str(path)
+            raise ConfigError(f"{where}: {error}; for example: {_EXAMPLES['policy']}") from None
 
     def _check_names(self) -> None:
         _refuse_twins("arms", self.arms)
@@ -265,7 +285,7 @@ def _line_of(text: str, place: tuple[Any, ...]) -> int | None:
     """The line on which a field stands, or on which its table begins."""
     lines = text.splitlines()
     start, rest = 0, list(place)
-    if len(place) > 1 and place[0] in ("party", "dealer", "actor", "rewarder"):
+    if len(place) > 1 and place[0] in ("party", "dealer", "actor", "rewarder", "policy"):
         nth = place[1] if isinstance(place[1], int) else 0
         header = re.compile(rf"\s*\[\[?\s*{place[0]}\s*\]\]?")
         headers = [number for number, line in enumerate(lines) if header.match(line)]

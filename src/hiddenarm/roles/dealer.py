@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from hiddenarm.bandit.catalogue import ProgramId, program_text
-from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.decisions import new_epoch
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import FrameError, PeerLost
@@ -23,7 +22,7 @@ from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import fresh_key
 from hiddenarm.roles.attempts import Attempts, PeerLoss
-from hiddenarm.roles.messages import CLIENTS, DEALER, misuse, read_want, run_frame, seed_payload
+from hiddenarm.roles.messages import CLIENTS, DEALER, misuse, read_decided, read_want, run_frame, seed_payload
 from hiddenarm.roles.runs import Send
 from hiddenarm.roles.stock import BATCHES_IN_STOCK, batch_steps
 from hiddenarm.roles.vitals import Vitals
@@ -41,15 +40,16 @@ class _Bench:
 
 
 class DealerEpoch:
-    """What is dealt from one key: seeds, and corrections for the last party."""
+    """What is dealt from one key: seeds, and corrections for the last party. `decided_before` is how many decisions the
+    epochs before made: a policy may explore by the position of a decision among all."""
 
     def __init__(self, federation: Federation, key: bytes, name: str, send: Send, max_batch: int = 256) -> None:
+        self.decided_before = 0
         self._federation = federation
         self._send = send
         self._name = name
         self._seeds = Seeds(key)
         self._last = Identity(Role.PARTY, federation.parties - 1)
-        self._thresholds = exploration_thresholds(federation.epsilon)
         self._max_batch = max_batch
         self._dealers: dict[ProgramId, _Bench] = {}
 
@@ -72,7 +72,8 @@ class DealerEpoch:
         if program.count > self._max_batch:
             raise FrameError(f"a program for {program.count} at once was asked for; the limit is {self._max_batch}")
         if program not in self._dealers:
-            text = program_text(self._federation, self._thresholds, program)
+            exploration = self._federation.policy.exploration(self.decided_before)
+            text = program_text(self._federation, program, exploration)
             layout = trace(text, self._federation.parties, 1)
             dealer = ProgramDealer(program.label, text, layout, self._seeds, 1, rewarded=program.rewarded_label)
             self._dealers[program] = _Bench(dealer, batch_steps(layout, MAX_BATCH * BATCHES_IN_STOCK))
@@ -152,12 +153,19 @@ class Dealer:
     def on_frame(self, identity: Identity, frame: Frame) -> None:
         if frame.kind is Kind.OPEN:
             self._attempts.on_open(identity, frame)
+            self._note_decisions(identity, frame)
         elif self._epoch is not None and self._attempts.is_current(identity):
             self._epoch.on_frame(identity, frame)
 
     def _begin(self) -> None:
         key, name = self._make_key(), self._make_name()
         self._epoch = DealerEpoch(self._federation, key, name, self._send, self._max_batch)
+
+    def _note_decisions(self, identity: Identity, frame: Frame) -> None:
+        """The last party, which orders, says before it does how many decisions it holds."""
+        if identity == Identity(Role.PARTY, self._federation.parties - 1) and self._attempts.is_current(identity):
+            assert self._epoch is not None
+            self._epoch.decided_before = read_decided(frame.payload)
 
     def _say(self, identity: Identity) -> bytes:
         assert self._epoch is not None

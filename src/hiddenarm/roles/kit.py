@@ -17,7 +17,6 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -25,8 +24,8 @@ import numpy as np
 from cryptography import x509
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.suites import federation_in, suite_of
+from hiddenarm.bandit.federation import MAX_INTERACTIONS, Federation
+from hiddenarm.bandit.policies import EPSILON_GREEDY, policy_from_table, table_of
 from hiddenarm.errors import ConfigError, IdentityError
 from hiddenarm.net.certificates import Authority, write_private
 from hiddenarm.net.identity import Identity, Role
@@ -48,35 +47,65 @@ MissingKey = Literal["refuse", "zeros"]
 """What a party does with a key of which it has no row: it refuses the decision, or takes zeros for its features."""
 
 
+PolicyTable = dict[str, int | float | str | bool]
+"""A policy in a file: its name, and its options."""
+_MEANINGLESS = {"max_interactions": (0, MAX_INTERACTIONS), "reciprocal_bits": (8,), "repair_every": (10_000,)}
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class FederationFile(_Strict):
-    """The suite of a federation (`fast` or `paper`) and its public numbers, as in `Federation`. `newton_iterations`
-    goes with the paper's suite only, and is that of `PaperFederation`."""
+    """The suite of a federation (`fast` or `paper`), its policy and its public numbers, as in `Federation`. `policy` is
+    a table with the name and the options of the policy; `epsilon` alone is short for that of epsilon-greedy. What is
+    left out has the default of the suite."""
 
     suite: str = "fast"
     arms: int
     features: tuple[int, ...]
-    epsilon: float
+    epsilon: float | None = None
+    policy: PolicyTable | None = None
     ridge: float = 1.0
     norms: tuple[float, ...] = ()
     fraction_bits: int = 20
-    max_interactions: int = 0
-    reciprocal_bits: int = 8
-    repair_every: int = 10_000
+    max_interactions: int | None = None
+    reciprocal_bits: int | None = None
+    repair_every: int | None = None
     newton_iterations: int | None = None
     score_bound: float = Field(default=32.0, exclude=True)
     """Of kits made by earlier versions: it only serves to recognise their state."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_what_had_no_meaning(cls, given: Any) -> Any:
+        """Earlier versions wrote numbers into kits of the paper's suite that it does not have, always the same."""
+        if isinstance(given, dict) and given.get("suite") == "paper":
+            return {name: value for name, value in given.items() if value not in _MEANINGLESS.get(name, ())}
+        return given
+
+    @model_validator(mode="after")
+    def _check_policy(self) -> Self:
+        if self.epsilon is None and self.policy is None:
+            raise ValueError("federation.epsilon, or federation.policy, is required")
+        return self
+
     @classmethod
     def of(cls, federation: Federation) -> FederationFile:
-        numbers = {name: value for name, value in asdict(federation).items() if name != "max_batch"}
-        return cls(suite=suite_of(federation).name, **numbers)
+        policy, options = federation.policy, federation.policy.options
+        short = policy.name == EPSILON_GREEDY
+        left_out = {"policy", "max_batch", *options}
+        numbers = {name: value for name, value in federation.terms.items() if name not in left_out}
+        return cls(**numbers, **(options if short else {"policy": table_of(policy)}))
 
     def federation(self, max_batch: int) -> Federation:
-        return federation_in(**self.model_dump(), max_batch=max_batch)
+        """`max_batch` is that of the kit: how many rewards the fast suite learns at once."""
+        given = self.model_dump(exclude_none=True)
+        if self.suite == "fast":
+            given["max_batch"] = max_batch
+        if self.policy is not None:
+            given["policy"] = policy_from_table(self.policy)
+        return Federation(**given)
 
 
 class Address(_Strict):
@@ -175,12 +204,10 @@ class Kit:
 
     @property
     def terms(self) -> dict[str, Any]:
-        """What a federation is: its name, its suite and its numbers."""
-        public = self.federation
+        """What a federation is: its name, its suite, its policy and its numbers."""
         return {
             "federation": self.file.name,
-            "suite": suite_of(public).terms,
-            **{field.name: getattr(public, field.name) for field in fields(Federation) if field.name != "max_batch"},
+            **{name: value for name, value in self.federation.terms.items() if name != "max_batch"},
         }
 
     @property

@@ -7,15 +7,14 @@ of a decision where state lasts.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
 
 from hiddenarm.bandit.catalogue import ProgramId
 from hiddenarm.bandit.decisions import MAX_PENDING, decision_name, decision_number
-from hiddenarm.bandit.programs import Decided, Interaction, interactions
+from hiddenarm.bandit.interactions import Decided, Interaction, interactions
 from hiddenarm.ring.words import Words
-from hiddenarm.roles.lessons import Lesson, SchoolState
 from hiddenarm.roles.openings import Plan
 from hiddenarm.roles.party_records import Records
+from hiddenarm.roles.updater import LessonEnded
 from hiddenarm.store.journal import Then
 
 
@@ -24,11 +23,10 @@ class Ledger:
     in memory nothing, so older decisions are forgotten, at all parties alike; on disk everything. An ordered dictionary
     finds its oldest entry at once; a plain one searches past all that were removed."""
 
-    def __init__(self, records: Records, plan: Plan, checkpoint_every: int) -> None:
+    def __init__(self, records: Records, plan: Plan) -> None:
         self._records = records
         self._epoch = plan.epoch
         self._named = plan.named
-        self._checkpoint_every = checkpoint_every
         self._at_hand: OrderedDict[int, Interaction] = OrderedDict()
         self._begun: set[int] = set()
 
@@ -62,12 +60,11 @@ class Ledger:
         self._at_hand.pop(name, None)
         self._begun.add(name)
 
-    def lesson_ended(self, lesson: Lesson, refused: str | None, state: Callable[[], SchoolState], then: Then) -> None:
-        """A lesson was learned, or refused; `then` is called when that is noted. `state` is what was learned so far."""
-        due = (lesson.number + 1) % self._checkpoint_every == 0
+    def lesson_ended(self, ended: LessonEnded, then: Then) -> None:
+        """A lesson was learned, or refused; `then` is called when that is noted."""
+        lesson, checkpoint = ended.lesson, None if ended.checkpoint is None else (self._epoch, ended.checkpoint)
         if not lesson.logged:
-            checkpoint = (self._epoch, state()) if due else None
-            self._records.log_lesson(lesson, refused, checkpoint, then)
+            self._records.log_lesson(lesson, ended.refused, checkpoint, then)
             self._begun.difference_update(name for name, _ in lesson.rewards)
-        elif due:
-            self._records.keep_checkpoint(self._epoch, state())
+        elif checkpoint is not None:
+            self._records.keep_checkpoint(*checkpoint)

@@ -32,9 +32,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from hiddenarm.bandit.catalogue import GATHER, LEARN_AGAIN, REPAIR, REPAIR_RUNS, SOLVE, ProgramId
+from hiddenarm.bandit.catalogue import DECIDE, LEARN, PROGRAMS, SINGLE_PROGRAMS, ProgramId
 from hiddenarm.bandit.decisions import DecisionIds, decision_name, split_name
-from hiddenarm.bandit.programs import DECIDE, LEARN, LEARN_AHEAD
 from hiddenarm.errors import ClientError, FrameError
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
@@ -47,9 +46,7 @@ REWARDER = Identity(Role.REWARDER)
 
 CLIENTS = (ACTOR, REWARDER)
 
-_PROGRAMS = (DECIDE, LEARN, GATHER, SOLVE, REPAIR, LEARN_AHEAD, LEARN_AGAIN, *REPAIR_RUNS)
-PROGRAM_NUMBERS = {name: number for number, name in enumerate(_PROGRAMS, start=1)}
-_SINGLE_PROGRAMS = frozenset((LEARN, LEARN_AHEAD, LEARN_AGAIN, *REPAIR_RUNS))
+PROGRAM_NUMBERS = {name: number for number, name in enumerate(PROGRAMS, start=1)}
 _DECIDE_NUMBER, _LEARN_NUMBER = PROGRAM_NUMBERS[DECIDE], PROGRAM_NUMBERS[LEARN]
 PROGRAM_NAMES = {number: name for name, number in PROGRAM_NUMBERS.items()}
 
@@ -93,7 +90,7 @@ def program_of(number: int, count: int) -> ProgramId:
     name = PROGRAM_NAMES.get(number)
     if name is None:
         raise FrameError(f"no program has number {number}")
-    if count == 0 or (count > 1 and name in _SINGLE_PROGRAMS):
+    if count == 0 or (count > 1 and name in SINGLE_PROGRAMS):
         raise FrameError(f"there is no program {name} for {count} at once")
     return ProgramId(name, count)
 
@@ -101,6 +98,18 @@ def program_of(number: int, count: int) -> ProgramId:
 def seed_payload(epoch: str, *keys: bytes) -> bytes:
     """What the dealer says in OPEN: the epoch's name and a role's seed; to clients also the key of decision ids."""
     return bytes.fromhex(epoch) + b"".join(keys)
+
+
+def decided_payload(decisions: int) -> bytes:
+    """What a party tells the dealer when an epoch is opened: how many decisions it holds."""
+    return _VERSION.pack(decisions)
+
+
+def read_decided(payload: bytes) -> int:
+    if len(payload) != _VERSION.size:
+        raise FrameError("a party must tell the dealer how many decisions it holds")
+    decisions: int = _VERSION.unpack(payload)[0]
+    return decisions
 
 
 def read_seed(payload: bytes) -> tuple[str, bytes]:

@@ -26,12 +26,12 @@ from hiddenarm.net.logs import get_logger
 from hiddenarm.roles.attempts import Attempts, PeerLoss
 from hiddenarm.roles.features import EncodedFeatures, FeatureSource, words_by_key
 from hiddenarm.roles.ledger import Ledger
-from hiddenarm.roles.lessons import Lesson
 from hiddenarm.roles.messages import (
     ACTOR,
     CLIENTS,
     DEALER,
     REWARDER,
+    decided_payload,
     learned_frame,
     misuse,
     read_seed,
@@ -53,6 +53,7 @@ from hiddenarm.roles.party_epoch import TAKEN, Links, PartyEpoch, Setup
 from hiddenarm.roles.party_records import Records
 from hiddenarm.roles.runs import Exchange, Send, send_to_all
 from hiddenarm.roles.supply import Shelf
+from hiddenarm.roles.updater import Lesson
 from hiddenarm.roles.vitals import Vitals
 
 MAX_EARLY = 4096
@@ -106,7 +107,6 @@ class Party:
         self.records = records
         self._send = send
         self._links = Links(send, exchange or partial(send_to_all, send), send_later or send)
-        self._checkpoint_every = checkpoint_every
         self._lasting = peer_loss is PeerLoss.ENDS_EPOCH
         self._setup = Setup(
             federation,
@@ -116,6 +116,7 @@ class Party:
             expand_ahead,
             max_batch,
             tells_early=not self._lasting,
+            checkpoint_every=checkpoint_every if self._lasting else 0,
             shelf=shelf or Shelf(federation, number),
             clock=clock,
         )
@@ -238,7 +239,7 @@ class Party:
             case Role.ACTOR:
                 return encode_members(self.absent)
             case _:
-                return b""
+                return decided_payload(self._opening.statement.committed.decisions)
 
     def _go_on(self) -> None:
         """Prepare the plan, once everybody has said what it has."""
@@ -345,7 +346,7 @@ class Party:
             return guarded
 
         links = Links(in_this_epoch(self._links.send), self._links.exchange, in_this_epoch(self._links.send_later))
-        ledger = Ledger(self.records, plan, self._checkpoint_every)
+        ledger = Ledger(self.records, plan)
         epoch = PartyEpoch(self._setup, links, ledger, named=plan.named, present=self._attempts.present)
         state = self.records.state(plan.checkpoint)
         before = self.records.lessons(state.ungathered, plan.checkpoint.version)

@@ -2,7 +2,7 @@
 
 It holds its own features, its shares of the model and of every decision that waits for a reward. It answers the actor's
 DECIDE and the rewarder's REWARD by running programs with the other parties. Runs of several decisions may overlap;
-lessons are learned one after another, in the rewarder's order (`lessons`).
+lessons are learned one after another, in the rewarder's order (`updater`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from functools import partial
 
 import numpy as np
 
-from hiddenarm.bandit.batches import GATHERED_BEFORE_A_BATCH
-from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE, ProgramId, single_lessons
+from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, LEARN, LEARN_ONE, ProgramId
 from hiddenarm.bandit.decisions import decision_name, split_name, split_number
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import DECIDE, LEARN, Decided
+from hiddenarm.bandit.interactions import Decided
+from hiddenarm.bandit.schedule import GATHERED_BEFORE_A_BATCH
 from hiddenarm.errors import ClientError, FeatureError, FrameError, InputError
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
@@ -26,7 +26,6 @@ from hiddenarm.net.logs import get_logger
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.arms import arm_reports
 from hiddenarm.roles.ledger import Ledger
-from hiddenarm.roles.lessons import Lesson, School, SchoolState
 from hiddenarm.roles.messages import (
     ACTOR,
     DEALER,
@@ -42,6 +41,7 @@ from hiddenarm.roles.messages import (
 )
 from hiddenarm.roles.runs import MAX_WAITING, Exchange, Outcome, RunKey, RunTable, Send
 from hiddenarm.roles.supply import Shelf, Supply
+from hiddenarm.roles.updater import LearnedState, Lesson, LessonEnded, Updater
 from hiddenarm.roles.vitals import RunTimes, Vitals
 
 NO_FEATURES = "it has no usable features under this key"
@@ -97,8 +97,8 @@ class Links:
 @dataclass(frozen=True, slots=True, repr=False)
 class Setup:
     """What is the same in all epochs of a party: its features, as words by key; how much it keeps in stock and expands
-    ahead; the most that is asked for at once; whether the actor may hear of a decision before it is kept; the programs
-    that were recorded, the runs that were counted."""
+    ahead; the most that is asked for at once; whether the actor may hear of a decision before it is kept; after how
+    many lessons a checkpoint is kept, 0 for never; the programs that were recorded, the runs that were counted."""
 
     federation: Federation
     number: int
@@ -107,6 +107,7 @@ class Setup:
     expand_ahead: int
     max_batch: int
     tells_early: bool
+    checkpoint_every: int
     shelf: Shelf
     clock: Callable[[], float]
     run_times: dict[str, RunTimes] = field(default_factory=dict)
@@ -143,31 +144,33 @@ class PartyEpoch:
         self._handlers: dict[tuple[Role, Kind], Callable[[Identity, Frame], None]] = dict(
             zip(TAKEN, handlers, strict=True)
         )
-        self._school = School(federation, number, self._supply, self._runs, self._lesson_ended)
+        self._updater = Updater(
+            federation, number, self._supply, self._runs, ledger, self._still_deciding, setup.checkpoint_every
+        )
 
     @property
     def busy(self) -> bool:
         """Whether something was asked for that is not done."""
-        return self._is_at_work or any(request.version <= self._school.taught for request in self._requests)
+        return self._is_at_work or any(request.version <= self._updater.taught for request in self._requests)
 
     def vitals(self) -> Vitals:
         """How it is doing."""
         return Vitals(
             waiting=len(self._requests) + self._runs_under_way,
             pending=self._interactions.pending,
-            version=self._school.version,
+            version=self._updater.version,
             stock=self._supply.in_stock,
             stranded=self._stranded,
             runs=self._runs.times,
         )
 
-    def resume(self, state: SchoolState, ungathered: Sequence[Lesson], again: Sequence[Lesson]) -> None:
-        """Go on from what was learned in earlier epochs (see `School.resume`)."""
-        self._school.resume(state, ungathered, again, self._interactions)
+    def resume(self, state: LearnedState, ungathered: Sequence[Lesson], again: Sequence[Lesson]) -> None:
+        """Go on from what was learned in earlier epochs (see `Updater.resume`)."""
+        self._updater.resume(state, ungathered, again)
 
     def start(self, seed: bytes) -> None:
         """Begin, with the seed of this epoch."""
-        self._supply.plant(seed, (DECIDE_ONE, *single_lessons(self.federation)))
+        self._supply.plant(seed, (DECIDE_ONE, *self.federation.learner.single_lessons))
         self._start_what_can_start()
 
     def on_dealer_away(self) -> None:
@@ -196,7 +199,7 @@ class PartyEpoch:
                 self._start_what_can_start()
             return
         self._check_batch(identity, program.count)
-        is_over = step < self._supply.next_step(program) or self._school.is_over(key)
+        is_over = step < self._supply.next_step(program) or self._updater.is_over(key)
         if not is_over:  # otherwise it is of a run that was refused
             self._runs.on_early_round(identity, key, frame, self._supply.layout(program).rounds)
 
@@ -206,7 +209,7 @@ class PartyEpoch:
         except FrameError as error:
             raise ClientError(str(error)) from None
         name = self._name(request.step) if request.program == DECIDE_ONE else None
-        self._school.note_request(request.version, name)
+        self._updater.note_request(request.version, name)
         if len(self._requests) < LOOKED_UP_AHEAD:
             request.features = self._own_features(request.keys)
         self._requests.append(request)
@@ -227,7 +230,7 @@ class PartyEpoch:
         try:
             rewards = read_rewards(frame)
             self._check_batch(identity, len(rewards))
-            self._school.enrol(Lesson(frame.step, rewards))
+            self._updater.receive(Lesson(frame.step, rewards))
         except FrameError as error:
             raise ClientError(str(error)) from None
         self._start_what_can_start()
@@ -238,7 +241,7 @@ class PartyEpoch:
         if program == DECIDE_ONE and read_refused(frame)[1] == NO_STOCK:
             self._stranded = True
         if program.name == LEARN:
-            self._school.refused_by_peer(identity, step, read_refused(frame)[1])
+            self._updater.refused_by_peer(identity, step, read_refused(frame)[1])
         elif program.name != DECIDE:
             raise FrameError(f"{identity} refused {program.name}")
         elif not self._runs.drop((program, step)) and step >= self._supply.next_step(program):
@@ -254,17 +257,17 @@ class PartyEpoch:
     # Deciding
 
     def _start_what_can_start(self) -> None:
-        self._school.go_on(self._interactions, self._still_deciding)
+        self._learn()
         while self._requests and self._can_decide(self._requests[0]):
             self._start_decision(self._requests.popleft())
-            self._school.go_on(self._interactions, self._still_deciding)
-        self._school.look_ahead(self._interactions)
+            self._learn()
+        self._updater.look_ahead()
 
     def _can_decide(self, request: _DecideRequest) -> bool:
         """Whether the request can be run now, or refused."""
         if self._is_hopeless(request):
             return True
-        if request.version > self._school.version:
+        if request.version > self._updater.version:
             return False
         return self._supply.ready(request.program, request.step) or self._is_stranded()
 
@@ -273,7 +276,7 @@ class PartyEpoch:
         still to come from the rewarder it waits a while: that is another link, and may be slower."""
         if (request.program, request.step) in self._refused_by_peer:
             return True
-        ahead = request.version - self._school.taught
+        ahead = request.version - self._updater.taught
         if not 0 < ahead <= MAX_WAITING:
             return ahead > 0
         if self._is_at_work:
@@ -287,11 +290,11 @@ class PartyEpoch:
     @property
     def _is_at_work(self) -> bool:
         """Whether a decision or a lesson is under way; not one that was begun before its reward is there."""
-        return self._runs_under_way > 0 or self._school.taught > self._school.version
+        return self._runs_under_way > 0 or self._updater.taught > self._updater.version
 
     @property
     def _runs_under_way(self) -> int:
-        return len(self._runs) - self._school.runs_beside
+        return len(self._runs) - self._updater.runs_beside
 
     def _is_stranded(self) -> bool:
         """Whether nobody is there who could deal what is missing."""
@@ -299,7 +302,7 @@ class PartyEpoch:
 
     def _start_decision(self, request: _DecideRequest) -> None:
         key = (request.program, request.step)
-        ahead = request.version - self._school.taught
+        ahead = request.version - self._updater.taught
         stranded = ahead <= 0 and not self._supply.ready(*key)
         self._supply.begin(*key)
         if key in self._refused_by_peer:
@@ -313,7 +316,7 @@ class PartyEpoch:
             self._refuse_decision(key, NO_LESSON, retry=True)
             return
         try:
-            model = self._school.brought_at(request.version)
+            model = self._updater.brought_at(request.version)
         except InputError as error:
             self._refuse_decision(key, str(error))
             return
@@ -346,7 +349,7 @@ class PartyEpoch:
             decided = evaluation.result
             assert isinstance(decided, Decided)
             self._interactions.keep(program, step, features, decided, tell)
-            self._school.note_decision(request.version, self._name(step))
+            self._updater.note_decision(request.version, self._name(step))
 
         self._runs.launch(key, evaluation, Outcome(finish, announce, out_of_range))
 
@@ -379,15 +382,21 @@ class PartyEpoch:
 
     # Learning
 
-    def _lesson_ended(self, lesson: Lesson, refused: str | None, tell_peers: bool) -> None:
+    def _learn(self) -> None:
+        """Let lessons go on as far as they can. What follows from the end of one is done before the next begins."""
+        while self._updater.go_on():
+            for ended in self._updater.take_effects():
+                self._lesson_ended(ended)
+
+    def _lesson_ended(self, ended: LessonEnded) -> None:
         """Tell who must know that a lesson was learned, or why not: peers at once, clients when it is noted and nothing
         more urgent is to be done. The next decision may be: it needs the lesson, not the notice."""
-        frame = learned_frame(lesson.number) if refused is None else refused_frame(LEARN_ONE, lesson.number, refused)
+        number, refused = ended.lesson.number, ended.refused
+        frame = learned_frame(number) if refused is None else refused_frame(LEARN_ONE, number, refused)
         told = [REWARDER, ACTOR] if refused is None and self.number == 0 else [REWARDER]
-        if tell_peers:
+        if ended.tells_peers:
             self._tell(self._send, self._peers, frame)
-        tell = partial(self._tell, self._send_later, told, frame)
-        self._interactions.lesson_ended(lesson, refused, lambda: self._school.state, tell)
+        self._interactions.lesson_ended(ended, partial(self._tell, self._send_later, told, frame))
 
     def _tell(self, send: Send, identities: list[Identity], frame: Frame) -> None:
         for identity in identities:

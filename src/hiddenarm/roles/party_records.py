@@ -8,7 +8,7 @@
     went back   -                            the last epoch that was prepared with the consent of all to go back
     decision    epoch's name, count, step    own features, shares of the one-hots and of the reward's masks
     lesson      number                       learned or why refused; names of decisions and masked rewards
-    checkpoint  version, epoch               counters; shares of model and sums
+    checkpoint  version, epoch               counters; this party's shares, by name (`bandit.state`)
 
 Keys are big-endian, so that their order is that of the numbers. The log of lessons has no gap, and is cut at its end
 only, when all parties have agreed on a shorter one.
@@ -17,23 +17,22 @@ only, when all parties have agreed on a shorter one.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
 
-from hiddenarm.bandit.batches import Sums, initial_sums
 from hiddenarm.bandit.catalogue import ProgramId
 from hiddenarm.bandit.decisions import decision_name, split_name, split_number
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import Decided, Interaction, Model, own_words
-from hiddenarm.bandit.suites import suite_of
+from hiddenarm.bandit.interactions import Decided, Interaction, own_words
+from hiddenarm.bandit.policy import Learner
+from hiddenarm.bandit.state import State, check_state, decode_array, decode_arrays, encode_arrays, initial_state
 from hiddenarm.errors import DamagedStoreError, StoreError
-from hiddenarm.mpc.values import Shared
 from hiddenarm.ring.streams import SpentSteps
 from hiddenarm.ring.words import Words
-from hiddenarm.roles.lessons import Lesson, SchoolState
 from hiddenarm.roles.openings import INITIAL, MAX_CHECKPOINTS, CheckpointName, Committed, Heard, PartyStatement, Plan
+from hiddenarm.roles.updater import LearnedState, Lesson
 from hiddenarm.store.contract import Change, Delete, DeleteFrom, Put, Store
 from hiddenarm.store.journal import Journal, Then
 
@@ -49,9 +48,10 @@ _LESSON_HEAD = struct.Struct("<H")
 _REWARD = struct.Struct("<QQQ")
 _COUNTERS = struct.Struct("<QQBQ")
 _WORD = "<u8"
-_FULL, _SOUND, _DUE = 1, 2, 3
-"""How a state stands: its sums were full, which earlier versions went beyond; it is sound; a repair is due. Earlier
-versions wrote zero otherwise: their model may be wrong, so that a repair is due, too."""
+_FULL, _NAMED, _DUE = 1, 2, 3
+"""How a checkpoint is written: its sums were full, which earlier versions went beyond; its arrays have names; the same,
+and a repair is due. Earlier versions, whose arrays had no names, otherwise wrote zero."""
+_UNNAMED_ARRAYS = 4
 
 
 class PartyRecords:
@@ -193,7 +193,7 @@ class PartyRecords:
     # Lessons
 
     def log_lesson(
-        self, lesson: Lesson, refused: str | None, checkpoint: tuple[int, SchoolState] | None, then: Then
+        self, lesson: Lesson, refused: str | None, checkpoint: tuple[int, LearnedState] | None, then: Then
     ) -> None:
         """Note how a lesson ended; with the state after it, and the epoch that made it, where a checkpoint is due."""
         if lesson.number != self._appended:
@@ -210,11 +210,11 @@ class PartyRecords:
         self.committed = Committed(number + 1, self.committed.decisions)
         then()
 
-    def keep_checkpoint(self, epoch: int, state: SchoolState) -> None:
+    def keep_checkpoint(self, epoch: int, state: LearnedState) -> None:
         """Keep the state after a lesson that is in the log already."""
         self._journal.append(self._checkpoint(epoch, state), lambda: None)
 
-    def _checkpoint(self, epoch: int, state: SchoolState) -> list[Change]:
+    def _checkpoint(self, epoch: int, state: LearnedState) -> list[Change]:
         """Write a checkpoint; remove those before the newest that all parties are known to have, of which they are not
         in need any more, and those for which a statement has no room. Others have a checkpoint of this epoch if they
         have the lesson it follows, and one that is new in this epoch: what was learned again was written before."""
@@ -243,14 +243,14 @@ class PartyRecords:
         """Lessons of the log, from `first` to before `end`."""
         return [lesson for lesson in self._log(first) if lesson.number < end]
 
-    def state(self, name: CheckpointName) -> SchoolState:
+    def state(self, name: CheckpointName) -> LearnedState:
         """A checkpoint, or the public state before the first lesson."""
         if name == INITIAL:
             return _initial_state(self._federation, self._number)
         payload = self._store.get(_CHECKPOINT, _NAME.pack(*name))
         if payload is None:
             raise DamagedStoreError(f"the checkpoint of version {name.version} is not there")
-        return _decode_state(payload, suite_of(self._federation).solves)
+        return _decode_state(payload, self._federation.learner)
 
     def opened(self) -> dict[int, Plan]:
         """The plans of all epochs that were activated, by number."""
@@ -287,7 +287,7 @@ class PartyRecords:
         self._appended = length
         self.committed = Committed(length, self.committed.decisions)
         most = self._federation.max_interactions
-        if suite_of(self._federation).solves and self._taught_count > most:
+        if self._federation.learner.learns_many and self._taught_count > most:
             raise StoreError(
                 f"this state was written by an earlier version and holds {self._taught_count:,} interactions; this "
                 f"federation holds at most {most:,} (`max_interactions`), and scores of more may be compared wrongly: "
@@ -351,27 +351,26 @@ class MemoryPartyRecords:
         return False
 
     def log_lesson(
-        self, lesson: Lesson, refused: str | None, checkpoint: tuple[int, SchoolState] | None, then: Then
+        self, lesson: Lesson, refused: str | None, checkpoint: tuple[int, LearnedState] | None, then: Then
     ) -> None:
         self.committed = Committed(lesson.number + 1, 0)
         then()
 
-    def keep_checkpoint(self, epoch: int, state: SchoolState) -> None:
+    def keep_checkpoint(self, epoch: int, state: LearnedState) -> None:
         return
 
     def lessons(self, first: int, end: int) -> list[Lesson]:
         return []
 
-    def state(self, name: CheckpointName) -> SchoolState:
+    def state(self, name: CheckpointName) -> LearnedState:
         return _initial_state(self._federation, self._number)
 
 
 Records = PartyRecords | MemoryPartyRecords
 
 
-def _initial_state(federation: Federation, number: int) -> SchoolState:
-    model = suite_of(federation).initial_model(number, 1)
-    return SchoolState(0, model, initial_sums(federation, number))
+def _initial_state(federation: Federation, number: int) -> LearnedState:
+    return LearnedState(0, initial_state(federation.learner.arrays, number))
 
 
 def _place(name: int) -> tuple[tuple[int, int], int]:
@@ -394,37 +393,34 @@ def _decode_lesson(number: int, payload: bytes) -> Lesson:
     return Lesson(number, rewards, logged=True, refused=payload[_LESSON_HEAD.size : start].decode())
 
 
-def _encode_state(state: SchoolState) -> bytes:
-    counters = _COUNTERS.pack(state.version, state.gathered, _DUE if state.due else _SOUND, state.ungathered)
-    shares = (state.model.inverses, state.model.weights, state.sums.grams, state.sums.moments)
-    return counters + b"".join(_encode_array(words) for words in own_words(*shares))
+def _encode_state(state: LearnedState) -> bytes:
+    form = _DUE if state.due else _NAMED
+    return _COUNTERS.pack(state.version, state.gathered, form, state.ungathered) + encode_arrays(state.arrays)
 
 
-def _encode_array(words: Words) -> bytes:
-    shape = words.shape
-    return struct.pack(f"<B{len(shape)}I", len(shape), *shape) + np.ascontiguousarray(words, _WORD).tobytes()
+def _decode_state(payload: bytes, learner: Learner) -> LearnedState:
+    version, gathered, form, ungathered = _COUNTERS.unpack_from(payload)
+    if form not in (_NAMED, _DUE):
+        return _decode_unnamed(payload, learner)
+    arrays = decode_arrays(payload[_COUNTERS.size :])
+    check_state(learner.arrays, arrays)
+    return LearnedState(version, arrays, gathered, ungathered, due=form == _DUE)
 
 
-def _decode_state(payload: bytes, solves: bool) -> SchoolState:
-    version, gathered, standing, ungathered = _COUNTERS.unpack_from(payload)
-    if standing == _FULL and solves:
+def _decode_unnamed(payload: bytes, learner: Learner) -> LearnedState:
+    """A checkpoint of an earlier version: counters, whether the sums were full, and four arrays without names in the
+    order of the learner's. The paper's suite, which has two, kept sums that it did not use. Earlier versions could make
+    a wrong model: a repair is due."""
+    version, gathered, form, ungathered = _COUNTERS.unpack_from(payload)
+    if form == _FULL and learner.learns_many:
         raise StoreError(
             "this state was written by an earlier version after more interactions than its sums could hold; the model "
             "cannot be repaired any more. Start a new federation, with `max_interactions` as many as it is to learn"
         )
-    if not solves:
-        ungathered = version  # there are no sums
-    at, shares = _COUNTERS.size, []
-    for _ in range(4):
-        words, at = _decode_array(payload, at)
-        shares.append(Shared(words.shape[1:], words))
-    model, sums = Model(*shares[:2]), Sums(*shares[2:])
-    return SchoolState(version, model, sums, gathered, ungathered, due=standing != _SOUND)
-
-
-def _decode_array(payload: bytes, at: int) -> tuple[Words, int]:
-    dimensions = payload[at]
-    shape: Sequence[int] = struct.unpack_from(f"<{dimensions}I", payload, at + 1)
-    start = at + 1 + 4 * dimensions
-    count = int(np.prod(shape))
-    return np.frombuffer(payload, _WORD, count, start).reshape(shape).copy(), start + 8 * count
+    at, arrays = _COUNTERS.size, []
+    for _ in range(_UNNAMED_ARRAYS):
+        words, at = decode_array(payload, at)
+        arrays.append(words)
+    named = State(zip((array.name for array in learner.arrays), arrays, strict=False))
+    check_state(learner.arrays, named)
+    return LearnedState(version, named, gathered, ungathered if learner.learns_many else version, learner.learns_many)

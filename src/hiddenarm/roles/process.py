@@ -9,12 +9,8 @@ import socket
 from collections.abc import Callable, Sequence
 from threading import Lock
 
-from hiddenarm.bandit.batches import GATHERED_BEFORE_A_BATCH
-from hiddenarm.bandit.catalogue import GATHER, SOLVE, ProgramId, program_text, single_lessons
-from hiddenarm.bandit.coins import exploration_thresholds
-from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import DECIDE
-from hiddenarm.bandit.suites import suite_of
+from hiddenarm.bandit.catalogue import DECIDE, ProgramId, program_text
+from hiddenarm.bandit.schedule import GATHERED_BEFORE_A_BATCH
 from hiddenarm.errors import ConfigError, HiddenArmError
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.net.frames import Frame, Kind
@@ -147,8 +143,9 @@ def serve(endpoint: Endpoint, listener: socket.socket | None = None, stop: StopR
 def frame_caps(kit: Kit) -> dict[Kind, int]:
     """The largest payload of each kind of frame, from the public configuration."""
     federation, many = kit.federation, kit.file.max_batch
-    thresholds, largest = exploration_thresholds(federation.epsilon), _largest_programs(federation, many)
-    layouts = [trace(program_text(federation, thresholds, program), federation.parties, 1) for program in largest]
+    learner = federation.learner
+    largest = ProgramId(DECIDE, many), *learner.single_lessons, *learner.largest_programs
+    layouts = [trace(program_text(federation, program), federation.parties, 1) for program in largest]
     reports = arm_reports(federation)
     return {
         Kind.WANT: 16,
@@ -164,14 +161,6 @@ def frame_caps(kit: Kit) -> dict[Kind, int]:
         Kind.REFUSED: refused_bytes(many),
         Kind.ROUND: max(size for layout in layouts for sizes in layout.round_bytes for size in sizes),
     }
-
-
-def _largest_programs(federation: Federation, many: int) -> list[ProgramId]:
-    """The programs that a federation runs, each for as many at once as can be."""
-    singly = [ProgramId(DECIDE, many), *single_lessons(federation)]
-    if not suite_of(federation).solves:
-        return singly
-    return [*singly, ProgramId(GATHER, max(many, GATHERED_BEFORE_A_BATCH)), ProgramId(SOLVE, many)]
 
 
 def _spin_seconds(kit: Kit) -> float:

@@ -18,12 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from hiddenarm.bandit.catalogue import ProgramId
+from hiddenarm.bandit.catalogue import DECIDE, ProgramId
 from hiddenarm.bandit.decisions import decision_name, epoch_of, split_name, split_number
 from hiddenarm.bandit.features import checked_reward
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import DECIDE
-from hiddenarm.bandit.suites import suite_of
 from hiddenarm.errors import DecisionIdError, FrameError, InputError, PeerError, StaleStateError, UnavailableError
 from hiddenarm.mpc.material import program_stream
 from hiddenarm.net.frames import Frame, Kind
@@ -63,7 +61,7 @@ class Rewarder(Client):
         name_of: Callable[[Identity], str] = str,
     ) -> None:
         super().__init__(federation, send, peer_loss=peer_loss, max_batch=max_batch, name_of=name_of)
-        self._solves = suite_of(federation).solves
+        self._learns_many = federation.learner.learns_many
         self.checked = False
         """Whether an epoch has opened in this process: this state is known to be the newest."""
         self._records = records
@@ -81,7 +79,7 @@ class Rewarder(Client):
         """Have some rewards learned as one lesson; return its number."""
         if not 1 <= len(rewards) <= self._max_batch:
             raise InputError(f"a lesson has 1 to {self._max_batch} rewards, got {len(rewards)}")
-        if len(rewards) > 1 and not self._solves:
+        if len(rewards) > 1 and not self._learns_many:
             raise InputError(f"the paper's suite learns from one reward at a time, got {len(rewards)}")
         names = [self._name_of(decision) for decision, _ in rewards]
         _check_distinct(names)

@@ -12,10 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hiddenarm.bandit.catalogue import REPAIR_RUNS, ProgramId, program_text
-from hiddenarm.bandit.coins import exploration_thresholds
+from hiddenarm.bandit.catalogue import DECIDE, LEARN, LEARN_AHEAD, REPAIR_RUNS, ProgramId, program_text
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import DECIDE, LEARN, LEARN_AHEAD
 from hiddenarm.errors import FrameError
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, record
@@ -51,7 +49,6 @@ class Shelf:
     def __init__(self, federation: Federation, number: int) -> None:
         self._federation = federation
         self._number = number
-        self._thresholds = exploration_thresholds(federation.epsilon)
         self._layouts: dict[ProgramId, Layout] = {}
         self._scripts: dict[ProgramId, Script] = {}
 
@@ -66,7 +63,7 @@ class Shelf:
         return self._scripts[program]
 
     def _text(self, program: ProgramId) -> ProgramText:
-        return program_text(self._federation, self._thresholds, program)
+        return program_text(self._federation, program)
 
 
 class Supply:
@@ -148,7 +145,7 @@ class Supply:
         self._order(program, line)
 
     def evaluate(self, program: ProgramId, step: int, given: Sequence[Words]) -> Evaluation:
-        """Begin to run a step on what this party brings (see `program_text`), with the step's words for the only
+        """Begin to run a step on what this party brings (see `LearnerProgram`), with the step's words for the only
         time."""
         line = self._line(program)
         return Evaluation(line.script, line.material.take(step), given)

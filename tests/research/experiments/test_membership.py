@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from hiddenarm.bandit.audit import audit_coins
-from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.plain import PlainBandit, coins_at
 from hiddenarm.errors import ScoreRangeError
@@ -70,8 +69,7 @@ def findings(kept: Kept) -> Findings:
 def test_runs_are_those_of_a_slow_learner() -> None:
     result = RUN.perform(None, silent)
     training, held_out = digits()
-    thresholds = exploration_thresholds(RUN.epsilon)
-    coins = audit_coins(Seeds(RUN.epoch_key), RUN.federation, thresholds, 0, RUN.steps, len(RUN.seeds))
+    coins = audit_coins(Seeds(RUN.epoch_key), RUN.federation, 0, RUN.steps, len(RUN.seeds))
     checkpoints = checkpoints_within(RUN.steps)
     for replicate, seed in enumerate(RUN.seeds):
         world, others = training.reseeded(seed), held_out.reseeded(seed)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from hiddenarm.bandit.suites import suite_of
 from hiddenarm.errors import ConfigError
 from hiddenarm.research.bench.measure import Measured
 from hiddenarm.research.bench.report import Result, point_cells, print_table
@@ -26,7 +25,7 @@ def bench_batch(
 ) -> Result:
     """Measure, print, return what `--json` writes. A step is one interaction; the plain twin learns it by itself."""
     federation = make_federation(parties, arms, features, suite, newton_iterations)
-    if not suite_of(federation).solves:
+    if not federation.learner.learns_many:
         raise ConfigError(f"--suite {suite} learns from one reward at a time: there are no batches to measure")
     effort = Effort(batch, batches, seconds)
     with Session(federation) as session:

@@ -20,7 +20,6 @@ from functools import partial
 import numpy as np
 
 from hiddenarm.bandit.catalogue import program_texts
-from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.mpc.codec import payload_bytes
 from hiddenarm.mpc.dealing import DealerRun, trace, walk
@@ -67,7 +66,7 @@ class Breakdown:
 def break_down(federation: Federation, world: World, step_us: float, steps: int, kits: tuple[Kit, Kit]) -> Breakdown:
     """Measure the parts and take them from the measured step. `kits` of two parties give the certificates for TLS."""
     keep_freed_memory()  # as a party does
-    texts = program_texts(federation, exploration_thresholds(federation.epsilon))
+    texts = program_texts(federation)
     party = 0
     randomness = sum(_randomness(name, text, federation, party) for name, text in texts.items())
     rounds = [openings for text in texts.values() for openings in _rounds(text, federation)]

@@ -19,7 +19,6 @@ from time import perf_counter
 from rich.console import Console
 
 from hiddenarm.bandit.catalogue import ProgramId, program_texts
-from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.decisions import new_epoch
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.mpc.dealing import trace
@@ -44,7 +43,7 @@ class LoneDealer:
 
     def __init__(self, federation: Federation) -> None:
         stock = int(KitFile.model_fields["stock"].default)
-        texts = program_texts(federation, exploration_thresholds(federation.epsilon))
+        texts = program_texts(federation)
         self._batches = {name: batch_steps(trace(text, federation.parties, 1), stock) for name, text in texts.items()}
         self._last = Identity(Role.PARTY, federation.parties - 1)
         self._dealer = DealerEpoch(federation, fresh_key(), new_epoch(), lambda identity, frame: None)

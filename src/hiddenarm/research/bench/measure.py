@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.suites import suite_of
 from hiddenarm.research.bench.breakdown import Breakdown, break_down
 from hiddenarm.research.bench.session import Session, make_federation
 from hiddenarm.research.bench.timing import Effort, Spread, Work, alternate
@@ -31,7 +30,7 @@ class Measured:
     def as_dict(self) -> dict[str, Any]:
         """The keys of `--json`."""
         return {
-            "suite": suite_of(self.federation).name,
+            "suite": self.federation.suite,
             "parties": self.federation.parties,
             "arms": self.federation.arms,
             "features": self.federation.dimension,

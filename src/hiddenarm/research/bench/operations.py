@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hiddenarm.bandit.paper_suite import NEWTON_ITERATIONS
-from hiddenarm.bandit.suites import check_suite
+from hiddenarm.bandit.federation import NEWTON_ITERATIONS, check_suite
 from hiddenarm.mpc.comparison import combine, compare, reveal
 from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.lookup import lookup, reciprocal_table

@@ -16,10 +16,8 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from hiddenarm.bandit.audit import audit_coins
-from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.plain import PlainBandit, coins_at
-from hiddenarm.bandit.suites import federation_in
+from hiddenarm.bandit.plain import coins_at
 from hiddenarm.errors import PeerError, PeerLost
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.net.identity import Identity, Role
@@ -57,7 +55,7 @@ def make_federation(
 ) -> Federation:
     """A federation whose features are split evenly, to be run by the suite of this name."""
     split = tuple(split_features(features, parties))
-    return federation_in(suite, newton_iterations, arms=arms, features=split, epsilon=_EPSILON)
+    return Federation(arms, split, suite=suite, epsilon=_EPSILON, newton_iterations=newton_iterations)
 
 
 class PlainTwin:
@@ -66,9 +64,8 @@ class PlainTwin:
     def __init__(self, federation: Federation, world: LabelWorld, epoch_key: bytes) -> None:
         rows = len(world.contexts)
         count = max(1, min(rows, _COIN_WORDS // federation.arms))
-        thresholds = exploration_thresholds(federation.epsilon)
-        coins = audit_coins(Seeds(epoch_key), federation, thresholds, 0, count)
-        self._bandit = PlainBandit(federation.arms, federation.dimension, federation.ridge)
+        coins = audit_coins(Seeds(epoch_key), federation, 0, count)
+        self._bandit = federation.policy.twin(federation)
         self._steps = [
             (world.contexts[row], coins_at(coins, row % count), int(world.labels[row])) for row in range(rows)
         ]

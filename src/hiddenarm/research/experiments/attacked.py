@@ -13,11 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hiddenarm.bandit.audit import audit_coins
-from hiddenarm.bandit.coins import exploration_thresholds
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
-from hiddenarm.bandit.paper_suite import PaperFederation
-from hiddenarm.bandit.plain import PlainBandits
 from hiddenarm.errors import ScoreRangeError
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.research.data.load import load_pair
@@ -66,8 +63,8 @@ class AttackedRun(Job):
     @property
     def federation(self) -> Federation:
         """The configuration of the private learner; the plain one shares its ridge and its coins."""
-        kind = PaperFederation if self.learner == "paper" else Federation
-        return kind(ARMS, tuple(split_features(FEATURES, 2)), self.epsilon)
+        suite = "paper" if self.learner == "paper" else "fast"
+        return Federation(ARMS, tuple(split_features(FEATURES, 2)), suite=suite, epsilon=self.epsilon)
 
     @property
     def epoch_key(self) -> bytes:
@@ -138,9 +135,8 @@ class _Learner(Protocol):
 class _Plain:
     def __init__(self, run: AttackedRun) -> None:
         copies, federation = len(run.seeds), run.federation
-        self._bandits = PlainBandits(copies, federation.arms, federation.dimension, federation.ridge)
-        thresholds = exploration_thresholds(federation.epsilon)
-        source = partial(audit_coins, Seeds(run.epoch_key), federation, thresholds, replicates=copies)
+        self._bandits = federation.policy.twins(federation, copies)
+        source = partial(audit_coins, Seeds(run.epoch_key), federation, replicates=copies)
         self._coins = BufferedCoins(source, run.steps)
 
     @property

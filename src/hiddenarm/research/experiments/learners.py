@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from hiddenarm.bandit.coins import Coins
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
-from hiddenarm.bandit.paper_suite import PaperFederation
-from hiddenarm.bandit.plain import PlainBandits
 from hiddenarm.errors import ScoreRangeError
 from hiddenarm.research.data.load import ArmKind
 from hiddenarm.research.data.split import split_features
@@ -75,14 +73,13 @@ class LearnerRun(Job):
     def federation(self) -> Federation:
         """The configuration of the learner."""
         features = tuple(split_features(FEATURES, self.parties))
-        if self.suite == "fast":
-            return Federation(self.arms, features, self.epsilon, fraction_bits=self.fraction_bits)
-        return PaperFederation(
+        return Federation(
             self.arms,
             features,
-            self.epsilon,
+            suite=self.suite,
+            epsilon=self.epsilon,
             fraction_bits=self.fraction_bits,
-            newton_iterations=self.newton_iterations,
+            newton_iterations=self.newton_iterations if self.suite == "paper" else None,
         )
 
     def perform(self, data_dir: Path | None, progress: Progress) -> Arrays:
@@ -98,7 +95,7 @@ class _Pair:
         copies, federation = len(run.seeds), run.federation
         self._cuts = np.cumsum(federation.features)[:-1]
         self._private = Lockstep(federation, _epoch_key(run), replicates=copies, deal_ahead=8)
-        self._plain = PlainBandits(copies, federation.arms, federation.dimension, federation.ridge)
+        self._plain = federation.policy.twins(federation, copies)
         self._coins = BufferedCoins(self._private.coins, run.steps)
         self._rewards = np.zeros((2, copies, run.steps), np.uint8)
         self._same = np.zeros((copies, run.steps), np.bool_)

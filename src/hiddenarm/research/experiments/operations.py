@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from math import isnan, log2
 
 from hiddenarm.bandit.catalogue import program_texts
-from hiddenarm.bandit.coins import exploration_thresholds
-from hiddenarm.bandit.paper_suite import NEWTON_ITERATIONS
+from hiddenarm.bandit.federation import NEWTON_ITERATIONS
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.paper import rounds as declared
 from hiddenarm.paper.reciprocal import SQUARES
@@ -298,7 +297,7 @@ def _outdated(learners: Sequence[StepTime]) -> list[str]:
 def _rounds_now(suite: Suite) -> int:
     """Of a strictly online step."""
     federation = make_federation(_LEARNER_PARTIES, _LEARNER_ARMS, FEATURES, suite)
-    texts = program_texts(federation, exploration_thresholds(federation.epsilon))
+    texts = program_texts(federation)
     return sum(trace(text, federation.parties, 1).rounds for text in texts.values())
 
 

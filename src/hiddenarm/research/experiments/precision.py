@@ -67,7 +67,7 @@ def _bits(setting: Setting, suite: Suite) -> list[int]:
 def fits(bits: int) -> bool:
     """Whether the default suite accepts so many bits for two parties of ten features and norm 1."""
     try:
-        Federation(10, (10, 10), _EPSILON, fraction_bits=bits)
+        Federation(10, (10, 10), epsilon=_EPSILON, fraction_bits=bits)
     except ConfigError:
         return False
     return True

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hiddenarm.bandit.paper_suite import NEWTON_ITERATIONS
+from hiddenarm.bandit.federation import NEWTON_ITERATIONS
 from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.lookup import lookup, reciprocal_table
 from hiddenarm.mpc.masking import mask

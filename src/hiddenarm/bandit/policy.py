@@ -1,0 +1,258 @@
+"""What a policy is: the rule by which arms are chosen and rewards learned, as one object that all roles agree on.
+
+    Policy    its name and options, how it explores, what it guarantees, its plain twin
+    Learner   the same at work in one federation and one suite: its named state arrays, its programs on shares with what
+              each reads and writes, and its schedule of programs
+
+A policy is a frozen dataclass; its fields are its options. It lives in a module of its own in `bandit.policies`, under
+whose name it is found. docs/adding-a-policy.md shows how to write one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import Enum
+from math import inf, isfinite, log
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hiddenarm.bandit.catalogue import ProgramId
+from hiddenarm.bandit.coins import Exploration, Positions, exploration_thresholds
+from hiddenarm.bandit.interactions import Decided, Rewarded, stacked
+from hiddenarm.bandit.plain import PlainBandit, PlainBandits
+from hiddenarm.bandit.schedule import Schedule
+from hiddenarm.bandit.state import State, StateArray
+from hiddenarm.errors import ConfigError
+from hiddenarm.mpc.run import ProgramText
+from hiddenarm.ring.words import Floats, Words
+
+if TYPE_CHECKING:
+    from hiddenarm.bandit.federation import Federation
+
+Option = int | float | str | bool
+_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "float": ((int, float), "a number"),
+    "int": ((int,), "a whole number"),
+    "str": ((str,), "text"),
+    "bool": ((bool,), "true or false"),
+}
+"""By the annotation of an option: what may be given, and what it is called."""
+_COIN_UNITS = 2.0**63
+LEAST_EPSILON = 1 / _COIN_UNITS
+"""The dealer's coin has 63 bits: a smaller epsilon would never explore."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """What holds for one released action, whatever the data and the scores are. `epsilon` is the exact chance of the
+    coin; `eta` bounds log P(arm | D) - log P(arm | D') for any two data sets."""
+
+    arms: int
+    epsilon: float
+
+    @property
+    def least(self) -> float:
+        """The least probability of an arm."""
+        return self.epsilon / self.arms
+
+    @property
+    def most(self) -> float:
+        """The largest probability of an arm."""
+        return 1 - self.epsilon + self.epsilon / self.arms
+
+    @property
+    def eta(self) -> float:
+        """log(A / epsilon - A + 1); infinite without exploration."""
+        return log(self.arms / self.epsilon - self.arms + 1) if self.epsilon else inf
+
+    @property
+    def sentence(self) -> str:
+        if not self.epsilon:
+            return "Decisions are never explored: a released action has no differential privacy."
+        return (
+            f"Every arm has a probability between {self.least:.4g} and {self.most:.4g}, whatever the scores are: a "
+            f"released action is eta-differentially private with eta = {self.eta:.4g}."
+        )
+
+
+@dataclass(frozen=True)
+class Policy(ABC):
+    """A policy. Its fields are its options: numbers, text or truth values, each with its own name, which may not be
+    that of a number of the federation."""
+
+    name: ClassVar[str]
+    learners: ClassVar[Mapping[str, type[Learner]]]
+    """By suite, what runs it there."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            self._check_kind(field.name, getattr(field.type, "__name__", str(field.type)))
+
+    @property
+    def options(self) -> dict[str, Option]:
+        """The options by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @property
+    def suites(self) -> tuple[str, ...]:
+        """The suites that it runs in."""
+        return tuple(self.learners)
+
+    def __str__(self) -> str:
+        """As `--policy` takes it."""
+        options = ",".join(f"{name}={value}" for name, value in self.options.items())
+        return f"{self.name}:{options}" if options else self.name
+
+    def check(self, federation: Federation) -> None:
+        """Raise ConfigError if this policy cannot run this federation."""
+        if federation.suite not in self.learners:
+            raise ConfigError(
+                f"policy {self.name} does not run in suite {federation.suite}; it runs in {' and '.join(self.suites)}"
+            )
+
+    def learner(self, federation: Federation) -> Learner:
+        """What runs this policy in the suite of a federation."""
+        return self.learners[federation.suite](federation)
+
+    # Exploration
+
+    @abstractmethod
+    def epsilons(self, positions: Positions) -> Floats:
+        """The chance to explore, by the public position of a decision (see `coins`)."""
+
+    def thresholds(self, positions: Positions) -> Words:
+        """The same as the dealer's coin has it: 63-bit integers. Epsilon is exactly threshold / 2^63."""
+        return exploration_thresholds(self.epsilons(positions))
+
+    def exploration(self, origin: int = 0) -> Exploration:
+        """For the dealer of an epoch before which `origin` decisions were made."""
+        return Exploration(lambda positions: self.thresholds(positions)[:, None], origin)
+
+    def guarantee(self, arms: int, position: int = 0) -> Guarantee:
+        """What holds for the action at a position, if its scores have no randomness of their own."""
+        (threshold,) = self.thresholds(np.array([position], np.int64)).tolist()
+        return Guarantee(arms, threshold / _COIN_UNITS)
+
+    # The plain twin
+
+    def twin(self, federation: Federation) -> PlainBandit:
+        """The same learner in the clear, with the coins given from outside."""
+        return PlainBandit(federation.arms, federation.dimension, federation.ridge)
+
+    def twins(self, federation: Federation, replicates: int) -> PlainBandits:
+        """Many of them that advance together."""
+        return PlainBandits(replicates, federation.arms, federation.dimension, federation.ridge)
+
+    def _check_kind(self, name: str, annotation: str) -> None:
+        value = getattr(self, name)
+        kinds, called = _KINDS[annotation]
+        if not isinstance(value, kinds) or (isinstance(value, bool) and annotation != "bool"):
+            raise ConfigError(f"{name} must be {called}, got {value!r}")
+        if annotation == "float":
+            object.__setattr__(self, name, float(getattr(self, name)))  # so that 1 and 1.0 are the same at the hello
+
+
+def check_epsilon(name: str, epsilon: float) -> None:
+    """Reject what is no chance that the dealer's coin can have."""
+    if not (isfinite(epsilon) and 0 <= epsilon <= 1):
+        raise ConfigError(f"{name} must lie in [0, 1], got {epsilon}")
+    if 0 < epsilon < LEAST_EPSILON:
+        raise ConfigError(
+            f"{name} {epsilon:g} is below {LEAST_EPSILON:.3g}, the least chance that the dealer's coin can have; give "
+            "0 to never explore, or a larger one"
+        )
+
+
+class Brings(Enum):
+    """What a party brings into a program after the arrays that it reads."""
+
+    CONTEXTS = "own features of the contexts to decide on"
+    INTERACTION = "own features, one-hot of the arm and reward of one interaction"
+    INTERACTION_AHEAD = "own features, one-hot and the reward's mask; the masked reward is told while it runs"
+    INTERACTIONS = "own features, one-hots and rewards of several interactions"
+    NOTHING = "nothing more"
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerProgram:
+    """A program: its text, the state arrays that a party brings into it, in this order, what it brings after them, and
+    the arrays that its result replaces, in this order."""
+
+    text: ProgramText
+    reads: tuple[str, ...]
+    brings: Brings
+    writes: tuple[str, ...] = ()
+
+    def given(self, state: State, taken: Rewarded | None, party: int) -> list[Words]:
+        """What a party brings into a run: arrays of its state, and what it holds of interactions."""
+        given = [state[name] for name in self.reads]
+        if self.brings is Brings.NOTHING:
+            return given
+        assert taken is not None
+        if self.brings is Brings.INTERACTIONS:
+            return [*given, *stacked(taken.kept), taken.rewards(party == 0)]
+        (interaction,) = taken.kept
+        if self.brings is Brings.INTERACTION_AHEAD:
+            return [*given, interaction.features, interaction.arm, interaction.reward_mask]
+        return [*given, interaction.features, interaction.arm, taken.rewards(party == 0)]
+
+    def write(self, state: State, result: object) -> None:
+        """Put the result of a run into the state."""
+        assert isinstance(result, tuple)
+        for name, shared in zip(self.writes, result, strict=True):
+            state[name] = shared.share
+
+
+class Learner(ABC):
+    """A policy at work in one federation, in one suite."""
+
+    single_lessons: tuple[ProgramId, ...]
+    """The programs that learn one interaction; first the one of strictly online use."""
+    tells_slots: bool
+    """How the actor learns the arms: from public slots, whose meaning its seed tells; or from shares of one-hots, which
+    it adds up."""
+
+    def __init__(self, federation: Federation) -> None:
+        self.federation = federation
+        self.policy = federation.policy
+
+    @property
+    @abstractmethod
+    def arrays(self) -> tuple[StateArray, ...]:
+        """The state: what lessons change."""
+
+    @property
+    @abstractmethod
+    def decide_reads(self) -> tuple[str, ...]:
+        """The arrays that a decision reads; of these, parties keep the last versions."""
+
+    @abstractmethod
+    def program(self, program: ProgramId, exploration: Exploration | None = None) -> LearnerProgram:
+        """A program by name and count."""
+
+    @abstractmethod
+    def schedule(self) -> Schedule:
+        """Which programs a lesson needs, at the start."""
+
+    @property
+    def learns_many(self) -> bool:
+        """Whether one lesson may have several rewards."""
+        return self.schedule().learns_many
+
+    @property
+    @abstractmethod
+    def largest_programs(self) -> tuple[ProgramId, ...]:
+        """The programs of the largest messages, beside those that decide and those that learn one interaction."""
+
+    @abstractmethod
+    def arms(self, actor_words: Words, decided: Sequence[Decided]) -> NDArray[np.int64]:
+        """The arms [replicates, count], as the actor finds them: from its own words [replicates, count, words], and
+        from what the parties send."""
+
+    @abstractmethod
+    def reveal(self, states: Sequence[State]) -> tuple[Floats, Floats]:
+        """Inverses and weights in the clear, for whoever holds all shares."""

@@ -1,0 +1,182 @@
+"""A ridge regression per arm: what all policies share that learn a linear model for each arm.
+
+Arrays of the fast suite, with D (D + 1) / 2 entries where a matrix is kept as its upper triangle:
+
+    inverses   [arms, triangle]   M = W^-1         2L fractional bits
+    weights    [arms, D]          w = M b           L
+    grams      [arms, triangle]   W = ridge I + sum x x'    2L
+    moments    [arms, D]          b = sum r x               2L
+
+A policy that only explores in another way is a `RidgePerArm` with `epsilons` of its own. One that scores in another way
+has a learner of its own, which overrides `scores` and `decide_reads`; one with other programs, arrays or another
+schedule overrides `program`, `arrays` or `schedule`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hiddenarm.bandit.batches import Sums, gather, solve
+from hiddenarm.bandit.catalogue import (
+    DECIDE,
+    GATHER,
+    INVERT,
+    INVERT_BOOSTED,
+    INVERT_LAST,
+    LEARN,
+    LEARN_AGAIN,
+    LEARN_AHEAD,
+    LEARN_ONE,
+    LEARN_ONE_AHEAD,
+    REPAIR,
+    REPAIR_RUNS,
+    SOLVE,
+    ProgramId,
+)
+from hiddenarm.bandit.coins import Exploration
+from hiddenarm.bandit.interactions import Decided
+from hiddenarm.bandit.paper_ridge import PaperRidgeLearner
+from hiddenarm.bandit.planning import SolvePlan, batch_plan, boosted_repair, last_repair, plain_repair
+from hiddenarm.bandit.policy import Brings, Learner, LearnerProgram, Policy
+from hiddenarm.bandit.programs import (
+    Model,
+    Scores,
+    decide,
+    learn,
+    learn_ahead,
+    linear_scores,
+    own_features,
+)
+from hiddenarm.bandit.schedule import GATHERED_BEFORE_A_BATCH, RidgeSchedule, Schedule
+from hiddenarm.bandit.state import State, StateArray, reveal
+from hiddenarm.errors import ProtocolError
+from hiddenarm.mpc.masking import given_share, triangle_indices
+from hiddenarm.mpc.run import Program, Rounds, Run
+from hiddenarm.mpc.shuffle import permutation_of
+from hiddenarm.mpc.values import Shared
+from hiddenarm.ring.words import Floats, Words
+
+MODEL = ("inverses", "weights")
+SUMS = ("grams", "moments")
+_LABELS = {
+    "inverses": "inverses M (upper triangles)",
+    "weights": "weights w",
+    "grams": "sums W (upper triangles)",
+    "moments": "sums b",
+}
+"""What an explanation calls the arrays."""
+
+
+class RidgeLearner(Learner):
+    """In the fast suite."""
+
+    single_lessons = (LEARN_ONE_AHEAD, LEARN_ONE)
+    tells_slots = True
+    decide_reads = ("weights",)
+
+    @property
+    def arrays(self) -> tuple[StateArray, ...]:
+        arms, size, bits = self.federation.arms, self.federation.dimension, self.federation.fraction_bits
+        rows, columns = triangle_indices(size)
+        identity, triangle = (rows == columns).astype(np.float64), (arms, len(rows))
+        return (
+            StateArray("inverses", triangle, 2 * bits, identity, 1 / self.federation.ridge),
+            StateArray("weights", (arms, size), bits),
+            StateArray("grams", triangle, 2 * bits, identity, self.federation.ridge),
+            StateArray("moments", (arms, size), 2 * bits),
+        )
+
+    @property
+    def largest_programs(self) -> tuple[ProgramId, ...]:
+        many = self.federation.max_batch
+        return ProgramId(GATHER, max(many, GATHERED_BEFORE_A_BATCH)), ProgramId(SOLVE, many)
+
+    def schedule(self) -> Schedule:
+        return RidgeSchedule(self.federation.numbers)
+
+    def arms(self, actor_words: Words, decided: Sequence[Decided]) -> NDArray[np.int64]:
+        slot = decided[0].slot
+        assert slot is not None
+        return np.take_along_axis(permutation_of(actor_words), slot[..., None].astype(np.intp), axis=-1)[..., 0]
+
+    def reveal(self, states: Sequence[State]) -> tuple[Floats, Floats]:
+        """Inverses as packed upper triangles, and weights."""
+        clear = reveal(self.arrays[:2], states)
+        return clear["inverses"], clear["weights"]
+
+    # The programs
+
+    def program(self, program: ProgramId, exploration: Exploration | None = None) -> LearnerProgram:
+        name, count = program
+        if name == DECIDE:
+            exploring = exploration or self.policy.exploration()
+            return LearnerProgram(
+                lambda run: self._decide(run, exploring, count), tuple(self.decide_reads), Brings.CONTEXTS
+            )
+        if name in (LEARN, LEARN_AGAIN):
+            return LearnerProgram(lambda run: self._learn(run, ahead=False), MODEL, Brings.INTERACTION, MODEL)
+        if name == LEARN_AHEAD:
+            return LearnerProgram(lambda run: self._learn(run, ahead=True), MODEL, Brings.INTERACTION_AHEAD, MODEL)
+        if name in (GATHER, REPAIR):
+            return LearnerProgram(lambda run: self._gather(run, count), SUMS, Brings.INTERACTIONS, SUMS)
+        if name in (SOLVE, *REPAIR_RUNS):
+            plan = self._solve_plan(program)
+            return LearnerProgram(lambda run: self._solve(run, plan), (*MODEL, *SUMS), Brings.NOTHING, MODEL)
+        raise ProtocolError(f"there is no program {name!r}")
+
+    def scores(self, run: Run, arrays: Mapping[str, Shared], own: Words | None, count: int) -> Rounds[Scores]:
+        """A score for each arm and context, from the arrays of `decide_reads`: one round or more."""
+        return linear_scores(run, self.federation, arrays["weights"], own, count)
+
+    def given(self, run: Run, names: Sequence[str]) -> dict[str, Shared]:
+        """The state arrays that a party brings into a run."""
+        shapes = {array.name: array.shape for array in self.arrays}
+        return {name: given_share(run, *shapes[name], label=_LABELS.get(name, name)) for name in names}
+
+    def _decide(self, run: Run, exploration: Exploration, count: int) -> Program:
+        arrays = self.given(run, self.decide_reads)
+        own = own_features(run, self.federation, count)
+        return decide(run, self.federation, exploration, self.scores(run, arrays, own, count), count)
+
+    def _learn(self, run: Run, ahead: bool) -> Program:
+        federation, arrays = self.federation, self.given(run, MODEL)
+        own = own_features(run, federation)
+        arm = given_share(run, federation.arms, label="one-hot of the arm")
+        reward = given_share(run, label="mask of the reward" if ahead else "reward")
+        text = learn_ahead if ahead else learn
+        model = yield from text(run, federation, Model(arrays["inverses"], arrays["weights"]), own, arm, reward)
+        return model.inverses, model.weights
+
+    def _gather(self, run: Run, count: int) -> Program:
+        federation, arrays = self.federation, self.given(run, SUMS)
+        own = own_features(run, federation, count)
+        arms = given_share(run, count, federation.arms, label="one-hots of the arms")
+        rewards = given_share(run, count, label="rewards")
+        sums = yield from gather(run, federation, Sums(arrays["grams"], arrays["moments"]), own, arms, rewards)
+        return sums.grams, sums.moments
+
+    def _solve(self, run: Run, plan: SolvePlan) -> Program:
+        arrays = self.given(run, (*MODEL, *SUMS))
+        model, sums = Model(arrays["inverses"], arrays["weights"]), Sums(arrays["grams"], arrays["moments"])
+        model = yield from solve(run, self.federation, model, sums, plan)
+        return model.inverses, model.weights
+
+    def _solve_plan(self, program: ProgramId) -> SolvePlan:
+        numbers = self.federation.numbers
+        if program.name == SOLVE:
+            return batch_plan(numbers, program.count)
+        plans = {INVERT_BOOSTED: boosted_repair, INVERT: plain_repair, INVERT_LAST: last_repair}
+        return plans[program.name](numbers)
+
+
+@dataclass(frozen=True)
+class RidgePerArm(Policy, ABC):
+    """A policy on a ridge regression per arm; it chooses the arm of the best score unless it explores."""
+
+    learners: ClassVar[Mapping[str, type[Learner]]] = {"fast": RidgeLearner, "paper": PaperRidgeLearner}

@@ -1,0 +1,467 @@
+"""How a party learns: lessons in the rewarder's order, each a plan of programs, and the versions of the model.
+
+What a lesson takes is decided by the policy's schedule (`bandit.schedule`); this runs it, over the arrays that the
+programs read and write, whatever they are called. The updater owns the party's ledger of decisions, from which it takes
+interactions. What follows from a lesson's end is returned as an effect: the party persists it, then tells others.
+
+    receive(lesson)                    the rewarder has sent it
+    while go_on():                     runs what can run, until a lesson has ended
+        for effect in take_effects():  persist, then send
+            ...
+
+A lesson that names an unknown decision changes nothing, but has its number, so that all parties count alike. Only the
+first program of a lesson can be refused: when it has ended, all parties have taken part.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Protocol
+
+import numpy as np
+
+from hiddenarm.bandit.batches import FULL
+from hiddenarm.bandit.catalogue import LEARN_ONE_AHEAD, ProgramId
+from hiddenarm.bandit.decisions import split_name, split_number
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.interactions import Interaction, Rewarded, joined
+from hiddenarm.bandit.policy import Brings, LearnerProgram
+from hiddenarm.bandit.schedule import Action, BeginSecond, DropSecond, LessonPlan, Run, TakeSecond
+from hiddenarm.bandit.state import State, initial_state
+from hiddenarm.errors import FrameError, InputError
+from hiddenarm.mpc.evaluation import Evaluation
+from hiddenarm.net.identity import Identity
+from hiddenarm.ring.words import Words
+from hiddenarm.roles.foresight import Foresight
+from hiddenarm.roles.runs import MAX_WAITING, Outcome, RunKey, RunTable
+from hiddenarm.roles.supply import Supply
+
+KEPT_VERSIONS = 64
+"""How many past versions of the model a decision may still ask for."""
+
+
+@dataclass(slots=True, repr=False)
+class Lesson:
+    """Rewards of some decisions: (name of the decision, masked reward). One that was `logged` ended before an
+    interruption, learned or refused, and is only learned again."""
+
+    number: int
+    rewards: list[tuple[int, int]]
+    logged: bool = False
+    refused: str = ""
+
+
+class Decisions(Protocol):
+    """Where a party keeps decisions until their reward comes, by name."""
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a decision waits for its reward."""
+
+    def __getitem__(self, name: int) -> Interaction:
+        """What is kept of a decision, also of one whose lesson is learned again."""
+
+    def __delitem__(self, name: int) -> None:
+        """Its reward has come: it does not wait any longer."""
+
+
+@dataclass(slots=True, repr=False)
+class LearnedState:
+    """All that lessons have made: this party's shares of the model, how many interactions its sums hold, and the first
+    lesson that they do not hold; and whether a repair was due and is not finished."""
+
+    version: int
+    arrays: State
+    gathered: int = 0
+    ungathered: int = 0
+    due: bool = False
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LessonEnded:
+    """A lesson was learned, or refused: to be persisted, with the checkpoint if one is due, and then told to the
+    clients; with `tells_peers` at once to the peers, who do not know that it is refused."""
+
+    lesson: Lesson
+    refused: str | None
+    checkpoint: LearnedState | None
+    tells_peers: bool
+
+
+@dataclass(slots=True, repr=False)
+class _Learned:
+    """Interactions that were learned singly and that the sums do not hold, and the number of their lesson."""
+
+    lesson: int
+    rewarded: Rewarded
+
+
+@dataclass(slots=True, repr=False)
+class _Current:
+    """The lesson under way: its interactions, its plan, and what of the plan is still to be done."""
+
+    lesson: Lesson
+    rewarded: Rewarded
+    plan: LessonPlan
+    actions: deque[Action] = field(default_factory=deque)
+    running: bool = False
+
+
+@dataclass(slots=True, repr=False)
+class _Second:
+    """A second model, with the runs by which it is solved beside the lessons; it is to take the place of the arrays
+    `taken`."""
+
+    state: State
+    taken: tuple[str, ...]
+    runs: deque[Run]
+    running: bool = False
+
+    @property
+    def solved(self) -> bool:
+        return not self.runs
+
+
+class Updater:
+    """A party's model, its versions, and the lessons that wait to be learned.
+
+    `ledger` keeps the decisions; `still_deciding` tells whether one is not finished yet. The state is part of the
+    effect after every `checkpoint_every` lessons, if that is not 0."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        number: int,
+        supply: Supply,
+        runs: RunTable,
+        ledger: Decisions,
+        still_deciding: Callable[[int], bool],
+        checkpoint_every: int = 0,
+    ) -> None:
+        learner = federation.learner
+        self.version = 0
+        self.schedule = learner.schedule()
+        """What the lessons to come take."""
+        self.state: State = initial_state(learner.arrays, number)
+        """This party's shares of the model, by name."""
+        self._logged = 0
+        self._number = number
+        self._learner = learner
+        self._decide_reads = learner.decide_reads
+        self._supply = supply
+        self._runs = runs
+        self._ledger = ledger
+        self._still_deciding = still_deciding
+        self._checkpoint_every = checkpoint_every
+        self._programs: dict[ProgramId, LearnerProgram] = {}
+        self._arrays = {array.name: array for array in learner.arrays}
+        self._versions: dict[int, list[Words]] = {0: self._brought()}
+        self._lessons: deque[Lesson] = deque()
+        self._current: _Current | None = None
+        self._effects: list[LessonEnded] = []
+        self._foresight = Foresight(enabled=LEARN_ONE_AHEAD in learner.single_lessons)
+        self._begun_ahead: Evaluation | None = None
+        self._ahead_until = 0
+        self._refused: dict[int, str] = {}
+        self._singly: deque[_Learned] = deque()
+        self._second: _Second | None = None
+
+    def resume(self, state: LearnedState, ungathered: Sequence[Lesson], again: Sequence[Lesson]) -> None:
+        """Go on from a state: with lessons before it that the sums do not hold, and with lessons after it to learn
+        again.
+
+        Addresses are counted from the state's version on, as this is another epoch."""
+        self.version = state.version
+        self.state = State(state.arrays)
+        self._versions = {self.version: self._brought()}
+        self._singly.extend(_Learned(lesson.number, self._rewarded(lesson)) for lesson in ungathered)
+        self.schedule = self.schedule.resumed(state.version, len(self._singly), state.gathered, state.due)
+        self._lessons.extend(again)
+        self._logged = state.version + len(again)
+
+    @property
+    def taught(self) -> int:
+        """The version that holds all lessons received so far."""
+        return self.version + (self._current is not None) + len(self._lessons)
+
+    def brought_at(self, version: int) -> list[Words]:
+        """What of this version of the model a party brings to a decision."""
+        if version not in self._versions:
+            why = "is no longer kept" if version < self.version else "was not taught"
+            raise InputError(f"model version {version} {why}; the newest is {self.version}")
+        return self._versions[version]
+
+    def receive(self, lesson: Lesson) -> None:
+        """Take a lesson from the rewarder."""
+        if len(lesson.rewards) > 1 and not self.schedule.learns_many:
+            raise FrameError(f"the rewarder sent {len(lesson.rewards)} rewards where one is learned at a time")
+        if lesson.number != self.taught:
+            raise FrameError(f"the rewarder sent lesson {lesson.number} where {self.taught} was due")
+        if self.taught - max(self.version, self._logged) >= MAX_WAITING:
+            raise FrameError(f"the rewarder has more than {MAX_WAITING} lessons waiting")
+        self._lessons.append(lesson)
+
+    @property
+    def runs_beside(self) -> int:
+        """Runs that nobody waits for: of a lesson whose reward is still to come, and may never come; of a repair."""
+        ahead = self._begun_ahead is not None and self._current is None
+        return ahead + (self._second is not None and self._second.running)
+
+    def note_request(self, version: int, decision: int | None) -> None:
+        """The actor has asked for decisions, or for a single one of this name, by a version of the model."""
+        self._foresight.note_request(version, decision)
+        if version < self.version:  # the lesson that follows it has ended, and was not about this decision
+            self._settle_ahead(version)
+
+    def note_decision(self, version: int, decision: int) -> None:
+        """A single decision was made, and waits for its reward."""
+        self._foresight.note_decision(version, decision)
+
+    def is_over(self, key: RunKey) -> bool:
+        """Whether a lesson that could have been run ahead is over, or a repair, and what comes for it is of no use."""
+        program, step = key
+        return self.schedule.is_over(program, step) or (program == LEARN_ONE_AHEAD and step < self._ahead_until)
+
+    def refused_by_peer(self, identity: Identity, number: int, why: str) -> None:
+        """A peer does not know a decision of this lesson: nobody learns it. A peer can be ahead by what the rewarder
+        has sent and we have not ended, which is no more than MAX_WAITING lessons."""
+        current = self._current
+        if current is not None and current.lesson.number == number:
+            self._end(current.lesson, refused=why)
+        elif number >= self.version:
+            if number not in self._refused and len(self._refused) >= MAX_WAITING:
+                raise FrameError(f"{identity} is more than {MAX_WAITING} refusals ahead")
+            self._refused[number] = why
+
+    def go_on(self) -> bool:
+        """Begin whatever lesson and program can begin now; whether a lesson has ended, and effects are to be taken."""
+        self._go_on_with_second()
+        while not self._effects:
+            if self._current is None:
+                # A reward may come while its decision is still being finished: the slot is announced before the end.
+                if not self._lessons or any(self._still_deciding(name) for name, _ in self._lessons[0].rewards):
+                    break
+                self._begin(self._lessons.popleft())
+            elif not self._next_action():
+                break
+        return bool(self._effects)
+
+    def take_effects(self) -> list[LessonEnded]:
+        """What is to be persisted and then told, in order; it is given once."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    def look_ahead(self) -> None:
+        """Nothing else can be done: begin the lesson that is likely to be next, as far as it goes without its
+        reward."""
+        if self._current is not None or self._lessons or self._begun_ahead is not None or self.version in self._refused:
+            return
+        decision = self._foresight.promising_decision(self.version)
+        if decision is None or decision not in self._ledger:
+            return
+        run = Run(LEARN_ONE_AHEAD, _step_ahead(decision))
+        if self._supply.ready(run.program, run.step):
+            awaited = Rewarded([self._ledger[decision]], np.empty((1, 0), np.uint64))
+            self._begun_ahead = self._launch(run, awaited)
+
+    # Lessons
+
+    def _begin(self, lesson: Lesson) -> None:
+        numbers = [number for number, _ in lesson.rewards]
+        if lesson.logged:
+            self._begin_again(lesson)
+            return
+        unknown = [number for number in numbers if number not in self._ledger]
+        if lesson.number in self._refused:
+            self._end(lesson, refused=self._refused.pop(lesson.number))
+        elif not self.schedule.room_for(len(numbers)):
+            self._end(lesson, refused=FULL)
+        elif unknown or len(set(numbers)) != len(numbers):
+            what = f"decision {split_name(unknown[0])[1]}" if unknown else "a decision of this lesson"
+            why = f"{what} was never made, was rewarded before, refused or forgotten"
+            self._end(lesson, refused=why, tells_peers=True)
+        else:
+            self._set_current(lesson)
+            for number in numbers:
+                del self._ledger[number]
+
+    def _begin_again(self, lesson: Lesson) -> None:
+        """It was begun before, so nothing about it is in doubt."""
+        if lesson.refused:
+            self._end(lesson, refused=lesson.refused)
+        else:
+            self._set_current(lesson)
+
+    def _set_current(self, lesson: Lesson) -> None:
+        plan = self._plan(lesson)
+        self._current = _Current(lesson, self._rewarded(lesson), plan, deque(plan.actions))
+
+    def _plan(self, lesson: Lesson) -> LessonPlan:
+        ahead = _step_ahead(lesson.rewards[0][0]) if self._is_ahead(lesson) else None
+        return self.schedule.lesson(lesson.number, len(lesson.rewards), ahead)
+
+    def _is_ahead(self, lesson: Lesson) -> bool:
+        """Whether a lesson is run ahead (`foresight`)."""
+        return [name for name, _ in lesson.rewards] == [self._foresight.fresh_decision(lesson.number)]
+
+    def _give_up(self, lesson: Lesson) -> None:
+        """Spend the randomness of a lesson that nobody learns, and forget what came for it."""
+        first = self._plan(lesson).first
+        self._supply.begin(first.program, first.step)
+        self._runs.drop((first.program, first.step))
+
+    def _end(self, lesson: Lesson, refused: str | None = None, tells_peers: bool = False) -> None:
+        if refused is not None:
+            self._give_up(lesson)
+        self._foresight.hopeful = refused is None and self._is_ahead(lesson)
+        self._settle_ahead(self.version)
+        self._begun_ahead = None
+        self._current = None
+        self.version += 1
+        self._versions[self.version] = self._brought()
+        self._versions.pop(self.version - KEPT_VERSIONS, None)
+        due = self._checkpoint_every and self.version % self._checkpoint_every == 0
+        self._effects.append(LessonEnded(lesson, refused, self.learned() if due else None, tells_peers))
+
+    def learned(self) -> LearnedState:
+        """What was learned so far; between lessons."""
+        ungathered = self._singly[0].lesson if self._singly else self.version
+        schedule = self.schedule
+        return LearnedState(self.version, State(self.state), schedule.gathered, ungathered, schedule.repair_is_due)
+
+    def _settle_ahead(self, version: int) -> None:
+        """The lesson that follows a version has ended: what was begun ahead for it, here or by peers, is over."""
+        decision = self._foresight.fresh_decision(version)
+        if decision is not None:
+            step = _step_ahead(decision)
+            self._runs.drop((LEARN_ONE_AHEAD, step))
+            self._ahead_until = step + 1
+            self._foresight.forget(version)
+
+    # What a plan takes
+
+    def _next_action(self) -> bool:
+        """Do the current lesson's next action if that is possible now, or go on with the run that was begun ahead;
+        whether anything changed."""
+        current = self._current
+        assert current is not None
+        if current.running:
+            return False
+        action = current.actions[0]
+        if self._awaits_second(action):
+            return False
+        if not isinstance(action, Run):
+            self._end_if_done(current)
+            return True
+        if self._begun_ahead is not None and action.program == LEARN_ONE_AHEAD:
+            current.running = True
+            self._begun_ahead.tell(current.rewarded.masked)
+            self._runs.resume((action.program, action.step))
+            return True
+        if not self._supply.ready(action.program, action.step):
+            return False
+        current.running = True
+        self._launch(action, current.rewarded, tell=True)
+        return True
+
+    def _launch(self, run: Run, rewarded: Rewarded, tell: bool = False) -> Evaluation:
+        """Begin to run a program. When it ends it is the next action of the current lesson, also if it was begun
+        ahead."""
+        program = self._program(run)
+        if run.of is not None:
+            rewarded = joined([one.rewarded for one in islice(self._singly, run.of.start, run.of.stop)])
+        state = self._second.state if run.second and self._second is not None else self.state
+        evaluation = self._evaluate(run, program.given(state, rewarded, self._number))
+        if tell and program.brings is Brings.INTERACTION_AHEAD:
+            evaluation.tell(rewarded.masked)
+        outcome = Outcome(lambda: self._run_ended(program, state, evaluation))
+        self._runs.launch((run.program, run.step), evaluation, outcome)
+        return evaluation
+
+    def _program(self, run: Run) -> LearnerProgram:
+        if run.program not in self._programs:
+            self._programs[run.program] = self._learner.program(run.program)
+        return self._programs[run.program]
+
+    def _evaluate(self, run: Run, given: list[Words]) -> Evaluation:
+        self._supply.begin(run.program, run.step)
+        return self._supply.evaluate(run.program, run.step, given)
+
+    def _run_ended(self, program: LearnerProgram, state: State, evaluation: Evaluation) -> None:
+        current = self._current
+        assert current is not None
+        current.running = False
+        program.write(state, evaluation.result)
+        current.actions.popleft()
+        if current.plan.kept and len(current.actions) + 1 == len(current.plan.actions):
+            self._singly.append(_Learned(current.lesson.number, current.rewarded))
+        self._end_if_done(current)
+
+    def _end_if_done(self, current: _Current) -> None:
+        """All that follows without a run is done at once; when nothing is left, the lesson has ended."""
+        while current.actions and not isinstance(current.actions[0], Run):
+            if self._awaits_second(current.actions[0]):
+                return
+            self._do(current.actions.popleft())
+        if not current.actions:
+            for _ in range(current.plan.forgotten):
+                self._singly.popleft()
+            self.schedule = current.plan.after
+            self._end(current.lesson)
+
+    # The second model
+
+    def _awaits_second(self, action: Action) -> bool:
+        """Whether an action is for a second model that is not solved yet."""
+        concerned = isinstance(action, TakeSecond) or (isinstance(action, Run) and action.second)
+        return concerned and self._second is not None and not self._second.solved
+
+    def _do(self, action: Action) -> None:
+        if isinstance(action, BeginSecond):
+            starts = {name: self._arrays[name].share(self._number, 1, at) for name, at in action.starts.items()}
+            self._second = _Second(State(self.state | starts), tuple(action.starts), deque(action.runs))
+        elif isinstance(action, TakeSecond):
+            assert self._second is not None
+            self.state.update((name, self._second.state[name]) for name in self._second.taken)
+            self._second = None
+        elif isinstance(action, DropSecond) and self._second is not None:
+            for run in self._second.runs:
+                self._runs.drop((run.program, run.step))
+            self._second = None
+
+    def _go_on_with_second(self) -> None:
+        """Begin the next run by which the second model is solved, if its material is here."""
+        second = self._second
+        if second is None or second.running or second.solved:
+            return
+        run = second.runs[0]
+        if not self._supply.ready(run.program, run.step):
+            return
+        second.running = True
+        program = self._program(run)
+        evaluation = self._evaluate(run, program.given(second.state, None, self._number))
+
+        def finish() -> None:
+            second.running = False
+            second.runs.popleft()
+            program.write(second.state, evaluation.result)
+            self._go_on_with_second()
+
+        self._runs.launch((run.program, run.step), evaluation, Outcome(finish), patient=True)
+
+    # What is brought
+
+    def _brought(self) -> list[Words]:
+        """What of the model a party brings to a decision."""
+        return [self.state[name] for name in self._decide_reads]
+
+    def _rewarded(self, lesson: Lesson) -> Rewarded:
+        kept = [self._ledger[name] for name, _ in lesson.rewards]
+        return Rewarded(kept, np.array([[masked for _, masked in lesson.rewards]], np.uint64))
+
+
+def _step_ahead(decision: int) -> int:
+    """Where the randomness lies for the lesson of a decision that is run ahead: at the step of the decision."""
+    return split_number(split_name(decision)[1])[1]

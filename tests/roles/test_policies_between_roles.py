@@ -1,0 +1,83 @@
+"""Policies between roles: machines that know none of them run those of the package and of other kinds."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from memory_network import KEYS, MemoryNetwork
+
+from hiddenarm.bandit.catalogue import DECIDE_ONE, program_text
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.policies.epsilon_schedule import EpsilonSchedule
+from hiddenarm.bandit.policy import Policy
+from hiddenarm.mpc.dealing import ProgramDealer, trace
+from hiddenarm.mpc.material import Seeds
+from hiddenarm.net.frames import Frame
+from hiddenarm.net.identity import Identity, Role
+from hiddenarm.roles.dealer import Dealer
+from hiddenarm.roles.messages import want_frame
+from other_policies import Bonus, Refreshed
+
+
+def federation_of(policy: Policy, **options: Any) -> Federation:
+    return Federation(arms=3, features=(2, 2), policy=policy, **options)
+
+
+def run_online(network: MemoryNetwork, steps: int, choice: random.Random) -> None:
+    """Decide by the newest model, reward, learn."""
+    version = 0
+    for _ in range(steps):
+        decision = network.decide(choice.choice(KEYS), version)
+        version = network.reward(decision.id, float(decision.arm == 1))
+
+
+@pytest.mark.parametrize("suite", ["fast", "paper"])
+def test_a_schedule_of_epsilon_explores_at_the_same_positions_as_its_twin(suite: str) -> None:
+    network = MemoryNetwork(federation_of(EpsilonSchedule(1.0, 0.05, 6.0), suite=suite), seed=3).start()
+    run_online(network, 30 if suite == "fast" else 8, random.Random(3))
+    network.check_against_references()
+
+
+def test_a_policy_that_scores_in_another_way_runs_as_in_lockstep() -> None:
+    network = MemoryNetwork(federation_of(Bonus(0.2), max_interactions=200), seed=4).start()
+    run_online(network, 25, random.Random(4))
+    network.check_nothing_is_left()
+    network.check_against_lockstep()
+
+
+def test_a_policy_with_another_schedule_runs_as_in_lockstep() -> None:
+    """Lessons wait for the model that is solved beside them, and no party has another one then."""
+    network = MemoryNetwork(federation_of(Refreshed(0.5)), seed=5).start()
+    run_online(network, 10, random.Random(5))
+    network.check_nothing_is_left()
+    network.check_against_lockstep()
+    assert all(machine._updater.schedule.gathered == 10 for machine in network.parties)
+
+
+def test_repairs_between_roles_are_those_in_lockstep() -> None:
+    """Bit for bit, over several of them: both follow one schedule."""
+    federation = Federation(arms=3, features=(2, 2), epsilon=0.25, repair_every=7)
+    network = MemoryNetwork(federation, seed=6).start()
+    run_online(network, 60, random.Random(6))
+    network.check_nothing_is_left()
+    network.check_against_lockstep()
+
+
+def test_the_dealer_of_a_later_epoch_counts_from_its_origin() -> None:
+    policy, key = EpsilonSchedule(1.0, 0.0, 5.0), bytes(range(32))
+    federation = federation_of(policy)
+    last = Identity(Role.PARTY, 1)
+
+    def dealt(**options: int) -> bytes:
+        frames: list[Frame] = []
+        dealer = Dealer(federation, key, lambda _, frame: frames.append(frame), **options)
+        dealer.on_frame(last, want_frame(DECIDE_ONE, 0, 20))
+        return frames[-1].payload
+
+    text = program_text(federation, DECIDE_ONE, policy.exploration(400))
+    expected = ProgramDealer("decide", text, trace(text, 2, 1), Seeds(key), 1).deal(0, 20)
+    assert dealt(decided_before=400) == np.ascontiguousarray(expected, "<u8").tobytes()
+    assert dealt() != dealt(decided_before=400)
