@@ -128,7 +128,7 @@ class Schedule(ABC):
         """The plan of a lesson of `count` rewards. `ahead` is the step of its decision if it is learned ahead."""
 
     @abstractmethod
-    def resumed(self, version: int, singly: int, gathered: int, due: bool) -> Schedule:
+    def resumed(self, version: int, singly: int, gathered: int, due: bool = False) -> Schedule:
         """In a new epoch that starts from a version of the model: with so many interactions that were learned singly
         before and that the sums do not hold, so many that they hold, and a repair that is `due` or not. Addresses are
         counted from there."""
@@ -179,7 +179,7 @@ class SinglySchedule(Schedule):
     def lesson(self, number: int, count: int, ahead: int | None = None) -> LessonPlan:
         return LessonPlan((Run(LEARN_ONE, number - self.first),), self)
 
-    def resumed(self, version: int, singly: int, gathered: int, due: bool) -> SinglySchedule:
+    def resumed(self, version: int, singly: int, gathered: int, due: bool = False) -> SinglySchedule:
         return SinglySchedule(version)
 
 
@@ -245,7 +245,7 @@ class RidgeSchedule(Schedule):
         counters = self.counters
         return counters.gathered + counters.singly + count <= self.numbers.interactions
 
-    def resumed(self, version: int, singly: int, gathered: int, due: bool) -> RidgeSchedule:
+    def resumed(self, version: int, singly: int, gathered: int, due: bool = False) -> RidgeSchedule:
         return RidgeSchedule(self.numbers, Counters(version, singly, gathered, gathering=due, overdue=due))
 
     def is_over(self, program: ProgramId, step: int) -> bool:
