@@ -367,8 +367,8 @@ def test_an_epoch_with_the_name_of_an_earlier_one_is_refused() -> None:
     dealer = world.nodes[DEALER].machine
     assert isinstance(dealer, Dealer)
     opened = epochs_of(world)
-    assert dealer._dealer is not None
-    name = dealer._dealer._epoch
+    assert dealer._epoch is not None
+    name = dealer._epoch._name
     dealer._make_name = lambda: name
     world.crash(world.nodes[world.parties[0]])
     with pytest.raises(FrameError, match="the name of an earlier one"):
