@@ -169,6 +169,7 @@ class Party:
         """The epoch ends with any of its members; but where state lasts, it goes on from stock without the dealer. A
         federation in memory ends in peace when the actor says goodbye, or a party or the dealer that has heard it."""
         if graceful and not self._lasting and identity != REWARDER:
+            self._attempts.do_without(identity)
             self.finished = True
         elif identity == DEALER and self._lasting and self._epoch is not None:
             self._attempts.do_without(DEALER)
