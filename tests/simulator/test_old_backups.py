@@ -205,11 +205,11 @@ def opened_world() -> World:
         ("party", "other", Kind.PREPARED, "prepared twice"),
         ("party", REWARDER, Kind.OPEN, "opened attempt .* twice"),
         ("party", DEALER, Kind.OPEN, "opened attempt .* twice"),
-        ("party", DEALER, Kind.SEED, "second seed"),
         ("party", ACTOR, Kind.ACTIVE, "may not send ACTIVE"),
         (ACTOR, "party", Kind.ACTIVE, "active twice"),
         (REWARDER, "party", Kind.ACTIVE, "active twice"),
-        (REWARDER, DEALER, Kind.SEED, "may not send SEED"),
+        (REWARDER, DEALER, Kind.OPEN, "opened attempt .* twice"),
+        (REWARDER, DEALER, Kind.ACTIVE, "dealer may not send ACTIVE"),
         (ACTOR, DEALER, Kind.OPEN, "opened attempt .* twice"),
         (DEALER, "party", Kind.OPEN, "opened attempt .* twice"),
     ],
@@ -238,8 +238,6 @@ def frame_of(world: World, receiver: Identity, sender: Identity, kind: Kind) -> 
     match kind:
         case Kind.OPEN:
             return Frame(kind, step=machine._attempts.number, payload=machine._attempts.said[sender])
-        case Kind.SEED:
-            return Frame(kind, payload=machine._attempts.said[DEALER])
         case Kind.ACTIVE:
             assert party._opening.plan is not None
             return Frame(kind, payload=party._opening.plan.encode())

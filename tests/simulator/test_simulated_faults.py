@@ -19,8 +19,8 @@ from world import KEYS, Faults, Violation, World
 from hiddenarm.bandit.decisions import DecisionIds, decision_name
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import DecisionIdError, FrameError, HiddenArmError, UnavailableError
-from hiddenarm.roles import lessons
 from hiddenarm.roles import rewarder as rewarder_module
+from hiddenarm.roles import updater
 from hiddenarm.roles.actor import Actor
 from hiddenarm.roles.attempts import PeerLoss
 from hiddenarm.roles.client_records import KnownEpoch, MadeLesson, RewarderRecords
@@ -130,7 +130,7 @@ def test_after_a_restored_backup_all_may_agree_to_go_back() -> None:
 def test_going_back_by_more_lessons_than_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rewarder sends no more at once than the parties take, and the rest as lessons end."""
     monkeypatch.setattr(rewarder_module, "MAX_WAITING", 2)
-    monkeypatch.setattr(lessons, "MAX_WAITING", 2)
+    monkeypatch.setattr(updater, "MAX_WAITING", 2)
     for seed in range(3):
         go_back(seed, Faults(crash=0, cut=0), kept=1, lost=6)
 
@@ -367,8 +367,8 @@ def test_an_epoch_with_the_name_of_an_earlier_one_is_refused() -> None:
     dealer = world.nodes[DEALER].machine
     assert isinstance(dealer, Dealer)
     opened = epochs_of(world)
-    assert dealer._dealer is not None
-    name = dealer._dealer._epoch
+    assert dealer._epoch is not None
+    name = dealer._epoch._name
     dealer._make_name = lambda: name
     world.crash(world.nodes[world.parties[0]])
     with pytest.raises(FrameError, match="the name of an earlier one"):

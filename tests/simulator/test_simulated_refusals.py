@@ -66,6 +66,6 @@ def test_a_request_of_which_every_key_was_refused_is_asked_anew() -> None:
     world = World(1, Faults(crash=0, cut=0), FEDERATION)
     assert [type(one) for one in answered(world, "one", ["late"])] == [RefusedKeyError]
     for party in world.parties:
-        table = world.nodes[party].machine._features  # type: ignore[union-attr]
-        table.rows["late"] = table.rows[KEYS[0]]  # type: ignore[attr-defined]
+        table = world.tables[party]
+        table.rows["late"] = table.rows[KEYS[0]]
     assert [type(one) for one in answered(world, "one", ["late"])] == [Decision]

@@ -160,6 +160,7 @@ class World:
         self.peer_loss = peer_loss
         self.lasting = peer_loss is PeerLoss.ENDS_EPOCH
         self.ended: dict[Identity, str] = {}
+        self.tables: dict[Identity, Table] = {}
         self.faults = faults
         self.federation = federation
         self.checkpoint_every = checkpoint_every
@@ -212,7 +213,7 @@ class World:
             case Role.PARTY:
                 own = sum(self.federation.features[: identity.number])
                 columns = slice(own, own + self.federation.features[identity.number])
-                table = Table(dict(zip(KEYS, self.contexts[:, columns], strict=True)))
+                table = self.tables[identity] = Table(dict(zip(KEYS, self.contexts[:, columns], strict=True)))
                 number = identity.number
                 memory = MemoryPartyRecords(self.federation, number)
                 lasting = PartyRecords(disk.store, disk, self.federation, number)

@@ -143,6 +143,7 @@ class Dealer:
     def on_lost(self, identity: Identity, reason: str, graceful: bool) -> None:
         """A party that says goodbye ends a federation in peace."""
         if graceful and not self._attempts.lasting and identity not in CLIENTS:
+            self._attempts.do_without(identity)
             self.finished = True
         else:
             self._attempts.on_lost(identity, reason)

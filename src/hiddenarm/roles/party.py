@@ -170,6 +170,7 @@ class Party:
         """The epoch ends with any of its members; but where state lasts, it goes on from stock without the dealer. A
         federation in memory ends in peace when the actor says goodbye, or a party or the dealer that has heard it."""
         if graceful and not self._lasting and identity != REWARDER:
+            self._attempts.do_without(identity)
             self.finished = True
         elif identity == DEALER and self._lasting and self._epoch is not None:
             self._attempts.do_without(DEALER)
@@ -199,7 +200,7 @@ class Party:
         """A frame that is meant for this attempt."""
         if frame.kind is Kind.PREPARED and identity.role is Role.PARTY:
             self._on_prepared(identity, Plan.decode(frame.payload))
-        elif frame.kind is Kind.PREPARED and identity == REWARDER:
+        elif frame.kind is Kind.PREPARED and identity == REWARDER and self._lasting:
             self._on_rewarder_prepared()
         elif frame.kind is Kind.COMMITTED and identity.role is Role.PARTY and self._lasting:
             if self._epoch is not None:
@@ -307,7 +308,7 @@ class Party:
     def _on_rewarder_prepared(self) -> None:
         """An attempt is activated once: again, and this party would use the words of its seed a second time."""
         if self._opening.rewarder_prepared:
-            raise ClientError(f"{REWARDER} may not send PREPARED, or not again")
+            raise ClientError(f"{REWARDER} prepared twice")
         self._opening.rewarder_prepared = True
         self._activate_if_all_prepared()
 
