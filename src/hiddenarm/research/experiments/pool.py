@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
-from concurrent.futures import BrokenExecutor, Executor, as_completed
-from contextlib import ExitStack, contextmanager
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
+from math import inf
 from pathlib import Path
-from time import perf_counter
 from typing import Any, Final, Literal
 
 from joblib.externals.loky import ProcessPoolExecutor  # type: ignore[import-untyped]
@@ -51,6 +53,28 @@ class Done:
     commit: str
 
 
+_Outcome = Done | HiddenArmError | str
+"""A result, an error on purpose, or the trace of any other."""
+
+
+@dataclass(frozen=True)
+class _Workers:
+    """An executor, and how many jobs it is given at a time. `command` is the process whose children the workers are, if
+    they are."""
+
+    executor: Executor
+    most: float
+    command: int | None
+
+    def submit(self, function: Callable[..., _Outcome], *arguments: object) -> Future[_Outcome]:
+        """Have a job done. When this returns, loky has handed it on: an executor that is shut down before leaves a
+        traceback of its own thread."""
+        future = self.executor.submit(function, *arguments)
+        while self.command is not None and not (future.running() or future.done()):
+            time.sleep(0.001)
+        return future
+
+
 @dataclass(frozen=True)
 class Workshop:
     """What jobs are done with: where results are kept, where the data is, and who does the work.
@@ -73,41 +97,45 @@ class Workshop:
         alone = [job for job in jobs if job.alone]
         with self.under_way.opened():
             if together:
-                workers = (
-                    _dask_workers(self.cluster, self.under_way.folder)
-                    if self.backend == "dask"
-                    else _local_workers(_cores())
-                )
-                with workers as executor:
-                    self._do(together, executor, watch)
+                with self._workers() as workers:
+                    self._do(together, workers, watch)
             if alone:
-                with _local_workers(1) as executor:
-                    for job in alone:
-                        self._do([job], executor, watch)
+                with _local_workers(1) as workers:
+                    self._do(alone, workers, watch)
 
-    def _do(self, jobs: Sequence[Job], executor: Executor, watch: Watch) -> None:
+    def _workers(self) -> AbstractContextManager[_Workers]:
+        if self.backend == "dask":
+            return _dask_workers(self.cluster, self.under_way.folder)
+        return _local_workers(_cores())
+
+    def _do(self, jobs: Sequence[Job], workers: _Workers, watch: Watch) -> None:
         """Keep results in the order in which they come."""
-        given = (self.data_dir, self._told_by(executor), version("hiddenarm"))
-        with interrupts_put_off():  # a worker that is told only half of what it needs would say so in a traceback
-            futures = {executor.submit(do_job, job, *given): job for job in jobs}
-        for future in as_completed(list(futures)):
-            job = futures.pop(future)
-            try:
-                outcome = future.result()
-            except BrokenExecutor:
-                raise self._ended_from_outside([job, *futures.values()]) from None
-            except Exception as error:
-                raise _failed_at_worker(job, error) from None
-            with interrupts_put_off():
-                self._keep(job, outcome)
-                watch.end(job)
+        given = (self.data_dir, UnderWay(self.under_way.folder, workers.command), version("hiddenarm"))
+        waiting, begun = deque(jobs), dict[Future[_Outcome], Job]()
+        while waiting or begun:
+            with interrupts_put_off():  # a worker that is told only half of what it needs says so in a traceback
+                while waiting and len(begun) < workers.most:
+                    job = waiting.popleft()
+                    begun[workers.submit(do_job, job, *given)] = job
+            for future in wait(begun, return_when=FIRST_COMPLETED).done:
+                with interrupts_put_off():
+                    self._keep(begun[future], self._outcome(future, begun))
+                    watch.end(begun.pop(future))
 
-    def _told_by(self, executor: Executor) -> UnderWay:
-        """Workers of this machine's executor are children of this process, and end with it."""
-        is_local = isinstance(executor, ProcessPoolExecutor)
-        return UnderWay(self.under_way.folder, os.getpid()) if is_local else self.under_way
+    def _outcome(self, future: Future[_Outcome], begun: Mapping[Future[_Outcome], Job]) -> _Outcome:
+        """Jobs return their own errors. What is raised is of whoever runs them."""
+        try:
+            return future.result()
+        except BrokenExecutor:
+            raise self._ended_from_outside(list(begun.values())) from None
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
+            title = begun[future].title
+            raise ConfigError(
+                f"the run {title!r} could not be done on the cluster ({why}); run the command again"
+            ) from None
 
-    def _keep(self, job: Job, outcome: Done | HiddenArmError | str) -> None:
+    def _keep(self, job: Job, outcome: _Outcome) -> None:
         if isinstance(outcome, HiddenArmError):
             raise outcome
         if isinstance(outcome, str):
@@ -121,18 +149,18 @@ class Workshop:
         return ConfigError(f"the run {' or '.join(titles)} was ended from outside; run the command again")
 
 
-def do_job(job: Job, data_dir: Path | None, under_way: UnderWay, wanted_version: str) -> Done | HiddenArmError | str:
+def do_job(job: Job, data_dir: Path | None, under_way: UnderWay, wanted_version: str) -> _Outcome:
     """At a worker: the result of a job, an error on purpose, or the trace of any other."""
     here = version("hiddenarm")
     if here != wanted_version:
         return ConfigError(f"a worker has hiddenarm {here}, this command has {wanted_version}: install the same")
     configure_logs("warning", "text", "reproduce")
     keep_freed_memory()
-    start = perf_counter()
+    start = time.perf_counter()
     try:
         with under_way.telling(job) as progress:
             arrays = job.perform(data_dir, progress)
-        return Done(arrays, perf_counter() - start, commit_of_source())
+        return Done(arrays, time.perf_counter() - start, commit_of_source())
     except HiddenArmError as error:
         return error
     except OrphanedError:
@@ -142,7 +170,7 @@ def do_job(job: Job, data_dir: Path | None, under_way: UnderWay, wanted_version:
 
 
 @contextmanager
-def _local_workers(count: int) -> Iterator[Executor]:
+def _local_workers(count: int) -> Iterator[_Workers]:
     """So many processes of this machine. They are ended at once unless all goes well."""
     finished = False
     executor = ProcessPoolExecutor(count, timeout=_IDLE_SECONDS, env=_ONE_THREAD)
@@ -150,7 +178,7 @@ def _local_workers(count: int) -> Iterator[Executor]:
         # It starts a new worker in place of one that holds much memory, or had nothing to do for a while, and says so.
         warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given", category=UserWarning)
         try:
-            yield executor
+            yield _Workers(executor, count, os.getpid())
             finished = True
         finally:
             with interrupts_put_off():
@@ -158,7 +186,7 @@ def _local_workers(count: int) -> Iterator[Executor]:
 
 
 @contextmanager
-def _dask_workers(address: str | None, scratch: Path) -> Iterator[Executor]:
+def _dask_workers(address: str | None, scratch: Path) -> Iterator[_Workers]:
     """The workers of a Dask cluster. What is not finished at the end is cancelled; what a worker of another machine is
     in the middle of comes to its end there, and is dropped."""
     if find_spec("distributed") is None:
@@ -171,7 +199,7 @@ def _dask_workers(address: str | None, scratch: Path) -> Iterator[Executor]:
             client = stack.enter_context(_client(distributed, stack, address, scratch))
         executor = client.get_executor(pure=False)
         try:
-            yield executor
+            yield _Workers(executor, inf, None)
         finally:
             with interrupts_put_off():
                 executor.shutdown(wait=False)
@@ -205,12 +233,6 @@ def _client(distributed: Any, stack: ExitStack, address: str | None, scratch: Pa
 def _restore_environment(before: dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update(before)
-
-
-def _failed_at_worker(job: Job, error: Exception) -> ConfigError:
-    """Jobs return their own errors: this is of whoever runs them."""
-    why = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
-    return ConfigError(f"the run {job.title!r} could not be done on the cluster ({why}); run the command again")
 
 
 def _cores() -> int:
