@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from math import inf
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -95,6 +96,7 @@ class Workshop:
         """
         together = sorted((job for job in jobs if not job.alone), key=lambda job: -job.expected_seconds)
         alone = [job for job in jobs if job.alone]
+        resource_tracker.ensure_running()  # when it starts, it lets interrupts through that are put off
         with self.under_way.opened():
             if together:
                 with self._workers() as workers:
@@ -129,7 +131,7 @@ class Workshop:
         except BrokenExecutor:
             raise self._ended_from_outside(list(begun.values())) from None
         except Exception as error:
-            why = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
+            why = f"{type(error).__name__}: {error}".strip(": ").partition(". ")[0]
             title = begun[future].title
             raise ConfigError(
                 f"the run {title!r} could not be done on the cluster ({why}); run the command again"
