@@ -16,7 +16,7 @@ import hiddenarm
 
 SOURCE = Path(hiddenarm.__file__).parent
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
-PACKAGES = {"sklearn": "scikit-learn"}
+PACKAGES = {"prometheus_client": "prometheus-client", "sklearn": "scikit-learn"}
 """Of libraries, where the name of the package is not that of the import."""
 BELOW: dict[str, set[str]] = {
     "errors": set(),
@@ -97,10 +97,12 @@ def test_no_module_uses_weak_randomness_or_pickle(path: Path) -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_libraries_are_declared_and_a_party_needs_none_of_the_extra(path: Path) -> None:
-    """What a party installs has all that it imports; what only `research` imports is in the extra of that name."""
+    """What a party installs has all that it imports; what only `research` imports is in the extra of that name, or in
+    that of clusters."""
     declared = _packages(PROJECT["dependencies"])
     if layer_of(path) == "research":
         declared |= _packages(PROJECT["optional-dependencies"]["research"])
+        declared |= _packages(PROJECT["optional-dependencies"]["cluster"])
     imported = {name.partition(".")[0] for name in imports(path)} - sys.stdlib_module_names - {"hiddenarm"}
     assert {PACKAGES.get(name, name) for name in imported} <= declared
 
@@ -122,7 +124,7 @@ def test_commands_import_research_only_when_they_run(path: Path) -> None:
 
 
 def test_all_that_a_party_runs_can_be_imported_without_research() -> None:
-    hidden = ["hiddenarm.research", "matplotlib", "sklearn", "scipy"]
+    hidden = ["hiddenarm.research", "distributed", "joblib", "matplotlib", "sklearn", "scipy"]
     names = [
         ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
         for path in MODULES

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(not os.environ.get("HIDDENARM_SOAK"), reason="pa
 
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
-RESEARCH_ONLY = {"matplotlib", "scikit-learn", "scipy"}
+RESEARCH_ONLY = {"distributed", "joblib", "matplotlib", "psutil", "scikit-learn", "scipy"}
 NO_COMPILER = {"CC": "/bin/false", "CXX": "/bin/false"}
 
 

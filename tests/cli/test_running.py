@@ -17,8 +17,9 @@ from deployment import ROLES, SERVERS, Deployment, provision, running
 from hiddenarm.cli.main import commands
 from hiddenarm.cli.status import parse_metrics
 from hiddenarm.errors import ConfigError, PeerLost
-from hiddenarm.roles.metrics import FAMILIES
-from hiddenarm.roles.process import DRAIN_SECONDS
+from hiddenarm.roles.kit import Kit
+from hiddenarm.roles.metrics import FAMILIES, start_monitor
+from hiddenarm.roles.process import DRAIN_SECONDS, Endpoint
 
 SUFFIXES = ("_bucket", "_sum", "_count", "")
 
@@ -56,8 +57,8 @@ def test_metrics_count_what_happened(deployment: Deployment) -> None:
     after = parse_metrics(deployment.get("hotel", "/metrics")[1])
 
     def grown(name: str, **labels: str) -> float:
-        values = [{str(found): value for found, value in page[name]} for page in (before, after)]
-        return values[1].get(str(labels), 0) - values[0].get(str(labels), 0)
+        then, now = (sum(value for found, value in page[name] if found == labels) for page in (before, after))
+        return now - then
 
     # A decision that is asked for before the actor has heard of the last lesson is learned by `learn`.
     for programs, rounds in ((("decide",), 4), (("learn", "learn ahead"), 5)):
@@ -308,6 +309,22 @@ def test_who_is_gone_is_told_at_once_and_by_name(tmp_path: Path) -> None:
             assert all(f"not now: {victim} cannot be reached" in answer["error"] for answer in answers)
             deployment.start(victim)
             assert "error" not in deployment.ask(client, **request)
+
+
+@pytest.mark.parametrize("arguments", [(), ("--live",)], ids=str)
+def test_a_role_whose_loop_does_not_run_is_not_alive(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    kits = provision(tmp_path)
+    endpoint = Endpoint(Kit.read(kits / "hotel"))
+    monitor = start_monitor(endpoint)
+    assert monitor is not None
+    try:
+        result = hiddenarm("status", kits / "hotel", *arguments)
+    finally:
+        monitor.close()
+        endpoint.close("")
+    assert isinstance(result.exception, PeerLost)
+    assert "hotel (party 0) runs, but does not answer" in str(result.exception)
+    assert "503" in str(result.exception)
 
 
 def test_a_kit_without_a_monitor_has_no_status(tmp_path: Path) -> None:

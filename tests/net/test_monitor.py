@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import time
 from collections.abc import Iterator
+from threading import current_thread
 
 import pytest
 from stations import PARTY0, PARTY1, Office, Station
 
 from hiddenarm.net.frames import Frame, Kind
-from hiddenarm.net.monitor import Monitor, Page
+from hiddenarm.net.monitor import MAX_CALLERS, Monitor, Page
 
 
 @pytest.fixture
@@ -19,15 +22,24 @@ def server(office: Office) -> Station:
 
 @pytest.fixture
 def monitor(server: Station) -> Iterator[Monitor]:
-    pages = {"/a": lambda: Page("all is well\n"), "/b": lambda: Page("{}", 503, "application/json")}
-    monitor = Monitor(server.switchboard, 0, pages)
+    pages = {
+        "/a": lambda: Page("all is well\n"),
+        "/b": lambda: Page("{}", 503, "application/json"),
+        "/thread": lambda: Page(current_thread().name),
+        "/broken": lambda: Page(str(1 // 0)),
+    }
+    monitor = Monitor(server.switchboard, 0, pages, loop_seconds=1.0)
     server.start()
     yield monitor
-    server.switchboard.stop()
-    assert server.thread is not None
-    server.thread.join()
-    server.thread = None
+    stop_loop(server)
     monitor.close()
+
+
+def stop_loop(server: Station) -> None:
+    if server.thread is not None:
+        server.switchboard.stop()
+        server.thread.join()
+        server.thread = None
 
 
 def ask(monitor: Monitor, request: bytes) -> bytes:
@@ -41,10 +53,31 @@ def ask(monitor: Monitor, request: bytes) -> bytes:
 
 def test_a_page(monitor: Monitor) -> None:
     answer = ask(monitor, b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n")
-    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert answer.startswith(b"HTTP/1.0 200 OK\r\n")
     assert b"Content-Length: 12\r\n" in answer
     assert answer.endswith(b"\r\n\r\nall is well\n")
-    assert ask(monitor, b"GET /b?x=1 HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 503 Unavailable\r\n")
+    assert ask(monitor, b"GET /b?x=1 HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.0 503 Service Unavailable\r\n")
+
+
+def test_a_page_is_made_by_the_loop(server: Station, monitor: Monitor) -> None:
+    assert server.thread is not None
+    assert ask(monitor, b"GET /thread HTTP/1.0\r\n\r\n").endswith(b"\r\n\r\n" + server.thread.name.encode())
+
+
+def test_a_loop_that_does_not_run_is_told(server: Station, monitor: Monitor) -> None:
+    """The thread that speaks HTTP is alive; what counts is the loop. Pages that came too late are not made."""
+    made = []
+    monitor._pages["/late"] = lambda: made.append(1) or Page("late")
+    stop_loop(server)
+    begun = time.monotonic()
+    head, _, body = ask(monitor, b"GET /late HTTP/1.0\r\n\r\n").partition(b"\r\n\r\n")
+    assert 1.0 <= time.monotonic() - begun < 3.0
+    assert head.startswith(b"HTTP/1.0 503")
+    reasons = ["the loop of this role has not answered for 1 seconds"]
+    assert json.loads(body) == {"live": False, "ready": False, "reasons": reasons, "notes": []}
+    server.start()
+    assert ask(monitor, b"GET /a HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.0 200")
+    assert made == []
 
 
 @pytest.mark.parametrize(
@@ -52,32 +85,45 @@ def test_a_page(monitor: Monitor) -> None:
     [
         (b"GET /c HTTP/1.1\r\n\r\n", b"404"),
         (b"POST /a HTTP/1.1\r\n\r\n", b"405"),
-        (b"\r\n\r\n", b"405"),
-        (b"x" * 4096, b"400"),
-        (b"\xff\x00 \xff\r\n\r\n", b"405"),
+        (b"HEAD /a HTTP/1.1\r\n\r\n", b"405"),
+        (b"GET /broken HTTP/1.1\r\n\r\n", b"500"),
+        (b"GET /a HTTP/1.1\r\n" + b"a: b\r\n" * 200 + b"\r\n", b"431"),
+        (b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n", b"414"),
     ],
 )
-def test_what_is_no_page(monitor: Monitor, request_: bytes, status: bytes) -> None:
-    assert ask(monitor, request_).startswith(b"HTTP/1.1 " + status)
+def test_what_is_no_page(monitor: Monitor, request_: bytes, status: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+    assert ask(monitor, request_).startswith(b"HTTP/1.0 " + status)
+    assert ask(monitor, b"GET /a HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.0 200")
+    assert capfd.readouterr() == ("", "")  # the log is for events of the role
+
+
+@pytest.mark.parametrize("request_", [b"", b"GET", b"\xff\x00 \xff\r\n\r\n", b"\r\n\r\n", b"x" * 4096])
+def test_a_caller_that_makes_no_sense_or_goes_away(
+    monitor: Monitor, request_: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_connection(("127.0.0.1", monitor.port), timeout=10) as sock:
+        sock.sendall(request_)
+    assert ask(monitor, b"GET /a HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.0 200")
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_request_in_pieces(monitor: Monitor) -> None:
     with socket.create_connection(("127.0.0.1", monitor.port), timeout=10) as sock:
         for piece in (b"GET ", b"/a HT", b"TP/1.1\r\n", b"\r\n"):
             sock.sendall(piece)
-        assert sock.recv(4096).startswith(b"HTTP/1.1 200")
+        assert sock.recv(4096).startswith(b"HTTP/1.0 200")
 
 
 def test_only_so_many_callers_at_once(monitor: Monitor) -> None:
     idle = [socket.create_connection(("127.0.0.1", monitor.port), timeout=10) for _ in range(40)]
-    assert ask(monitor, b"GET /a HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 200")
-    assert len(monitor._callers) <= 16
+    assert ask(monitor, b"GET /a HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.0 200")
+    assert len(monitor._server._callers) <= MAX_CALLERS == 16
     for sock in idle:
         sock.close()
 
 
 def test_it_listens_on_loopback_only(monitor: Monitor) -> None:
-    assert monitor._listener.getsockname()[0] == "127.0.0.1"
+    assert monitor._server.socket.getsockname()[0] == "127.0.0.1"
 
 
 def test_links_are_served_beside_it(office: Office, server: Station, monitor: Monitor) -> None:
@@ -87,3 +133,13 @@ def test_links_are_served_beside_it(office: Office, server: Station, monitor: Mo
         client.switchboard.send(PARTY0, Frame(Kind.ROUND, step=number))
         ask(monitor, b"GET /a HTTP/1.1\r\n\r\n")
     server.until(lambda: len(server.recorder.frames) == 20)
+
+
+def test_a_closed_monitor_frees_its_port_at_once(office: Office) -> None:
+    station = office.station(PARTY0)
+    first = Monitor(station.switchboard, 0, {})
+    begun = time.monotonic()
+    first.close()
+    assert time.monotonic() - begun < 0.5
+    assert not first._thread.is_alive()
+    Monitor(station.switchboard, first.port, {}).close()

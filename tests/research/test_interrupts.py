@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
+from threading import Event, Thread
 
 import pytest
 
@@ -25,3 +29,22 @@ def test_without_an_interrupt_the_work_goes_on() -> None:
         with interrupts_put_off():
             pass
         assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_process_that_is_started_meanwhile_never_gets_one() -> None:
+    program = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nprint('alive')"
+    with interrupts_put_off():
+        ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "alive\n", "")
+
+
+def test_an_interrupt_that_another_thread_is_given_is_put_off_too() -> None:
+    ended = Event()
+    other = Thread(target=ended.wait)
+    other.start()
+    with obeying_interrupts(), pytest.raises(KeyboardInterrupt):  # noqa: PT012
+        with interrupts_put_off():
+            os.kill(os.getpid(), signal.SIGINT)
+            ended.set()
+            other.join()
+        pytest.fail("it was lost")

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import pytest
 import structlog
 from application import Application, federation_of, jobs_of
+from prometheus_client.core import Metric
 from world import Faults, World
 
-from hiddenarm.roles.metrics import INTERACTIONS, RUNS, Sample, _of_runs
+from hiddenarm.roles.metrics import _of_runs
 from hiddenarm.roles.party import Party
 
 Counters = dict[tuple[object, ...], float]
@@ -51,10 +52,9 @@ class WatchedWorld(World):
         self.between_epochs += bool(before) and not party.active
 
 
-def counters(samples: Iterator[Sample]) -> Counters:
-    return {
-        (one.family.name, one.suffix, one.labels): one.value for one in samples if one.family in (RUNS, INTERACTIONS)
-    }
+def counters(metrics: Iterator[Metric]) -> Counters:
+    samples = (sample for metric in metrics for sample in metric.samples)
+    return {(sample.name, *sorted(sample.labels.items())): sample.value for sample in samples}
 
 
 def test_counters_never_fall_while_links_are_cut() -> None:

@@ -8,8 +8,10 @@ from typing import get_args
 import click
 
 from hiddenarm.cli.research import ResearchCommand
+from hiddenarm.errors import ConfigError
 
 _SUITES = ("both", "fast", "paper")
+_BACKENDS = ("loky", "dask")
 _SCALES = ("full", "quick", "tiny")
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
@@ -20,9 +22,24 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--out", "folder", type=_FOLDER, default=Path("reproduction"), show_default=True, help="Where to write.")
 @click.option("--data-dir", type=_FOLDER, help="Folder with the MNIST files. Without it: the cache, or else digits.")
 @click.option("--suite", type=click.Choice(_SUITES), default="both", show_default=True, help="Protocols to compare.")
+@click.option(
+    "--backend",
+    type=click.Choice(_BACKENDS),
+    default="loky",
+    show_default=True,
+    help="Who does the runs: all cores of this machine, or a Dask cluster. Timed runs are always done here.",
+)
+@click.option("--cluster", metavar="ADDRESS", help="Scheduler of an existing Dask cluster, such as tcp://HOST:8786.")
 @click.option("--scale", type=click.Choice(_SCALES), hidden=True, help="Overrides --quick; tiny is the tests' size.")
 def reproduce(
-    names: tuple[str, ...], quick: bool, folder: Path, data_dir: Path | None, suite: str, scale: str | None
+    names: tuple[str, ...],
+    quick: bool,
+    folder: Path,
+    data_dir: Path | None,
+    suite: str,
+    backend: str,
+    cluster: str | None,
+    scale: str | None,
 ) -> None:
     """Repeat the paper's experiments, and write a page with every figure, table and claim.
 
@@ -36,10 +53,12 @@ def reproduce(
     from hiddenarm.research.experiments.reproduction import Reproduction, print_summary
     from hiddenarm.research.experiments.setting import Setting, Suite
 
+    if cluster is not None and backend != "dask":
+        raise ConfigError("--cluster is the address of a Dask scheduler: give --backend dask too")
     small = quick or scale in ("quick", "tiny")
     data = "digits" if small and data_dir is None else default_world(data_dir)
     suites = get_args(Suite) if suite == "both" else (suite,)
     setting = Setting(scale or ("quick" if quick else "full"), data, suites)  # type: ignore[arg-type]
     console = Console()
-    report = Reproduction(chosen(names), setting, folder, data_dir).run(console)
+    report = Reproduction(chosen(names), setting, folder, data_dir, backend, cluster).run(console)  # type: ignore[arg-type]
     print_summary(console, report, folder)

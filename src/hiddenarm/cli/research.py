@@ -9,7 +9,7 @@ import click
 
 from hiddenarm.errors import ConfigError
 
-LIBRARIES: Final = ("matplotlib", "sklearn")
+LIBRARIES: Final = ("joblib", "matplotlib", "sklearn")
 """As they are imported; `research` in pyproject.toml has the packages that bring them."""
 
 

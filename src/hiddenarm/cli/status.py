@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any, Final
 
+from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from rich.table import Table
 
@@ -19,8 +19,7 @@ from hiddenarm.roles.kit import read_kit_file
 from hiddenarm.roles.organisations import Organisations
 
 _SECONDS: Final = 5.0
-_SAMPLE: Final = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
-_LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+"""More than the role takes to say that its loop does not run."""
 
 Labels = dict[str, str]
 Metrics = dict[str, list[tuple[Labels, float]]]
@@ -52,6 +51,8 @@ def _ask(kit: Path, *paths: str) -> list[str]:
     me = Organisations(file.organisations).of(Identity(file.role, file.number))
     try:
         return [str(me), *(_get(where, path) for path in paths)]
+    except urllib.error.HTTPError as error:
+        raise PeerLost(f"{me} runs, but does not answer at {where}: {error}") from None
     except (OSError, ValueError):
         raise PeerLost(f"{me} does not answer at {where}: start it with hiddenarm serve {kit}") from None
 
@@ -59,18 +60,19 @@ def _ask(kit: Path, *paths: str) -> list[str]:
 def parse_metrics(text: str) -> Metrics:
     """The samples in Prometheus' text format, by name."""
     metrics: Metrics = {}
-    for line in text.splitlines():
-        if not line.startswith("#") and (match := _SAMPLE.fullmatch(line)):
-            metrics.setdefault(match[1], []).append((dict(_LABEL.findall(match[2] or "")), float(match[3])))
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            metrics.setdefault(sample.name, []).append((sample.labels, sample.value))
     return metrics
 
 
 def _get(where: str, path: str) -> str:
+    """A page. That a role is not ready is an answer; that its loop does not run is none."""
     try:
         with urllib.request.urlopen(f"http://{where}{path}", timeout=_SECONDS) as answer:
             return str(answer.read().decode())
     except urllib.error.HTTPError as error:
-        if error.code != 503:
+        if error.code != 503 or path != "/readyz":
             raise
         return error.read().decode()
 

@@ -1,24 +1,41 @@
 """A few pages on a loopback port, for whoever watches over a role: GET, nothing else, and from this machine only.
 
-Answered by the loop of the switchboard, so that an answer also says that the loop runs. A page is made when it is asked
-for. Callers are few, small and quick, or dropped.
+HTTP is spoken by the standard library, in threads of its own. A page is made by the loop of the switchboard when it is
+asked for, so an answer also says that the loop runs; if it does not run the page within a deadline, the answer is 503.
 """
 
 from __future__ import annotations
 
+import json
 import socket
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as LateError
 from contextlib import suppress
-from typing import Final, NamedTuple
+from socketserver import TCPServer, ThreadingMixIn
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from hiddenarm.net.switchboard import Switchboard
 
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
 HOST: Final = "127.0.0.1"
-_MAX_CALLERS: Final = 16
-_MAX_REQUEST_BYTES: Final = 4096
+LOOP_SECONDS: Final = 4.0
+"""For the loop to make a page. `hiddenarm status` waits a little longer."""
+MAX_CALLERS: Final = 16
 _PATIENCE_SECONDS: Final = 5.0
-_END: Final = b"\r\n\r\n"
-_PHRASES: Final = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Unavailable"}
+_PAUSE_SECONDS: Final = 0.05
+_PHRASES: Final = {
+    200: "OK",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
 
 
 class Page(NamedTuple):
@@ -30,68 +47,131 @@ class Page(NamedTuple):
 
 
 class Monitor:
-    """Serves pages by path at a port of this machine, from the loop of a switchboard. Raises OSError if it cannot."""
+    """Serves pages that the loop of a switchboard makes, at a port of this machine. Raises OSError if it cannot."""
 
-    def __init__(self, switchboard: Switchboard, port: int, pages: Mapping[str, Callable[[], Page]]) -> None:
+    def __init__(
+        self,
+        switchboard: Switchboard,
+        port: int,
+        pages: Mapping[str, Callable[[], Page]],
+        loop_seconds: float = LOOP_SECONDS,
+    ) -> None:
         self._switchboard = switchboard
         self._pages = dict(pages)
-        self._callers: dict[socket.socket, bytearray] = {}
-        self._listener = socket.create_server((HOST, port))
-        self._listener.setblocking(False)
-        self.port = int(self._listener.getsockname()[1])
-        switchboard.attach(self._listener, self._accept)
+        self._loop_seconds = loop_seconds
+        self._server = _Server((HOST, port), _Handler)
+        self._server.set_app(self._answer)
+        self._closed = False
+        self.port = self._server.server_port
+        self._thread = Thread(target=self._serve, name="monitor", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         """Answer nobody any more."""
-        for sock in list(self._callers):
-            self._drop(sock)
-        self._switchboard.detach(self._listener)
-        self._listener.close()
-
-    def _accept(self) -> None:
+        self._closed = True
         with suppress(OSError):
-            sock, _ = self._listener.accept()
-            sock.setblocking(False)
-            if len(self._callers) >= _MAX_CALLERS:
-                self._drop(next(iter(self._callers)))
-            self._callers[sock] = bytearray()
-            self._switchboard.attach(sock, lambda: self._read(sock))
-            self._switchboard.after(_PATIENCE_SECONDS, lambda: self._drop(sock))
+            self._server.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for callers
+        self._thread.join(1.0)
+        self._server.server_close()
 
-    def _read(self, sock: socket.socket) -> None:
-        request = self._callers[sock]
-        try:
-            piece = sock.recv(_MAX_REQUEST_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            piece = b""
-        request += piece
-        if piece and _END not in request and len(request) < _MAX_REQUEST_BYTES:
-            return
-        if piece:
-            with suppress(OSError):
-                sock.send(_response(self._page(bytes(request))))  # a page fits into the kernel's buffer
-        self._drop(sock)
+    def _serve(self) -> None:
+        """Not `serve_forever`: that wakes up twice a second, beside a loop that counts microseconds."""
+        while not self._closed:
+            self._server.handle_request()
 
-    def _page(self, request: bytes) -> Page:
-        method, _, rest = request.partition(b" ")
-        path = rest.partition(b" ")[0].decode("ascii", "replace").partition("?")[0]
-        if _END not in request:
-            return Page("not a request\n", 400)
-        if method != b"GET":
+    def _answer(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        """The WSGI application."""
+        page = self._page(environ["REQUEST_METHOD"], environ["PATH_INFO"])
+        body = page.body.encode()
+        headers = [("Content-Type", page.kind), ("Content-Length", str(len(body)))]
+        if page.status == 405:
+            headers.append(("Allow", "GET"))
+        start(f"{page.status} {_PHRASES[page.status]}", headers)
+        return [body]
+
+    def _page(self, method: str, path: str) -> Page:
+        if method != "GET":
             return Page("only GET\n", 405)
         if path not in self._pages:
             return Page(f"here are {', '.join(self._pages)}\n", 404)
-        return self._pages[path]()
+        try:
+            return self._made_by_loop(self._pages[path])
+        except (LateError, CancelledError):
+            return _late_page(self._loop_seconds)
+        except Exception as error:
+            return Page(f"this page cannot be made: {type(error).__name__}\n", 500)
 
-    def _drop(self, sock: socket.socket) -> None:
-        if self._callers.pop(sock, None) is not None:
-            self._switchboard.detach(sock)
-            sock.close()
+    def _made_by_loop(self, make: Callable[[], Page]) -> Page:
+        """Have the loop make a page, and wait for it. What the loop did not begin in time it need not make."""
+        made: Future[Page] = Future()
+
+        def run() -> None:
+            if made.set_running_or_notify_cancel():
+                try:
+                    made.set_result(make())
+                except Exception as error:
+                    made.set_exception(error)
+
+        self._switchboard.call(run)
+        try:
+            return made.result(self._loop_seconds)
+        finally:
+            made.cancel()
 
 
-def _response(page: Page) -> bytes:
-    body = page.body.encode()
-    head = f"HTTP/1.1 {page.status} {_PHRASES[page.status]}\r\nContent-Type: {page.kind}\r\n"
-    return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread for each caller. Of more callers than `MAX_CALLERS` the oldest is cut off."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, address: tuple[str, int], handler: type[WSGIRequestHandler]) -> None:
+        self._callers: dict[socket.socket, None] = {}
+        self._guard = Lock()
+        super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        """Without asking the name service what this machine is called."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = HOST, int(self.server_address[1])
+        self.setup_environ()
+
+    def get_request(self) -> Any:
+        """Where the process has no descriptors left, try again later."""
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(_PAUSE_SECONDS)
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        request.settimeout(_PATIENCE_SECONDS)
+        with self._guard:
+            if len(self._callers) >= MAX_CALLERS:
+                oldest = next(iter(self._callers))
+                del self._callers[oldest]
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
+            self._callers[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._guard:
+            self._callers.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A caller that went away or said nothing is nothing to print a trace about."""
+
+
+class _Handler(WSGIRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """The log is for events of the role."""
+
+
+def _late_page(seconds: float) -> Page:
+    """Whatever was asked for."""
+    reason = f"the loop of this role has not answered for {seconds:g} seconds"
+    return Page(
+        json.dumps({"live": False, "ready": False, "reasons": [reason], "notes": []}) + "\n", 503, "application/json"
+    )

@@ -188,15 +188,6 @@ class Switchboard:
         """Show another certificate from now on. Connections that stand go on under the old one."""
         self._server_context, self._client_context = server_context(tls), client_context(tls)
 
-    def attach(self, sock: socket.socket, callback: Callable[[], None]) -> None:
-        """Have the loop call back when a socket that is no link, such as the monitor's, can be read."""
-        self._poller.register(sock, READ, callback)
-
-    def detach(self, sock: socket.socket) -> None:
-        """Forget a socket that was attached; it must not be closed before."""
-        with suppress(KeyError):
-            self._poller.unregister(sock)
-
     def after(self, seconds: float, callback: Callable[[], None]) -> None:
         """Have the loop call back later."""
         self._timers.at(self._clock() + seconds, callback)

@@ -46,17 +46,20 @@ def obeying_interrupts() -> Iterator[None]:
 
 @contextmanager
 def interrupts_put_off() -> Iterator[None]:
-    """Have an interrupt take effect at the end of the block."""
+    """Have an interrupt take effect at the end of the block. Processes and threads that are started in it never get
+    one: Ctrl-C, which a terminal sends to all processes of a command, is for the command to obey."""
     came = False
 
     def note(_: int, __: FrameType | None) -> None:
         nonlocal came
         came = True
 
-    previous = signal.signal(signal.SIGINT, note)
+    previous = signal.signal(signal.SIGINT, note)  # also for threads that were there before
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         signal.signal(signal.SIGINT, previous)
     if came:
         signal.raise_signal(signal.SIGINT)

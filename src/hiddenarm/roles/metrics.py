@@ -1,7 +1,7 @@
 """The state of a role as numbers with names: for Prometheus, for `hiddenarm status`, and for health checks.
 
-All of it is counted elsewhere (`net.meter`, `vitals`) and only read here, when somebody asks. docs/operations.md lists
-every metric.
+All of it is counted elsewhere (`net.meter`, `vitals`) and only read here, when somebody asks. prometheus-client writes
+the text. docs/operations.md lists every metric.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import os
 import resource
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from cryptography import x509
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
+from prometheus_client.core import Metric, Sample
+from prometheus_client.registry import Collector
 
 from hiddenarm.errors import ConfigError
 from hiddenarm.net.frames import Kind
@@ -29,7 +31,7 @@ from hiddenarm.roles.process import Endpoint
 from hiddenarm.roles.readiness import Readiness, readiness_of
 from hiddenarm.roles.vitals import BOUNDS, RunTimes, Vitals
 
-Labels = tuple[tuple[str, str], ...]
+Labels = dict[str, str]
 """Names and values."""
 
 
@@ -39,6 +41,12 @@ class Family(NamedTuple):
     name: str
     kind: str
     help: str
+
+    def metric(self, samples: Iterable[tuple[Labels, float]]) -> Metric:
+        """With its numbers. Not all have the same labels: a peer's organisation may have no name."""
+        metric = Metric(self.name.removesuffix("_total"), self.help, self.kind)
+        metric.samples.extend(Sample(self.name, labels, value) for labels, value in samples)
+        return metric
 
 
 INFO: Final = Family("hiddenarm_info", "gauge", "1; the labels say which role of which federation this is")
@@ -65,17 +73,7 @@ FAMILIES: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One number of a family; a histogram has several, told apart by `suffix`."""
-
-    family: Family
-    value: float
-    labels: Labels = ()
-    suffix: str = ""
-
-
-class Observer:
+class Observer(Collector):
     """Looks at a role from outside, when asked."""
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -87,32 +85,33 @@ class Observer:
         found, named = readiness_of(self._endpoint, all_members(self._kit)), self._kit.organisations.in_text
         return Readiness([named(reason) for reason in found.reasons], [named(note) for note in found.notes])
 
-    def samples(self) -> Iterator[Sample]:
-        """Everything, in the order of `FAMILIES`."""
+    def collect(self) -> Iterator[Metric]:
+        """Everything, in the order of `FAMILIES`; nothing of a family that has no numbers here."""
+        return (metric for metric in self._all() if metric.samples)
+
+    def _all(self) -> Iterator[Metric]:
         kit, vitals = self._kit, self._endpoint.machine.vitals()
-        about = (("federation", kit.file.name), ("version", version("hiddenarm")))
-        yield Sample(INFO, 1, (*self._labels("role", kit.identity), *about))
-        yield Sample(READY, float(self.readiness().ready))
-        yield Sample(UP, time.monotonic() - self._began)
+        about = {"federation": kit.file.name, "version": version("hiddenarm")}
+        yield INFO.metric([(self._labels("role", kit.identity) | about, 1)])
+        yield READY.metric([({}, float(self.readiness().ready))])
+        yield UP.metric([({}, time.monotonic() - self._began)])
         yield from self._of_peers()
         yield from _of_links(self._endpoint.meter, {str(peer): self._labels("peer", peer) for peer in all_members(kit)})
         yield from _of_runs(vitals.runs)
         yield from _of_state(vitals)
-        yield Sample(EXPIRES, certificate_expiry(kit.tls.certificate))
+        yield EXPIRES.metric([({}, certificate_expiry(kit.tls.certificate))])
         yield from _of_process()
 
-    def _of_peers(self) -> Iterator[Sample]:
+    def _of_peers(self) -> Iterator[Metric]:
         silences = self._endpoint.switchboard.silences
         peers = [peer for peer in all_members(self._kit) if self._endpoint.machine.expects(peer)]
-        yield from (Sample(PEER_READY, float(peer in silences), self._labels("peer", peer)) for peer in peers)
-        for peer, seconds in sorted(silences.items()):
-            yield Sample(PEER_SILENCE, seconds, self._labels("peer", peer))
+        yield PEER_READY.metric((self._labels("peer", peer), float(peer in silences)) for peer in peers)
+        yield PEER_SILENCE.metric((self._labels("peer", peer), seconds) for peer, seconds in sorted(silences.items()))
 
     def _labels(self, label: str, member: Identity) -> Labels:
         """A member, and its organisation if that has a name."""
         organisation = self._kit.organisations.name(member)
-        named = () if organisation is None else (("organisation", organisation),)
-        return ((label, str(member)), *named)
+        return {label: str(member)} | ({} if organisation is None else {"organisation": organisation})
 
 
 def start_monitor(endpoint: Endpoint) -> Monitor | None:
@@ -120,11 +119,12 @@ def start_monitor(endpoint: Endpoint) -> Monitor | None:
     port = endpoint.kit.file.monitor_port
     if port is None:
         return None
-    observer = Observer(endpoint)
+    observer, registry = Observer(endpoint), CollectorRegistry()
+    registry.register(observer)
     pages = {
         "/livez": live_page,
         "/readyz": lambda: ready_page(observer),
-        "/metrics": lambda: metrics_page(observer),
+        "/metrics": lambda: metrics_page(registry),
     }
     try:
         return Monitor(endpoint.switchboard, port, pages)
@@ -145,21 +145,8 @@ def ready_page(observer: Observer) -> Page:
     return Page(json.dumps(body) + "\n", 200 if found.ready else 503, "application/json")
 
 
-def metrics_page(observer: Observer) -> Page:
-    return Page(prometheus_text(observer.samples()), kind="text/plain; version=0.0.4; charset=utf-8")
-
-
-def prometheus_text(samples: Iterable[Sample]) -> str:
-    """The text format of Prometheus; the samples of a family must follow each other."""
-    lines: list[str] = []
-    family = None
-    for sample in samples:
-        if sample.family != family:
-            family = sample.family
-            lines += [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.kind}"]
-        labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in sample.labels)
-        lines.append(f"{sample.family.name}{sample.suffix}{f'{{{labels}}}' if labels else ''} {sample.value:.17g}")
-    return "\n".join(lines) + "\n"
+def metrics_page(registry: CollectorRegistry) -> Page:
+    return Page(generate_latest(registry).decode(), kind=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 def all_members(kit: Kit) -> list[Identity]:
@@ -179,49 +166,52 @@ def certificate_expiry(path: Path) -> float:
     return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc.timestamp()
 
 
-def _of_links(meter: Meter, of_peer: Mapping[str, Labels]) -> Iterator[Sample]:
+def _of_links(meter: Meter, of_peer: Mapping[str, Labels]) -> Iterator[Metric]:
     rows = [(direction, row) for direction, of_one in meter.as_dict().items() for row in of_one]
     for family, column in ((FRAMES, "frames"), (BYTES, "bytes")):
-        totals: dict[Labels, int] = {}
+        totals: dict[tuple[str, str, str], int] = {}
         for direction, row in rows:
-            labels = (*of_peer[str(row["peer"])], ("direction", direction), ("kind", str(row["kind"])))
-            totals[labels] = totals.get(labels, 0) + int(row[column])
-        yield from (Sample(family, total, labels) for labels, total in totals.items())
+            link = str(row["peer"]), direction, str(row["kind"])
+            totals[link] = totals.get(link, 0) + int(row[column])
+        yield family.metric(
+            (of_peer[peer] | {"direction": direction, "kind": kind}, total)
+            for (peer, direction, kind), total in totals.items()
+        )
     programs = {
         int(row["program"]) for direction, row in rows if direction == "sent" and row["kind"] == Kind.ROUND.name
     }
-    for program in sorted(programs):
-        yield Sample(ROUNDS, meter.rounds(program), (("program", PROGRAM_NAMES[program]),))
+    yield ROUNDS.metric(
+        ({"program": PROGRAM_NAMES[program]}, float(meter.rounds(program))) for program in sorted(programs)
+    )
 
 
-def _of_runs(runs: dict[str, RunTimes]) -> Iterator[Sample]:
+def _of_runs(runs: dict[str, RunTimes]) -> Iterator[Metric]:
+    times_of_runs = RUNS.metric(())
+    samples = times_of_runs.samples
     for program, times in runs.items():
         total = 0
         for bound, count in zip((*BOUNDS, "+Inf"), times.buckets, strict=True):
             total += count
             le = bound if isinstance(bound, str) else f"{bound:g}"
-            yield Sample(RUNS, total, (("program", program), ("le", le)), "_bucket")
-        yield Sample(RUNS, times.seconds, (("program", program),), "_sum")
-        yield Sample(RUNS, total, (("program", program),), "_count")
-    for program, times in runs.items():
-        yield Sample(INTERACTIONS, times.interactions, (("program", program),))
+            samples.append(Sample(f"{RUNS.name}_bucket", {"program": program, "le": le}, total))
+        samples.append(Sample(f"{RUNS.name}_sum", {"program": program}, times.seconds))
+        samples.append(Sample(f"{RUNS.name}_count", {"program": program}, total))
+    yield times_of_runs
+    yield INTERACTIONS.metric(({"program": program}, float(times.interactions)) for program, times in runs.items())
 
 
-def _of_state(vitals: Vitals) -> Iterator[Sample]:
-    if vitals.version is not None:
-        yield Sample(VERSION, vitals.version)
-    if vitals.pending is not None:
-        yield Sample(PENDING, vitals.pending)
-    yield Sample(WAITING, vitals.waiting)
-    yield from (Sample(STOCK, steps, (("program", program),)) for program, steps in vitals.stock.items())
+def _of_state(vitals: Vitals) -> Iterator[Metric]:
+    yield VERSION.metric([] if vitals.version is None else [({}, vitals.version)])
+    yield PENDING.metric([] if vitals.pending is None else [({}, vitals.pending)])
+    yield WAITING.metric([({}, vitals.waiting)])
+    yield STOCK.metric(({"program": program}, float(steps)) for program, steps in vitals.stock.items())
 
 
-def _of_process() -> Iterator[Sample]:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    if (resident := _resident_bytes()) is not None:
-        yield Sample(MEMORY, resident)
-    yield Sample(PEAK_MEMORY, usage.ru_maxrss * 1024)
-    yield Sample(PROCESSOR, usage.ru_utime + usage.ru_stime)
+def _of_process() -> Iterator[Metric]:
+    usage, resident = resource.getrusage(resource.RUSAGE_SELF), _resident_bytes()
+    yield MEMORY.metric([] if resident is None else [({}, resident)])
+    yield PEAK_MEMORY.metric([({}, usage.ru_maxrss * 1024)])
+    yield PROCESSOR.metric([({}, usage.ru_utime + usage.ru_stime)])
 
 
 def _resident_bytes() -> int | None:
@@ -231,7 +221,3 @@ def _resident_bytes() -> int | None:
     except (OSError, ValueError):
         return None
     return pages * os.sysconf("SC_PAGESIZE")
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

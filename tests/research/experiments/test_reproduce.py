@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +15,7 @@ from commands import PATIENCE, Ended, check_error, hiddenarm, interrupted
 
 from hiddenarm.errors import DataError
 from hiddenarm.research.experiments.catalogue import experiments
+from hiddenarm.research.experiments.under_way import UnderWay
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +73,47 @@ def test_an_interrupt_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -> None
     assert kept < 8
     assert f"{kept} of 8 runs are kept in {tmp_path}; the same command goes on" in ended.stderr
     assert not (tmp_path / "index.html").exists()
+
+
+@pytest.mark.parametrize("backend", ["loky", "dask"])
+@pytest.mark.parametrize("seconds", [0.0, 0.3, 1.5])
+def test_ctrl_c_at_a_terminal_shows_no_traceback_of_a_worker(tmp_path: Path, backend: str, seconds: float) -> None:
+    """A terminal sends it to all processes of a command, also to workers that are just being started."""
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "hiddenarm", "reproduce", "training", "--quick", "--out", str(out)]
+    with subprocess.Popen(
+        [*command, "--backend", backend], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
+    ) as process:
+        try:
+            end = time.monotonic() + PATIENCE
+            while not (out / "under-way").exists():
+                assert time.monotonic() < end
+                time.sleep(0.01)
+            time.sleep(seconds)
+            os.killpg(process.pid, signal.SIGINT)
+            stderr = process.communicate(timeout=PATIENCE)[1].decode()
+        finally:
+            process.kill()
+    assert process.returncode == 130, stderr
+    assert "Traceback" not in stderr
+    assert f"of 8 runs are kept in {out}; the same command goes on" in stderr
+    assert not (out / "under-way").exists()
+
+
+def test_the_workers_of_a_command_that_is_killed_end(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "hiddenarm", "reproduce", "training", "--quick", "--out", str(out)]
+    under_way = UnderWay(out / "under-way")
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+        end = time.monotonic() + PATIENCE
+        while not (news := under_way.read()) and time.monotonic() < end:
+            time.sleep(0.05)
+        process.kill()
+    workers = [Path(f"/proc/{one.process}") for one in news.values()]
+    assert workers
+    while any(worker.exists() for worker in workers):
+        assert time.monotonic() < end + PATIENCE
+        time.sleep(0.1)
 
 
 def test_an_unknown_name_is_refused(tmp_path: Path) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -11,9 +14,11 @@ import pytest
 from hiddenarm.paper import rounds
 from hiddenarm.research.bench.timing import Spread
 from hiddenarm.research.experiments.kept import Kept
-from hiddenarm.research.experiments.pool import Workshop, _Worker
+from hiddenarm.research.experiments.pool import Workshop
 from hiddenarm.research.experiments.setting import Setting, Suite
 from hiddenarm.research.experiments.step_times import StepTime, StepTiming, disturbed, step_timing, steps_table
+from hiddenarm.research.experiments.under_way import UnderWay
+from hiddenarm.research.experiments.watch import Watch
 
 TINY = Setting("tiny", "digits")
 
@@ -58,17 +63,25 @@ def test_a_step_really_runs(suite: Suite, of_decision: int | None, of_step: int 
     assert result["bytes"] > 1000
 
 
-def test_a_worker_that_is_ended_ends_its_roles(tmp_path: Path) -> None:
-    worker = _Worker.start(Workshop(Kept(tmp_path), None, "abc"), StepTiming("fast", 4, 2, 1_000_000, 600.0))
-    pid = worker.process.pid
-    assert pid is not None
-    try:
-        roles = awaited(lambda: len(children(pid)) >= 3 and children(pid))
-    finally:
-        worker.process.terminate()
-        worker.process.join(30)
-    assert worker.process.exitcode == 128 + 15
+def test_an_interrupt_ends_the_roles_of_a_timed_run_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The job is in the middle of its steps, in a worker, whose roles are processes of their own."""
+    job, under_way = StepTiming("fast", 4, 2, 1_000_000, 600.0), UnderWay(tmp_path / "under-way")
+    roles: list[int] = []
+
+    def interrupt() -> None:
+        worker = awaited(lambda: under_way.read().get(job.digest)).process
+        roles.extend(awaited(lambda: len(children(worker)) >= 3 and children(worker)))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = Thread(target=interrupt)
+    thread.start()
+    workshop = Workshop(Kept(tmp_path / "runs"), None, under_way)
+    with pytest.raises(KeyboardInterrupt), Watch([job], 0, under_way.read) as watch:
+        workshop.do_all([job], watch)
+    thread.join()
+    assert len(roles) >= 3
     assert awaited(lambda: not any(Path(f"/proc/{role}").exists() for role in roles))
+    assert list(tmp_path.iterdir()) == []
 
 
 def children(pid: int) -> list[int]:

@@ -17,9 +17,10 @@ from hiddenarm.research.experiments.findings import Experiment
 from hiddenarm.research.experiments.jobs import Job
 from hiddenarm.research.experiments.kept import Kept
 from hiddenarm.research.experiments.page import Cost, Report, write_report
-from hiddenarm.research.experiments.pool import Workshop
+from hiddenarm.research.experiments.pool import Backend, Workshop
 from hiddenarm.research.experiments.setting import Setting
-from hiddenarm.research.experiments.surroundings import commit_of_source, surroundings
+from hiddenarm.research.experiments.surroundings import surroundings
+from hiddenarm.research.experiments.under_way import UnderWay
 from hiddenarm.research.experiments.watch import Watch
 from hiddenarm.research.interrupts import obeying_interrupts
 from hiddenarm.research.progress import duration
@@ -33,6 +34,8 @@ class Reproduction:
     setting: Setting
     folder: Path
     data_dir: Path | None
+    backend: Backend = "loky"
+    cluster: str | None = None
 
     def run(self, console: Console) -> Report:
         """Do what is missing, then write the page. Interrupted, it goes on from what was finished."""
@@ -43,9 +46,11 @@ class Reproduction:
         jobs = list(dict.fromkeys(job for one in self.experiments for job in one.jobs(self.setting)))
         missing = [job for job in jobs if job not in kept]
         self._announce(console, jobs, missing)
+        under_way = UnderWay(self.folder.resolve() / "under-way")
         try:
-            with obeying_interrupts(), Watch(missing, len(jobs) - len(missing)) as watch:
-                Workshop(kept, self.data_dir, commit_of_source()).do_all(missing, watch)
+            with obeying_interrupts(), Watch(missing, len(jobs) - len(missing), under_way.read) as watch:
+                workshop = Workshop(kept, self._data_folder(), under_way, self.backend, self.cluster)
+                workshop.do_all(missing, watch)
         except KeyboardInterrupt:
             done = sum(job in kept for job in jobs)
             click.echo(f"{done} of {len(jobs)} runs are kept in {self.folder}; the same command goes on", err=True)
@@ -53,6 +58,10 @@ class Reproduction:
         report = self._report(kept, jobs)
         write_report(self.folder, report)
         return report
+
+    def _data_folder(self) -> Path | None:
+        """For workers, which may run elsewhere."""
+        return None if self.data_dir is None else self.data_dir.resolve()
 
     def _runs_folder(self) -> Path:
         try:

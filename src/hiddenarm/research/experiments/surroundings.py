@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
 UNKNOWN = "unknown"
 
 
+@cache
 def commit_of_source() -> str:
-    """The commit of the source tree this runs from, with `+` if files differ from it; unknown where there is none."""
+    """The commit of the source tree this runs from, with `+` if files differ from it; unknown where there is none.
+
+    Asked for once: what is changed later is not what this process runs.
+    """
     folder = Path(__file__).parent
     head = _git(folder, "rev-parse", "--short=12", "HEAD")
     if head is None:
@@ -33,7 +38,9 @@ def surroundings() -> dict[str, str]:
 
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
-        done = subprocess.run(("git", "-C", str(folder), *arguments), capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ("git", "--no-optional-locks", "-C", str(folder), *arguments), capture_output=True, text=True, check=True
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
     return done.stdout.strip()
