@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -462,8 +463,9 @@ def _members(fields: Fields) -> tuple[Identity, ...]:
 
 
 def _write_standing(fields: Fields) -> bytes:
-    own = [fields[name] for name in ("lessons", "decisions", "epoch", "consents")]
-    return Standing(*own, missing=_members(fields)).encode()
+    return Standing(
+        fields["lessons"], fields["decisions"], fields["epoch"], fields["consents"], _members(fields)
+    ).encode()
 
 
 def _read_standing(payload: bytes) -> Fields:
@@ -715,7 +717,7 @@ def _rejected(messages: Iterable[Message]) -> Iterator[Vector]:
     for message in messages:
         for title, damage in message.damages.items():
             frame = damage(message.write(next(iter(message.examples.values()))))
-            said = complaint(lambda frame=frame, read=message.read: read(frame))
+            said = complaint(partial(message.read, frame))
             yield {"message": message.name, "case": title, "hex": encode(frame).hex(), **said}
 
 
