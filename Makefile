@@ -1,29 +1,65 @@
 PYTHON ?= python3
+CC ?= gcc
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+SANITISED := build/sanitised
 
-.PHONY: setup demo test soak wheel lint bench reproduce clean
+# Many tests wait for processes: one worker more than there are cores. The files that take longest come first.
+WORKERS ?= $(shell expr $$(nproc) + 1)
+PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Processes that tests start need not compile the package again.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
+FIRST_TIER := -m "not processes and not long"
+
+# Of C that reads or writes where it must not, or whose behaviour C does not define, the process ends at once.
+SANITISERS := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g
+# Leaks are not looked for: the interpreter has its own. PYTHONMALLOC: every object is a block of its own.
+UNDER_SANITISERS = LD_PRELOAD="$(shell $(CC) -print-file-name=libasan.so) $(shell $(CC) -print-file-name=libubsan.so)" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
+	PYTHONPATH=$(CURDIR)/$(SANITISED)/lib HIDDENARM_SANITISERS="$(SANITISERS)" CC=$(CC)
+
+.PHONY: setup demo check test soak sanitise coverage vectors constraints wheel lint bench reproduce clean
 
 setup: $(READY)
 
-$(READY): pyproject.toml setup.py $(wildcard src/hiddenarm/*/*.c src/hiddenarm/*/*.h)
+$(READY): pyproject.toml setup.py constraints.txt $(wildcard src/hiddenarm/*/*.c src/hiddenarm/*/*.h)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[dev]'
 	touch $@
 
 demo: setup
 	$(BIN)/hiddenarm demo
 
-test: setup lint
-	$(BIN)/python -m pytest
+check: setup
+	$(PYTEST) $(PARALLEL) $(FIRST_TIER)
 
-soak: setup wheel
-	HIDDENARM_HARD_WORLDS=1000 $(BIN)/python -m pytest tests/bandit/test_hard_data.py
-	HIDDENARM_SEEDS=1000 $(BIN)/python -m pytest -s tests/simulator
+test: setup lint
+	$(PYTEST) $(PARALLEL)
+
+soak: setup wheel sanitise
+	HIDDENARM_HARD_WORLDS=1000 $(PYTEST) tests/bandit/test_hard_data.py
+	HIDDENARM_SEEDS=1000 $(PYTEST) -s tests/simulator
 	$(BIN)/python tests/recovery/soak.py --steps 2000 --kills 200
-	HIDDENARM_SOAK=1 $(BIN)/python -m pytest -s tests/roles/test_attacked.py tests/roles/test_threads.py
-	HIDDENARM_SOAK=1 $(BIN)/python -m pytest -s tests/test_wheel.py
+	HIDDENARM_SOAK=1 $(PYTEST) -s tests/roles/test_attacked.py tests/roles/test_threads.py
+	HIDDENARM_SOAK=1 $(PYTEST) -s tests/test_wheel.py
+
+sanitise: setup
+	rm -rf $(SANITISED)
+	CC=$(CC) CFLAGS="$(SANITISERS)" LDFLAGS="$(SANITISERS)" $(BIN)/python setup.py --quiet build \
+		--build-base $(SANITISED)/temp --build-lib $(SANITISED)/lib
+	$(UNDER_SANITISERS) $(PYTEST) -p no:cacheprovider tests/sanitiser tests/ring tests/mpc tests/net/test_waiting.py
+
+coverage: setup
+	$(PYTEST) $(PARALLEL) $(FIRST_TIER) --cov --cov-report=term
+
+vectors: setup
+	$(BIN)/python tests/vectors/wire_vectors.py
+
+# Of what is installed now; to take newer versions, empty constraints.txt and `make clean setup` before.
+constraints: setup
+	$(BIN)/python -m pip --disable-pip-version-check freeze --all --exclude pip --exclude-editable > constraints.txt
+	touch $(READY)
 
 # Without build/ of before: files that are gone from the source would get into the wheel.
 wheel: setup
@@ -43,4 +79,4 @@ reproduce: setup
 	$(BIN)/hiddenarm reproduce all --quick --out reproduction
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .coverage

@@ -6,7 +6,6 @@ python -m benchmarks
 from __future__ import annotations
 
 import os
-import sys
 import time
 
 from hiddenarm.cli.bench import bench
@@ -22,4 +21,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,8 +1,150 @@
-"""Lets every test folder import `support`, and makes hypothesis repeat the same cases on every run, however slow."""
+"""The tiers of the tests, and what all of them share.
+
+`make check` runs the tests without processes, network and long computations; `make test` all but those of `make soak`.
+Which test is in which tier follows from its file, or from a fixture that it uses: see the lists below. A single test of
+a file that is not listed is marked by hand. That the marks are right is checked after every test (`stays_alone`).
+
+Hypothesis repeats the same cases on every run, however slow.
+"""
 
 from __future__ import annotations
 
+import resource
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from stations import Office
+
+TESTS = Path(__file__).parent
+
+PROCESSES = (
+    "cli/test_check.py",
+    "cli/test_demo.py",
+    "cli/test_running.py",
+    "cli/test_serve.py",
+    "cli/test_simulate.py",
+    "docs/test_deploying.py",
+    "net/test_monitor.py",
+    "net/test_poller.py",
+    "net/test_waiting.py",
+    "recovery",
+    "research/experiments/test_company.py",
+    "research/experiments/test_pool.py",
+    "research/experiments/test_reproduce.py",
+    "research/test_bench.py",
+    "research/test_interrupts.py",
+    "roles/test_attacked.py",
+    "roles/test_client_mistakes.py",
+    "roles/test_clients.py",
+    "roles/test_kits.py",
+    "roles/test_owner.py",
+    "roles/test_paper_roles.py",
+    "roles/test_processes.py",
+    "roles/test_secrets.py",
+    "roles/test_threads.py",
+    "test_versus.py",
+    "test_wheel.py",
+)
+"""Files and folders whose tests start processes or use network sockets."""
+PROCESS_FIXTURES = frozenset({"office"})
+LONG = (
+    "bandit/test_hard_data.py",
+    "bandit/test_trials.py",
+    "bandit/test_views.py",
+    "mutants",
+    "paper/test_paper_learner.py",
+    "roles/test_foresight.py",
+    "roles/test_interleavings.py",
+    "simulator",
+)
+"""Files and folders whose tests compute for a second or more each."""
+BEGIN_WITH = ("bandit/test_hard_data.py", "recovery", "research/test_bench.py", "simulator", "mutants")
+"""The files that take longest. Where files are spread over workers, these come first, so that none is left over at the
+end with all other workers idle."""
+NETWORK_EVENTS = frozenset({"socket.bind", "socket.connect", "socket.getaddrinfo"})
+PROCESS_EVENTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"})
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("repeatable")
+
+
+class Witness:
+    """Sees that processes were started or network sockets used since it was last asked.
+
+    The interpreter reports most of it. A process that was started past it is seen when it is waited for: the page
+    faults of children go up. Not counted is `lscpu`, by which joblib counts cores, once, in whichever test is first.
+    """
+
+    def __init__(self) -> None:
+        self._events: set[str] = set()
+        self._counts_cores = False
+        self._faults = _faults_of_children()
+
+    def on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "subprocess.Popen" and "lscpu" in arguments[1]:
+            self._counts_cores = True
+        elif event in NETWORK_EVENTS or event in PROCESS_EVENTS:
+            self._events.add(event)
+
+    def seen(self) -> list[str]:
+        events, self._events = self._events, set()
+        excused, self._counts_cores = self._counts_cores, False
+        faults, self._faults = self._faults, _faults_of_children()
+        return sorted(events | ({"a child was waited for"} if self._faults != faults and not excused else set()))
+
+
+def _faults_of_children() -> int:
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
+
+
+WITNESS = pytest.StashKey[Witness]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    witness = config.stash[WITNESS] = Witness()
+    sys.addaudithook(witness.on_event)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    session.config.stash[WITNESS].seen()  # what libraries did when they were imported is no test's
+
+
+def is_under(path: Path, names: tuple[str, ...]) -> bool:
+    """Whether a file is one of these, or in one of these folders."""
+    return any(path == TESTS / name or TESTS / name in path.parents for name in names)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if is_under(item.path, PROCESSES) or PROCESS_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.processes)
+        if is_under(item.path, LONG):
+            item.add_marker(pytest.mark.long)
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: not is_under(item.path, BEGIN_WITH))
+
+
+@pytest.fixture(autouse=True)
+def stays_alone(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that starts processes or uses the network and is not marked with it: it would be in `make check`."""
+    yield
+    seen = request.config.stash[WITNESS].seen()
+    marked = request.node.get_closest_marker("processes") is not None
+    assert marked or not seen, f"{', '.join(seen)}: mark this test with `processes`, or list its file in conftest.py"
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Iterator[Office]:
+    """The office that issues certificates and builds stations, one for each test."""
+    from stations import Office
+
+    office = Office(tmp_path)
+    yield office
+    for station in office.stations:
+        station.end()

@@ -126,7 +126,7 @@ class HandOuts:
             self._claim(DEALER, stream, first * width, end, label)
 
     def _claim(self, holder: str, stream: Stream, first: int, end: int, reader: str = "") -> None:
-        key = stream._cipher.key
+        key = bytes(stream._cipher.key)
         readers = self._given.setdefault((holder, key), {})
         for other, ranges in readers.items():
             excused = other != reader and {other, reader} == REWARDED
@@ -137,7 +137,7 @@ class HandOuts:
 
     def _claim_mask(self, stream: Stream, place: int, decision: int) -> None:
         """The mask of a decision's reward, which no other decision may have."""
-        address = stream._cipher.key, place
+        address = bytes(stream._cipher.key), place
         if address not in self._masks:
             self._claim(ROLE, stream, place, place + 1)
         if self._masks.setdefault(address, decision) != decision:

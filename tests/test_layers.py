@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ BELOW: dict[str, set[str]] = {
 }
 """For each folder or module of the package, what it may import besides itself."""
 MODULES = sorted(SOURCE.rglob("*.py"))
+every_layer = pytest.mark.parametrize("layer", BELOW)
 
 
 def layer_of(path: Path) -> str:
@@ -41,14 +43,25 @@ def layer_of(path: Path) -> str:
     return parts[0].removesuffix(".py")
 
 
+def modules_of(layer: str) -> list[Path]:
+    found = [path for path in MODULES if layer_of(path) == layer]
+    assert found, f"there is no {layer}"
+    return found
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports(path: Path) -> Iterator[str]:
     """The full names of everything a module imports, at its top or anywhere inside."""
-    return _names(path, ast.walk(ast.parse(path.read_text())))
+    return _names(path, ast.walk(parsed(path)))
 
 
 def imports_at_once(path: Path) -> Iterator[str]:
     """The full names of what a module imports when it is imported itself: not what its functions import."""
-    return _names(path, _outside_functions(ast.parse(path.read_text())))
+    return _names(path, _outside_functions(parsed(path)))
 
 
 def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
@@ -69,42 +82,42 @@ def _names(path: Path, nodes: Iterator[ast.AST]) -> Iterator[str]:
 
 def attributes(path: Path) -> Iterator[str]:
     """Dotted names that a module uses, such as np.random.default_rng."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Attribute):
             yield ast.unparse(node)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_imports_run_downwards(path: Path) -> None:
-    layer = layer_of(path)
-    assert layer in BELOW, f"{layer} has no place among the layers yet: give it one here"
-    for name in imports(path):
-        top, _, rest = name.partition(".")
-        if top == "hiddenarm":
-            other = rest.partition(".")[0]
-            assert other in BELOW[layer] | {layer}, f"{path.relative_to(SOURCE)} ({layer}) imports {name}"
+@every_layer
+def test_imports_run_downwards(layer: str) -> None:
+    for path in modules_of(layer):
+        for name in imports(path):
+            top, _, rest = name.partition(".")
+            if top == "hiddenarm":
+                other = rest.partition(".")[0]
+                assert other in BELOW[layer] | {layer}, f"{path.relative_to(SOURCE)} imports {name}"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_no_module_uses_weak_randomness_or_pickle(path: Path) -> None:
-    names = {*imports(path), *attributes(path)}
-    for name in names:
-        top = name.partition(".")[0]
-        assert top not in {"random", "pickle", "shelve", "marshal", "dill"}, name
-        if not path.is_relative_to(SOURCE / "research" / "data"):
-            assert not name.startswith(("numpy.random", "np.random", "scipy.stats")), name
+@every_layer
+def test_no_module_uses_weak_randomness_or_pickle(layer: str) -> None:
+    for path in modules_of(layer):
+        for name in {*imports(path), *attributes(path)}:
+            top = name.partition(".")[0]
+            assert top not in {"random", "pickle", "shelve", "marshal", "dill"}, f"{path}: {name}"
+            if not path.is_relative_to(SOURCE / "research" / "data"):
+                assert not name.startswith(("numpy.random", "np.random", "scipy.stats")), f"{path}: {name}"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_libraries_are_declared_and_a_party_needs_none_of_the_extra(path: Path) -> None:
+@every_layer
+def test_libraries_are_declared_and_a_party_needs_none_of_the_extra(layer: str) -> None:
     """What a party installs has all that it imports; what only `research` imports is in the extra of that name, or in
     that of clusters."""
     declared = _packages(PROJECT["dependencies"])
-    if layer_of(path) == "research":
+    if layer == "research":
         declared |= _packages(PROJECT["optional-dependencies"]["research"])
         declared |= _packages(PROJECT["optional-dependencies"]["cluster"])
-    imported = {name.partition(".")[0] for name in imports(path)} - sys.stdlib_module_names - {"hiddenarm"}
-    assert {PACKAGES.get(name, name) for name in imported} <= declared
+    for path in modules_of(layer):
+        imported = {name.partition(".")[0] for name in imports(path)} - sys.stdlib_module_names - {"hiddenarm"}
+        assert {PACKAGES.get(name, name) for name in imported} <= declared, path
 
 
 def _packages(requirements: list[str]) -> set[str]:
@@ -123,6 +136,7 @@ def test_commands_import_research_only_when_they_run(path: Path) -> None:
         assert not [name for name in imports(path) if name.startswith("hiddenarm.research")]
 
 
+@pytest.mark.processes
 def test_all_that_a_party_runs_can_be_imported_without_research() -> None:
     hidden = ["hiddenarm.research", "distributed", "joblib", "matplotlib", "sklearn", "scipy"]
     names = [
@@ -151,7 +165,7 @@ def test_one_module_calls_the_systems_entropy_for_secrets() -> None:
 
 def test_every_layer_is_there() -> None:
     found = {layer_of(path) for path in MODULES}
-    assert found == set(BELOW)
+    assert found == set(BELOW), "a layer has no place among the layers yet: give it one here"
 
 
 def test_upward_imports_would_be_seen(tmp_path: Path) -> None:

@@ -40,7 +40,14 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("party")
     venv.create(folder, with_pip=True)
     before, start = _megabytes(folder), time.perf_counter()
-    pip = [folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
+    pip: list[str | Path] = [
+        folder / "bin" / "python",
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "--quiet",
+        "install",
+    ]
     subprocess.run([*pip, "--only-binary", ":all:", wheel], check=True, env={**os.environ, **NO_COMPILER})
     seconds = time.perf_counter() - start
     print(f"\na party's installation: {_megabytes(folder) - before:.0f} MB in {seconds:.0f} s")
@@ -52,7 +59,7 @@ def _megabytes(folder: Path) -> float:
 
 
 def run(installed: Path, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [installed / "hiddenarm", *arguments]
+    command: list[str | Path] = [installed / "hiddenarm", *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
 
 

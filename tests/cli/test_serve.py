@@ -128,7 +128,7 @@ def check_step(ask: Ask, key: str = "user 1") -> str:
     assert learned["id"] == decision["id"]
     later = ask(ACTOR, json.dumps({"key": key, "after": learned["version"]}).encode())
     assert later.keys() == {"id", "arm"}
-    return later["id"]
+    return str(later["id"])
 
 
 def test_lines_that_are_no_requests_are_answered_with_an_error(ask: Ask) -> None:

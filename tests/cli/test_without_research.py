@@ -65,4 +65,5 @@ def test_every_command_is_of_a_role_or_of_research() -> None:
     assert {name for (name, *rest) in RESEARCH if not rest} == set(commands.commands) - others
     for path in RESEARCH:
         group = BENCH if len(path) == 2 else commands
+        assert isinstance(group, click.Group)
         assert isinstance(group.commands[path[-1]], ResearchCommand)

@@ -140,7 +140,7 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
 
 def charter_text() -> str:
     (text,) = [block for language, block in BLOCK.findall(GUIDE) if language == "toml"]
-    return text
+    return str(text)
 
 
 def test_the_guide_leads_to_the_first_decision(hosts: Hosts) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from math import exp, log, log2, sqrt
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest.mock import Mock
 
 import click
@@ -102,6 +102,7 @@ MAKE = re.compile(r"make (\w+)")
 # Examples
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("path", RUN, ids=lambda path: path.name)
 def test_every_example_runs(path: Path, tmp_path: Path) -> None:
     """The blocks of a document are run in order, in one folder, so that later ones may use what earlier ones made."""
@@ -123,6 +124,7 @@ def _check_what_the_demo_counted(report: dict[str, Any]) -> None:
     assert (report["rounds_per_decision"], report["rounds_per_step"]) == (4, 9)
 
 
+@pytest.mark.processes
 def test_the_readme_states_what_simulate_prints(tmp_path: Path) -> None:
     """As many steps as it says: some of them add what was learned to the sums."""
     stated = re.search(r"`hiddenarm simulate --steps (\d+)`\s+prints", README)
@@ -255,7 +257,7 @@ def _anchors(text: str) -> set[str]:
 # The command line
 
 
-BENCHES = commands.commands["bench"]
+BENCHES = cast(click.Group, commands.commands["bench"])
 assert isinstance(BENCHES, click.Group)
 
 
@@ -608,6 +610,7 @@ def test_a_program_cannot_look_at_its_words(look: Callable[[Any], object]) -> No
         if run.party is not None:
             look(run.random((3,)))
         yield ()
+        return None
 
     assert "no truth value, no length, no equality and cannot be iterated" in _flat(ARCHITECTURE)
     with pytest.raises(TypeError, match="cannot look at its words"):
@@ -782,7 +785,7 @@ def test_the_error_of_the_reciprocal() -> None:
 
 def _on_line(table: Any, node: np.ndarray, number: np.ndarray, bits: int) -> np.ndarray:
     words = table.intercepts[node] + table.slopes[node] * number.astype(np.uint64)
-    return words.view(np.int64) / 2.0 ** (3 * bits)
+    return np.asarray(words.view(np.int64) / 2.0 ** (3 * bits))
 
 
 def test_differential_privacy_of_one_action_and_of_many() -> None:

@@ -124,7 +124,7 @@ def test_a_program_that_uses_fewer_words_than_dealt_is_stopped() -> None:
 def test_a_program_that_uses_more_words_than_dealt_is_stopped() -> None:
     def longer(run: Run) -> Program:
         yield from square(run)
-        run.random(())
+        return run.random(())
 
     script = record(longer, 0, PARTIES)
     with pytest.raises(ProtocolError, match="do not run the same program"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from math import comb, factorial
 
@@ -35,7 +36,7 @@ BITS = 34
 TAG_BITS = 9
 
 
-def best(parties: int):
+def best(parties: int) -> Callable[..., Program]:
     """Shuffle tagged keys, open the winning slot, find its item."""
 
     def text(run: Run, scores: Shared, tags: Shared) -> Program:
@@ -69,7 +70,7 @@ def opened_bits(ran: Ran) -> list[np.ndarray]:
 
 def order_number(bits: np.ndarray) -> np.ndarray:
     """Number the opened orders of a short list: the pattern of comparison bits."""
-    return (bits.astype(np.int64) << np.arange(bits.shape[-1])).sum(axis=-1)
+    return np.asarray((bits.astype(np.int64) << np.arange(bits.shape[-1])).sum(axis=-1))
 
 
 @pytest.mark.parametrize("parties", PARTIES)

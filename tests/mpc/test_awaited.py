@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -82,7 +84,8 @@ def test_words_may_be_told_at_any_time_until_they_are_needed(told_in: int) -> No
         sent = [evaluation.payload for evaluation in found]
         found[0].advance((None, sent[1]))
         found[1].advance((sent[0], None))
-    total = found[0].result.share + found[1].result.share
+    results: list[Any] = [evaluation.result for evaluation in found]
+    total = results[0].share + results[1].share
     assert int(total.reshape(-1)[0]) == 3 * 3 * 5 * 3
 
 
@@ -109,16 +112,17 @@ def test_words_cannot_be_awaited_before_the_first_round_or_twice() -> None:
     def too_early(run: Run) -> Program:
         run.awaited(())
         yield (mask(run, given_share(run)),)
+        return None
 
     def twice(run: Run) -> Program:
         yield (mask(run, given_share(run)),)
         run.awaited(())
-        run.awaited(())
+        return run.awaited(())
 
     def brought_after(run: Run) -> Program:
         yield (mask(run, given_share(run)),)
         run.awaited(())
-        run.given(())
+        return run.given(())
 
     for text, why in ((too_early, "once, after"), (twice, "once, after"), (brought_after, "before what it awaits")):
         with pytest.raises(ValueError, match=why):

@@ -138,7 +138,7 @@ def recorded(*shape: int) -> Cells:
     return Recording().memory(shape)
 
 
-LOOKS: dict[str, Callable[[Cells], Any]] = {
+LOOKS: dict[str, Callable[[Any], Any]] = {
     "truth": bool,
     "not": lambda x: not x,
     "and": lambda x: x and 1,
@@ -150,12 +150,12 @@ LOOKS: dict[str, Callable[[Cells], Any]] = {
     "iteration": list,
     "unpacking": lambda x: [*x],
     "membership": lambda x: 1 in x,
-    "an item": lambda x: x[0],  # type: ignore[index]
-    "an integer": int,  # type: ignore[dict-item]
-    "a float": float,  # type: ignore[dict-item]
-    "an index": lambda x: range(3)[x],  # type: ignore[index]
+    "an item": lambda x: x[0],
+    "an integer": int,
+    "a float": float,
+    "an index": lambda x: range(3)[x],
     "a branch of NumPy's": lambda x: np.where(x, 1, 2),
-    "a function of NumPy's": np.negative,  # type: ignore[dict-item]
+    "a function of NumPy's": np.negative,
     "a hash": hash,
 }
 
@@ -179,7 +179,7 @@ def test_cells_show_only_their_shape() -> None:
     assert repr(recorded(3, 4)) == str(recorded(3, 4)) == "Cells(shape=(3, 4))"
 
 
-REFUSED: dict[str, Callable[[Cells], Any]] = {
+REFUSED: dict[str, Callable[[Any], Any]] = {
     "another shape": lambda x: x + x.recording.memory((3, 2)),
     "a shape of as many words": lambda x: x * x.reshape(6),
     "an array of another shape": lambda x: x + np.zeros((4,), np.uint64),
@@ -242,18 +242,19 @@ def test_an_index_that_only_the_run_knows_is_checked_in_the_run() -> None:
 
 def test_equal_constants_are_kept_once() -> None:
     recording = Recording()
-    one, other = recording.constant(np.arange(4)), recording.constant(np.arange(4).reshape(2, 2))
-    third = recording.constant(np.arange(5))
+    one, other = (recording.constant(np.arange(4, dtype=np.uint64).reshape(shape)) for shape in (4, (2, 2)))
+    third = recording.constant(np.arange(5, dtype=np.uint64))
     assert one.block is other.block
     assert (one.shape, other.shape) == ((4,), (2, 2))
     assert third.block is not one.block
     assert [len(words) for words in recording.constants] == [4, 5]
 
 
-def opens(opening: Callable[[PartyRun], Opening]) -> Callable[[Run], Program]:
+def opens(opening: Callable[[PartyRun], Opening[Any]]) -> Callable[[Run], Program]:
     def text(run: Run) -> Program:
         assert isinstance(run, PartyRun)
         yield (opening(run),)
+        return None
 
     return text
 

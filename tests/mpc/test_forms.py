@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from math import prod
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,7 +100,7 @@ def _for_all_steps(run: Run, plain: Words) -> Words:
     return np.broadcast_to(plain, (*run.batch, *plain.shape[1:]))
 
 
-def program(case: Case, values: Sequence[Words]):
+def program(case: Case, values: Sequence[Words]) -> Callable[..., Program]:
     """Bring each factor into its kind in one round, then multiply without any."""
 
     def text(run: Run, *shared: Shared) -> Program:
@@ -121,10 +122,14 @@ def program(case: Case, values: Sequence[Words]):
     return text
 
 
+def _factor(number: int, result: Any) -> Any:
+    return result[1][number]
+
+
 def check(case: Case, parties: int) -> None:
     values = [given_values(case, number) for number in range(len(case.inputs))]
     ran = run_program(program(case, values), values, parties, "form", parties)
-    factors = [ran.opened(lambda result, n=n: result[1][n]) for n in range(len(values))]
+    factors = [ran.opened(partial(_factor, n)) for n in range(len(values))]
     for kind, value, factor in zip(case.kinds, values, factors, strict=True):
         if kind == "truncated":  # rounded down or up; what it became is what is multiplied
             assert set(np.unique(signed(factor) - (signed(value) >> CUT))) <= {0, 1}

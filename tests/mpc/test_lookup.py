@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -17,7 +18,7 @@ from support import PARTIES, SIGNIFICANCE, run_program, signed, unsigned, words_
 BITS = 20
 
 
-def program(table: LineTable):
+def program(table: LineTable) -> Callable[..., Program]:
     def text(run: Run, number: Shared) -> Program:
         (x,) = yield (mask(run, number),)
         return lookup(run, table, x)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -100,7 +102,7 @@ def test_what_holds_secrets_shows_none(thing: object) -> None:
     assert repr(WORDS.tobytes())[2:10] not in shown
 
 
-def received(text, value: np.ndarray, *labels: str) -> list[tuple[np.ndarray, int]]:
+def received(text: Callable[..., Program], value: np.ndarray, *labels: str) -> list[tuple[np.ndarray, int]]:
     """The opened words of each opening and their width."""
     ran = run_program(text, [value], 2, *labels, keep=True)
     out = []

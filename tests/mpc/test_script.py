@@ -16,15 +16,21 @@ from hypothesis import strategies as st
 from hiddenarm.bandit.catalogue import ProgramId, program_text
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import ScoreRangeError
-from hiddenarm.mpc.cells import CONSTANTS, CORRECTIONS, GIVEN, MEMORY, OWN, Block, Cells, Recording
+from hiddenarm.mpc.cells import CONSTANTS, CORRECTIONS, GIVEN, MEMORY, OWN, Block, Cells, Recording, winning_slots
 from hiddenarm.mpc.evaluation import DealtWords, Evaluation, record
 from hiddenarm.mpc.run import Opening, Program, ProgramText, Run, Sharing
 from hiddenarm.mpc.script import Script
-from hiddenarm.mpc.tournament import winning_slots
 from hiddenarm.mpc.values import Masked, Shared
 from hiddenarm.ring.words import Words
 from plain_machine import perform
 from support import NOTHING_DEALT, words_from
+
+Received = tuple[bytes | None, ...]
+
+
+def never() -> Words:
+    """What the dealer would compute; a party does not ask."""
+    raise AssertionError
 
 
 @dataclass
@@ -175,7 +181,7 @@ def some_program(data: st.DataObject) -> ProgramText:
             case 11:
                 cells.append(run.random(x.shape[1:]) & choose(others))
 
-    def open_some(cells: list[Any]) -> tuple[Opening, ...]:
+    def open_some(cells: list[Any]) -> tuple[Opening[Any], ...]:
         chosen = [choose(cells) for _ in range(data.draw(st.integers(0, 2)))]
         widths = [data.draw(st.sampled_from([1, 8, 13, 32, 64])) for _ in chosen]
         sharing = data.draw(st.sampled_from(Sharing))
@@ -185,7 +191,7 @@ def some_program(data: st.DataObject) -> ProgramText:
         )
 
     def text(run: Run) -> Program:
-        cells: list[Any] = [run.given((data.draw(st.integers(1, 20)),)), run.random((3,)), run.deal((5,), list)]
+        cells: list[Any] = [run.given((data.draw(st.integers(1, 20)),)), run.random((3,)), run.deal((5,), never)]
         for _ in range(data.draw(st.integers(0, 3))):
             for _ in range(data.draw(st.integers(0, 8))):
                 operate(run, cells)
@@ -242,7 +248,7 @@ def test_memory_is_used_again(name: str) -> None:
 
 def test_a_long_chain_needs_the_memory_of_two_values() -> None:
     def text(run: Run) -> Program:
-        x = run.given((100,))
+        x: Any = run.given((100,))
         for _ in range(50):
             x = x + x
         return x
@@ -255,7 +261,7 @@ def test_a_long_chain_needs_the_memory_of_two_values() -> None:
 
 def test_what_is_returned_early_survives_to_the_end() -> None:
     def text(run: Run) -> Program:
-        x = run.given((10,))
+        x: Any = run.given((10,))
         early = [x + np.uint64(number) for number in range(5)]
         for _ in range(3):
             late = [value * np.uint64(7) for value in early]
@@ -272,13 +278,15 @@ def test_what_is_returned_early_survives_to_the_end() -> None:
 
 def test_results_keep_their_kind() -> None:
     def text(run: Run) -> Program:
-        x = run.given((2,))
+        x: Any = run.given((2,))
         return [Shared((2,), x + x), (Masked((2,), None, (), opened=False), None, 5), "text"]
         yield ()
 
     words = words_from((1, 2), "kind")
-    shared, (masked, none, number), said = Evaluation(record(text, 0, 1), NOTHING_DEALT, [words]).result
+    result: Any = Evaluation(record(text, 0, 1), NOTHING_DEALT, [words]).result
+    shared, (masked, none, number), said = result
     assert isinstance(shared, Shared)
+    assert shared.share is not None
     assert np.array_equal(shared.share, words + words)
     assert isinstance(masked, Masked)
     assert masked.delta is none is None
@@ -287,17 +295,18 @@ def test_results_keep_their_kind() -> None:
 
 def test_a_party_may_return_what_it_brought_or_was_dealt() -> None:
     def text(run: Run) -> Program:
-        return run.given((2,)), run.random((3,)), run.deal((1,), list)
+        return run.given((2,)), run.random((3,)), run.deal((1,), never)
         yield ()
 
     dealt = DealtWords(words_from(6, "own"), words_from(2, "corrections"))
     words = words_from((2, 2), "brought")
-    given, random, told = Evaluation(record(text, 1, 2, 2), dealt, [words]).result
+    result: Any = Evaluation(record(text, 1, 2, 2), dealt, [words]).result
+    given, random, told = result
     assert np.array_equal(given, words)
     assert np.array_equal(random, dealt.own.reshape(2, 3))
     assert np.array_equal(told, dealt.corrections.reshape(2, 1))
-    for result, source in ((given, words), (random, dealt.own), (told, dealt.corrections)):
-        assert not np.shares_memory(result, source)
+    for returned, source in ((given, words), (random, dealt.own), (told, dealt.corrections)):
+        assert not np.shares_memory(returned, source)
 
 
 # ---- Several runs of one script
@@ -305,7 +314,8 @@ def test_a_party_may_return_what_it_brought_or_was_dealt() -> None:
 
 def passing_on(run: Run) -> Program:
     """Three rounds; every value depends on all words brought, dealt and received before."""
-    x = run.given((6,)) + run.random((6,))
+    brought: Any = run.given((6,))
+    x = brought + run.random((6,))
     for number in range(3):
         (opened,) = yield (Opening((6,), x, lambda opened: opened),)
         x = x * opened + np.uint64(number)
@@ -337,7 +347,9 @@ class Step:
 
     def check(self) -> None:
         assert self.evaluation.payload is None
-        assert all(map(np.array_equal, self.evaluation.result, self.expected))
+        result: Any = self.evaluation.result
+        assert all(map(np.array_equal, result, self.expected))
+        assert self.evaluation.announced is not None
         assert np.array_equal(self.evaluation.announced, self.announced)
 
 
@@ -368,7 +380,8 @@ def test_what_a_run_gave_is_not_changed_by_later_ones() -> None:
             earlier.check()
     memory = script.memory()
     for step in finished:
-        for array in (*step.evaluation.result, step.evaluation.announced):
+        result: Any = step.evaluation.result
+        for array in (*result, step.evaluation.announced):
             assert array.flags.owndata or array.base.flags.owndata
             assert not np.shares_memory(array, memory)
 
@@ -408,38 +421,45 @@ def test_a_run_that_is_refused_gives_no_memory_back() -> None:
     following = Evaluation(script, NOTHING_DEALT, [np.zeros((1, 3), np.uint64)])
     assert not np.shares_memory(following._banks[0], refused._banks[0])
     following.advance((None, bytes([0b11100000])))
-    assert following.result.tolist() == [[2]]
+    result: Any = following.result
+    assert result.tolist() == [[2]]
 
 
 def test_every_message_must_be_there() -> None:
     script = record(passing_on, 1, 3)
     own = DealtWords(words_from(6, "own"), np.empty(0, np.uint64))
     message = bytes(48)
-    for received in ((None, None, message), (message, None, None), (None, message, message)):
+    incomplete: list[Received] = [(None, None, message), (message, None, None), (None, message, message)]
+    for received in incomplete:
         with pytest.raises(ValueError, match="do not fit"):
             Evaluation(script, own, [words_from((1, 6), "brought")]).advance(received)
-    for received in ((message, None), (message, None, message, message), ()):
+    wrong: list[Received] = [(message, None), (message, None, message, message), ()]
+    for received in wrong:
         with pytest.raises((ValueError, IndexError)):
             Evaluation(script, own, [words_from((1, 6), "brought")]).advance(received)
 
 
 def test_a_program_without_rounds_has_ended_at_once() -> None:
     def text(run: Run) -> Program:
-        return run.given((2,)) + run.given((2,))
+        first: Any = run.given((2,))
+        second: Any = run.given((2,))
+        return first + second
         yield ()
 
     words = words_from((1, 2), "at once")
     evaluation = Evaluation(record(text, 0, 2), NOTHING_DEALT, [words, words])
     assert evaluation.payload is None
     assert evaluation.openings is None
-    assert np.array_equal(evaluation.result, words + words)
+    result: Any = evaluation.result
+    assert np.array_equal(result, words + words)
 
 
 def test_parties_agree_on_what_they_opened() -> None:
     """Three parties pass words on; what each opened is what all sent."""
 
     def text(run: Run) -> Program:
-        x, seen = run.given((4,)), []
+        seen: list[Any] = []
+        x: Any = run.given((4,))
         for sharing in (Sharing.ADD, Sharing.XOR):
             (x,) = yield (Opening((4,), x, lambda opened: opened, sharing),)
             seen.append(x)
@@ -455,5 +475,6 @@ def test_parties_agree_on_what_they_opened() -> None:
     total = reduce(np.add, words)
     second = total * np.uint64(3) ^ total * np.uint64(5) ^ total * np.uint64(7)
     for evaluation in evaluations:
-        assert np.array_equal(evaluation.result[0], total)
-        assert np.array_equal(evaluation.result[1], second)
+        result: Any = evaluation.result
+        assert np.array_equal(result[0], total)
+        assert np.array_equal(result[1], second)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,7 +56,7 @@ def products(count: int, bits: int) -> Words:
     return unsigned(z)
 
 
-def program(bits: int):
+def program(bits: int) -> Callable[..., Program]:
     def text(run: Run, value: Shared) -> Program:
         (truncated,) = yield (truncate(run, value, bits),)
         return share_of(run, truncated)

@@ -23,7 +23,8 @@ from hiddenarm.bandit import programs
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.policies.epsilon_greedy import EpsilonGreedy
 from hiddenarm.mpc import dealing, evaluation
-from hiddenarm.mpc.masking import dealt_share
+from hiddenarm.mpc.forms import form
+from hiddenarm.mpc.masking import dealt_share, mask
 from hiddenarm.mpc.run import Opening, Run
 from hiddenarm.mpc.shuffle import Shuffle, deal_shuffle
 from hiddenarm.mpc.values import Masked, MaskPart, Shared
@@ -58,7 +59,7 @@ def one_stream(program: str, other: str) -> Install:
     """A program reads the words of another one, at parties and dealer alike."""
 
     def install(patch: pytest.MonkeyPatch) -> None:
-        honest = dealing.program_stream
+        honest = dealing.program_stream  # type: ignore[attr-defined]
 
         def stream(seed: bytes, label: str, words: int, **options: Any) -> Stream:
             label = other + label.removeprefix(program) if label.startswith(program) else label
@@ -72,7 +73,7 @@ def one_stream(program: str, other: str) -> Install:
 
 def same_mask_twice(patch: pytest.MonkeyPatch) -> None:
     def masked_twice(run: Run, value: Shared) -> Any:
-        opening = test_masking.mask(run, value)
+        opening = mask(run, value)
         yield opening, Opening(value.shape, opening.outgoing, opening.finish)
 
     patch.setattr(test_masking, "masked_twice", masked_twice)
@@ -112,7 +113,7 @@ def told_under_its_own_word(patch: pytest.MonkeyPatch) -> None:
     def share(run: Run, shape: tuple[int, ...], make: Callable[[], Words], purpose: str) -> Shared:
         if shape[1:]:
             own = run.words_of(1, shape)
-            run.tell_last(shape, lambda: make() + own)
+            run.tell_last(shape, lambda: make() + np.asarray(own))
         return dealt_share(run, shape, make)
 
     patch.setattr(programs, "dealt_share", share)
@@ -121,7 +122,7 @@ def told_under_its_own_word(patch: pytest.MonkeyPatch) -> None:
 def masked_by(make: Callable[[Run, tuple[int, ...]], Words]) -> Install:
     """Values are masked by what the dealer makes, in place of the sum of all parties' words."""
 
-    def mask(run: Run, value: Shared, label: str) -> Opening:
+    def mask(run: Run, value: Shared, label: str) -> Opening[Masked]:
         part = MaskPart(make(run, value.shape))
         outgoing = None if value.share is None else value.share + part.mask
         return Opening(value.shape, outgoing, lambda delta: Masked(value.shape, delta, (part,)))
@@ -208,7 +209,7 @@ TWO_TIME_PAD = "two values are masked by one word"
 
 def mirrored_triangle(patch: pytest.MonkeyPatch) -> None:
     def doubled(run: Run, spec: str, first: tuple[Masked, ...], _: tuple[Masked, ...], *, label: str) -> Shared:
-        return programs.form(run, spec, *first, label=label).times(2)
+        return form(run, spec, *first, label=label).times(2)
 
     patch.setattr(programs, "sum_of_forms", doubled)
 

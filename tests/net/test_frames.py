@@ -27,7 +27,7 @@ def header(magic: bytes = b"HA", version: int = 1, kind: int = Kind.ROUND, reser
 
 
 def cut(data: bytes, sizes: list[int]) -> list[bytes]:
-    pieces = []
+    pieces: list[bytes] = []
     while data:
         size = sizes[len(pieces) % len(sizes)]
         pieces.append(data[:size])

@@ -39,7 +39,8 @@ def test_who_would_be_taken_is_told_so_and_is_no_peer(office: Office, server: St
     welcome = ask(office, server)
     assert welcome.note == "welcome"
     assert 0 < welcome.expires.timestamp() - time.time() <= 86_400
-    assert server.recorder.ready == server.recorder.lost == []
+    assert server.recorder.ready == []
+    assert server.recorder.lost == []
     office.station(PARTY1).meet(server)
 
 

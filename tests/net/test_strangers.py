@@ -83,7 +83,9 @@ def named(office: Office, uris: list[str]) -> TlsFiles:
         not_valid_before=now - timedelta(hours=1),
         not_valid_after=now + timedelta(hours=1),
     ).add_extension(identifier, critical=False)
-    names = [x509.UniformResourceIdentifier(uri) for uri in uris] or [x509.DNSName("party-1.example")]
+    names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(uri) for uri in uris] or [
+        x509.DNSName("party-1.example")
+    ]
     builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=True)
     certificate = builder.sign(office.authority.key, hashes.SHA256()).public_bytes(Encoding.PEM)
     return office.write(certificate, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))

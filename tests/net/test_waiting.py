@@ -118,7 +118,7 @@ def test_arguments_that_make_no_sense(ends: Ends) -> None:
             receive(too_large, buffer, 0.0)
     for wrong in ((), (number, buffer), ("3", buffer, 0.0), (number, 16, 0.0), (number, buffer, "")):
         with pytest.raises(TypeError):
-            receive(*wrong)  # type: ignore[arg-type, call-arg]
+            receive(*wrong)
 
 
 def test_a_buffer_cannot_move_while_it_is_waited_for(ends: Ends) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -101,7 +103,7 @@ def test_a_share_is_rounded_towards_zero(bits: int) -> None:
     assert got[0].tolist() == expected
 
 
-def division(parties: int, bits: int):
+def division(parties: int, bits: int) -> Callable[..., Program]:
     def program(run: Run, value: Shared) -> Program:
         return (yield from divide(run, parties, value, bits))
 

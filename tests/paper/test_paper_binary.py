@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import reduce
+
 import numpy as np
 import pytest
 
@@ -28,7 +31,7 @@ def cases(*labels: str | int) -> Words:
 
 
 def exclusive(ran: Ran) -> Words:
-    return np.bitwise_xor.reduce([result.share for result in ran.results])
+    return reduce(np.bitwise_xor, [result.share for result in ran.results])
 
 
 def binary(value: Shared) -> BinaryShared:
@@ -38,7 +41,7 @@ def binary(value: Shared) -> BinaryShared:
 
 def xor_of_shares(values: Words, parties: int, *labels: str | int) -> Words:
     """What the additive shares that `run_program` makes come to as a binary sharing."""
-    return np.bitwise_xor.reduce(split(values, parties, *labels))
+    return reduce(np.bitwise_xor, split(values, parties, *labels))
 
 
 @pytest.mark.parametrize("parties", PARTIES)
@@ -128,7 +131,7 @@ def test_algorithm_2_marks_all_maxima(parties: int, arms: int) -> None:
     assert ran.layout.rounds == ran.meter.rounds["test"] == rounds.maxima(parties, arms)
 
 
-def choice(parties: int, arms: int, gammas: list[Words]):
+def choice(parties: int, arms: int, gammas: list[Words]) -> Callable[..., Program]:
     def program(run: Run, values: Shared) -> Program:
         def permutation() -> Words:
             gammas.append(np.argsort(run.coin_words((arms,)), axis=-1).astype(np.uint64) + np.uint64(1))
@@ -143,7 +146,8 @@ def choice(parties: int, arms: int, gammas: list[Words]):
 @pytest.mark.parametrize("parties", PARTIES)
 @pytest.mark.parametrize("arms", [2, 5, 10])
 def test_the_argmax_is_one_hot_and_the_permutation_breaks_ties(parties: int, arms: int) -> None:
-    values, gammas = lists(arms, "argmax"), []
+    gammas: list[Words] = []
+    values = lists(arms, "argmax")
     ran = run_program(choice(parties, arms, gammas), [values], parties, "argmax", arms)
     plain = signed(values)
     tied = np.where(plain == plain.max(axis=1, keepdims=True), gammas[-1][0], 0)
@@ -152,13 +156,15 @@ def test_the_argmax_is_one_hot_and_the_permutation_breaks_ties(parties: int, arm
 
 
 def test_ties_are_broken_evenly() -> None:
-    arms, gammas = 5, []
+    gammas: list[Words] = []
+    arms = 5
     ran = run_program(choice(2, arms, gammas), [np.zeros((5000, arms), np.uint64)], 2, "even")
     assert evenness(ran.opened().argmax(axis=1), arms) > SIGNIFICANCE
 
 
 def test_two_stages_of_the_argmax_of_a_hundred() -> None:
-    arms, gammas = 100, []
+    gammas: list[Words] = []
+    arms = 100
     values = unsigned(signed(words_from((2, arms), "hundred")) >> 20)
     ran = run_program(choice(2, arms, gammas), [values], 2, "hundred")
     assert np.array_equal(ran.opened().argmax(axis=1), signed(values).argmax(axis=1))

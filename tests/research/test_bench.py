@@ -8,9 +8,11 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -175,7 +177,9 @@ def test_a_dealer_keeps_its_memory(tmp_path: Path) -> None:
 
 
 def test_all_benches_are_listed_and_none_works_at_import() -> None:
-    assert {"step", "arms", "parties", "wan", "ops", "dealer"} <= set(commands.commands["bench"].commands)
+    benches = commands.commands["bench"]
+    assert isinstance(benches, click.Group)
+    assert {"step", "arms", "parties", "wan", "ops", "dealer"} <= set(benches.commands)
     code = "import sys, hiddenarm.cli.main; sys.exit('hiddenarm.research.bench.timing' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -202,15 +206,25 @@ def test_a_picture_that_cannot_be_written_is_refused_before_measuring(tmp_path: 
 
 def test_blocks_alternate_and_the_first_is_not_counted() -> None:
     order: list[str] = []
-    works = [lambda steps, name=name: order.append(name) or len(order) * steps * 1e-6 for name in "ab"]
+
+    def work(name: str, steps: int) -> float:
+        order.append(name)
+        return len(order) * steps * 1e-6
+
+    works = [partial(work, name) for name in "ab"]
     one, other = alternate(Effort(block=5, blocks=3, seconds=60), works)
     assert order == list("abababab")
-    assert (one.median, other.median) == (pytest.approx(5), pytest.approx(6))
+    assert (one.median, other.median) == pytest.approx((5, 6))
 
 
 def test_time_ends_the_measuring_but_not_before_two_blocks() -> None:
-    calls = []
-    alternate(Effort(block=1, blocks=50, seconds=0), [lambda steps: calls.append(steps) or 1.0])
+    calls: list[int] = []
+
+    def work(steps: int) -> float:
+        calls.append(steps)
+        return 1.0
+
+    alternate(Effort(block=1, blocks=50, seconds=0), [work])
     assert len(calls) == 3
 
 

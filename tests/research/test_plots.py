@@ -96,6 +96,7 @@ def test_global_state_is_left_alone(tmp_path: Path) -> None:
     assert dict(matplotlib.rcParams) == before
 
 
+@pytest.mark.processes
 def test_import_is_light() -> None:
     modules = "hiddenarm.research.plots, hiddenarm.research.progress, hiddenarm.research.data.load"
     program = f"import sys, {modules}; print(*sys.modules)"

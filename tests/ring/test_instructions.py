@@ -266,7 +266,7 @@ class Machine:
             bank[:] = words
 
     def run(self, code: list[int]) -> bytes:
-        return execute(np.array(code, np.int64), 0, len(code), self.banks, self.received, self.sent_length)
+        return execute(np.array(code, np.int64), 0, len(code), self.banks, self.received, self.sent_length)  # type: ignore[arg-type]
 
     def check(self) -> None:
         """Nothing but bank 0 has changed."""
@@ -304,8 +304,8 @@ def test_an_instruction_is_its_definition(name: str, data: st.DataObject) -> Non
 @settings(max_examples=12)
 def test_words_of_every_width_there_and_back(bits: int, data: st.DataObject) -> None:
     """Several blocks in one message: each begins where the one before has ended, at any alignment."""
-    block = st.lists(st.integers(0, 2**bits - 1), max_size=17)
-    blocks = data.draw(st.lists(block, min_size=1, max_size=3))
+    some_words = st.lists(st.integers(0, 2**bits - 1), max_size=17)
+    blocks = data.draw(st.lists(some_words, min_size=1, max_size=3))
     prefix = data.draw(st.lists(st.integers(0, 255), max_size=3))
     words = unsigned_words([*prefix, *(word for block in blocks for word in block)])
     code, first, starts, sent = [OPERATIONS.index("send_words"), 3, 0, 8, len(prefix)], len(prefix), [], bytes(prefix)
@@ -468,7 +468,7 @@ def test_code_may_not_lie_in_memory() -> None:
     memory[4:9] = [OPERATIONS.index("fill"), 3, 0, 2**62, 9]
     for first, last in ((0, 16), (4, 16), (8, 16)):
         with pytest.raises(ValueError, match="do not fit"):
-            execute(memory[4:9], 0, 5, (memory[first:last],), (), 0)
+            execute(memory[4:9], 0, 5, (memory[first:last],), (), 0)  # type: ignore[arg-type]
 
 
 def test_huge_counts_of_nothing_end_at_once() -> None:
@@ -530,7 +530,7 @@ def test_the_other_banks_may_be_read_only() -> None:
 def test_calls_of_the_wrong_kind_are_refused() -> None:
     code, memory = np.zeros(0, np.int64), np.zeros(1, np.uint64)
     assert execute(code, 0, 0, (memory,) * 16, (None,) * 256, 0) == b""
-    for call in (
+    calls: list[Callable[[], bytes]] = [
         lambda: execute(code, 0, 0, (memory,) * 17, (), 0),
         lambda: execute(code, 0, 0, (memory,), (None,) * 257, 0),
         lambda: execute(code, 0, 0, [memory], (), 0),  # type: ignore[arg-type]
@@ -540,7 +540,8 @@ def test_calls_of_the_wrong_kind_are_refused() -> None:
         lambda: execute(code, 0, 0, (memory,), ("text",), 0),  # type: ignore[arg-type]
         lambda: execute(None, 0, 0, (memory,), (), 0),  # type: ignore[arg-type]
         lambda: execute(code, 0, 0, (memory, None), (), 0),  # type: ignore[arg-type]
-    ):
+    ]
+    for call in calls:
         with pytest.raises(TypeError):
             call()
     with pytest.raises(OverflowError):

@@ -158,7 +158,8 @@ def test_a_refused_range_uses_nothing_up() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 4)), max_size=30), st.booleans())
 def test_spent_steps_against_a_plain_set(requests: list[tuple[int, int]], in_order: bool) -> None:
-    spent, model, highest = SpentSteps(in_order=in_order), set(), -1
+    model: set[int] = set()
+    spent, highest = SpentSteps(in_order=in_order), -1
     for first, count in requests:
         steps = set(range(first, first + count))
         refused = bool(steps & model) or (in_order and first <= highest)

@@ -129,7 +129,7 @@ def copy_with_a_flip(folder: Path, files: dict[str, bytes], choose: random.Rando
     log[choose.randrange(len(log))] ^= 1 << choose.randrange(8)
     for name, content in {**files, f"{FILE}-wal": log}.items():
         (folder / name).touch(mode=0o600)
-        (folder / name).write_bytes(content)
+        (folder / name).write_bytes(bytes(content))
     return folder
 
 
@@ -178,6 +178,7 @@ for number in range(10**6):
 """
 
 
+@pytest.mark.processes
 def test_a_killed_writer_leaves_whole_groups_and_all_it_acknowledged(tmp_path: Path) -> None:
     choose = random.Random(3)
     acknowledged = -1

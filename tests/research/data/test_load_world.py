@@ -119,7 +119,7 @@ def test_centres_of_mnist_are_found_once(tiny_mnist: Path, monkeypatch: pytest.M
     first, _ = load_pair("mnist", arms=3, data_dir=tiny_mnist)
     monkeypatch.setattr(load, "find_centres", None)
     for split in ("train", "test"):
-        again = load_world("mnist", arms=3, data_dir=tiny_mnist, split=split)  # type: ignore[arg-type]
+        again = load_world("mnist", arms=3, data_dir=tiny_mnist, split=split)
         assert isinstance(first, KernelWorld)
         assert isinstance(again, KernelWorld)
         assert np.array_equal(first.centres, again.centres)

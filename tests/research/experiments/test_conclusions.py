@@ -147,7 +147,7 @@ def test_figures_and_tables_have_the_exact_loss(tmp_path: Path) -> None:
         assert by_epsilon[1.0] == (0.0, round(log(10), 3))
         assert by_epsilon[0.0] == ("infinite", "infinite")
         assert "log(A / ε - A + 1)" in axes.get_xlabel()
-        assert min(axes.lines[0].get_xdata()) == 0
+        assert np.min(np.asarray(axes.lines[0].get_xdata())) == 0
 
 
 def test_losses() -> None:

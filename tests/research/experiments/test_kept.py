@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,7 +44,8 @@ def test_a_result_is_found_by_an_equal_job(tmp_path: Path) -> None:
 def test_a_job_that_differs_in_any_field_is_another(tmp_path: Path, field: str) -> None:
     kept = Kept(tmp_path)
     kept.keep(RUN, {}, 1.0, "abc")
-    assert replace(RUN, **{field: OTHER[field]}) not in kept
+    change: dict[str, Any] = {field: OTHER[field]}
+    assert replace(RUN, **change) not in kept
 
 
 def test_a_damaged_file_is_named_and_not_used(tmp_path: Path) -> None:

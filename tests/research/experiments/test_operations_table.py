@@ -49,7 +49,7 @@ def opened(suite: Suite, name: str, parties: int, inputs: list[np.ndarray]) -> A
 
 def summed(results: list[Any]) -> np.ndarray:
     """Shares added up."""
-    return np.asarray(np.sum([result.share for result in results], axis=0, dtype=np.uint64)[0])
+    return np.asarray(np.sum([result.share[0] for result in results], axis=0, dtype=np.uint64))
 
 
 @pytest.mark.parametrize("parties", [2, 3])
@@ -91,6 +91,7 @@ def test_the_fast_products_and_reciprocals_are_those_of_numpy(parties: int) -> N
     assert np.allclose(inverse, 1 / x, atol=2**-15)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("suite", SUITES)
 def test_operations_really_run_between_processes(suite: Suite) -> None:
     costs = measure_linked(partial(table_operations, suite, 2, 100), 2, 2)
@@ -101,6 +102,7 @@ def test_operations_really_run_between_processes(suite: Suite) -> None:
         assert (cost.bytes_to_each_peer > 0) == (cost.rounds > 0)
 
 
+@pytest.mark.processes
 def test_three_parties_take_a_round_more_to_compare() -> None:
     costs = measure_linked(partial(table_operations, "paper", 3, 6), 3, 1)
     assert costs[-1].rounds == rounds.argmax(3, 6) == rounds.argmax(2, 6) + 2

@@ -17,7 +17,7 @@ from hiddenarm.research.experiments.parties_time import PartiesTime
 from hiddenarm.research.experiments.setting import Setting
 from hiddenarm.research.experiments.step_times import StepTiming
 
-FULL, QUICK, TINY = (Setting(scale, "digits") for scale in ("full", "quick", "tiny"))  # type: ignore[arg-type]
+FULL, QUICK, TINY = (Setting(scale, "digits") for scale in ("full", "quick", "tiny"))
 
 Time = Callable[[StepTiming], float]
 
@@ -103,7 +103,7 @@ def test_smaller_scales_and_one_suite_are_concluded_about(tmp_path: Path) -> Non
     quick = concluded(ArmsTime(), as_the_paper_says, tmp_path / "quick", QUICK)
     assert verdicts(quick) == ["holds", "holds", "holds"]
     for suite in ("fast", "paper"):
-        setting = Setting("quick", "digits", (suite,))  # type: ignore[arg-type]
+        setting = Setting("quick", "digits", (suite,))
         for experiment, claims in ((ArmsTime(), 2), (PartiesTime(), 2)):
             assert len(concluded(experiment, as_the_paper_says, tmp_path / suite, setting).claims) == claims
 
