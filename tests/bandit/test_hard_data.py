@@ -133,7 +133,7 @@ def test_errors_between_two_repairs_do_not_turn_a_margin() -> None:
     accepted = []
     for repair_every in range(10, 400, 5):
         with suppress(ConfigError):
-            Federation(2, (1, 1), 0.0, max_interactions=400, repair_every=repair_every, **numbers)
+            Federation(2, (1, 1), epsilon=0.0, max_interactions=400, repair_every=repair_every, **numbers)
             accepted.append(repair_every)
     lessons = accepted[-1] - 1
     run = Demonstration("between repairs", max_interactions=400, repair_every=accepted[-1], **numbers)

@@ -66,8 +66,13 @@ def test_a_page_is_made_by_the_loop(server: Station, monitor: Monitor) -> None:
 
 def test_a_loop_that_does_not_run_is_told(server: Station, monitor: Monitor) -> None:
     """The thread that speaks HTTP is alive; what counts is the loop. Pages that came too late are not made."""
-    made = []
-    monitor._pages["/late"] = lambda: made.append(1) or Page("late")
+    made: list[int] = []
+
+    def late() -> Page:
+        made.append(1)
+        return Page("late")
+
+    monitor._pages["/late"] = late
     stop_loop(server)
     begun = time.monotonic()
     head, _, body = ask(monitor, b"GET /late HTTP/1.0\r\n\r\n").partition(b"\r\n\r\n")

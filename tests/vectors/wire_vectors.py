@@ -29,11 +29,13 @@ from hiddenarm.roles.messages import (
     MAX_LESSONS,
     PROGRAM_NUMBERS,
     decide_frame,
+    decided_payload,
     learned_frame,
     one_hot_frame,
     program_and_step,
     read_client_seed,
     read_decide,
+    read_decided,
     read_learned,
     read_one_hots,
     read_refused,
@@ -44,7 +46,7 @@ from hiddenarm.roles.messages import (
     refused_frame,
     reward_frame,
     run_frame,
-    seed_frame,
+    seed_payload,
     slot_frame,
     want_frame,
 )
@@ -198,13 +200,13 @@ def _run(program: str, count: int = 1, step: int = 0, **others: Any) -> Fields:
     return {"program": program, "count": count, "step": step, **others}
 
 
-def _seed(frame: Frame) -> Fields:
-    epoch, seed = read_seed(frame)
+def _seed(payload: bytes) -> Fields:
+    epoch, seed = read_seed(payload)
     return {"epoch": epoch, "seed": seed.hex()}
 
 
-def _client_seed(frame: Frame) -> Fields:
-    ids, seed = read_client_seed(frame)
+def _client_seed(payload: bytes) -> Fields:
+    ids, seed = read_client_seed(payload)
     return {"epoch": ids.epoch, "seed": seed.hex(), "id_key": ids.key.hex()}
 
 
@@ -278,22 +280,6 @@ REWARD_EXAMPLES: Final = {
     },
 }
 MESSAGES: Final = (
-    Message(
-        "seed of a party",
-        Kind.SEED,
-        lambda fields: seed_frame(fields["epoch"], bytes.fromhex(fields["seed"])),
-        _seed,
-        {"a party": {"epoch": EPOCH, "seed": bytes(range(32)).hex()}},
-        {**LENGTHS, "nothing": empty},
-    ),
-    Message(
-        "seed of a client",
-        Kind.SEED,
-        lambda fields: seed_frame(fields["epoch"], bytes.fromhex(fields["seed"]), bytes.fromhex(fields["id_key"])),
-        _client_seed,
-        {"a client": {"epoch": EPOCH, "seed": bytes(range(32)).hex(), "id_key": bytes(range(32, 64)).hex()}},
-        {**LENGTHS, "nothing": empty},
-    ),
     Message(
         "want",
         Kind.WANT,
@@ -501,9 +487,13 @@ MADE: Final = _Payload(
 HEARD: Final = _Payload(
     lambda fields: Heard(**_without_attempt(fields)).encode(), lambda payload: Heard.decode(payload)._asdict()
 )
-SEED: Final = _Payload(
-    lambda fields: seed_frame(fields["epoch"], bytes.fromhex(fields["seed"])).payload,
-    lambda payload: _seed(Frame(Kind.SEED, payload=payload)),
+SEED: Final = _Payload(lambda fields: seed_payload(fields["epoch"], bytes.fromhex(fields["seed"])), _seed)
+CLIENT_SEED: Final = _Payload(
+    lambda fields: seed_payload(fields["epoch"], bytes.fromhex(fields["seed"]), bytes.fromhex(fields["id_key"])),
+    _client_seed,
+)
+DECIDED: Final = _Payload(
+    lambda fields: decided_payload(fields["decisions"]), lambda payload: {"decisions": read_decided(payload)}
 )
 NOTHING: Final = _Payload(lambda fields: b"", lambda payload: {})
 PLAN: Final = _Payload(_write_plan, _read_plan)
@@ -617,6 +607,27 @@ OPENINGS: Final = (
         {"a party": {"attempt": 2, "epoch": EPOCH, "seed": bytes(range(32)).hex()}},
         {**LENGTHS, "nothing": empty},
     ),
+    _opening(
+        "seed of an attempt, from the dealer to a client",
+        Kind.OPEN,
+        CLIENT_SEED,
+        {
+            "a client": {
+                "attempt": 2,
+                "epoch": EPOCH,
+                "seed": bytes(range(32)).hex(),
+                "id_key": bytes(range(32, 64)).hex(),
+            }
+        },
+        {**LENGTHS, "nothing": empty},
+    ),
+    _opening(
+        "decisions that a party holds, to the dealer",
+        Kind.OPEN,
+        DECIDED,
+        {"some": {"attempt": 2, "decisions": 90}, "the most": {"attempt": 3, "decisions": LARGEST}},
+        {**LENGTHS, "nothing": empty},
+    ),
     _opening("nothing to say", Kind.OPEN, NOTHING, {"a client to the dealer": {"attempt": LARGEST}}, {}),
     _opening(
         "plan that is prepared",
@@ -672,7 +683,7 @@ HEADERS: Final[Mapping[str, Stream]] = {
     "a reserved field in use": Stream(_header(used=1), ROUNDS_ONLY),
     "kind 0": Stream(_header(kind=0), ROUNDS_ONLY),
     "kind 255": Stream(_header(kind=255), ROUNDS_ONLY),
-    "a kind that is not expected": Stream(_header(kind=Kind.SEED), ROUNDS_ONLY),
+    "a kind that is not expected": Stream(_header(kind=Kind.WANT), ROUNDS_ONLY),
     "a byte above the cap": Stream(_header(size=101), ROUNDS_ONLY),
     "the largest length": Stream(_header(size=2**32 - 1), ROUNDS_ONLY),
     "before the hello": Stream(_header(), ROUNDS_ONLY, ("HELLO", "PROBE", "ABORT")),

@@ -76,9 +76,9 @@ _LABELS = {
 class RidgeLearner(Learner):
     """In the fast suite."""
 
-    single_lessons = (LEARN_ONE_AHEAD, LEARN_ONE)
+    single_lessons: tuple[ProgramId, ...] = (LEARN_ONE_AHEAD, LEARN_ONE)
     tells_slots = True
-    decide_reads = ("weights",)
+    decide_reads: tuple[str, ...] = ("weights",)
 
     @property
     def arrays(self) -> tuple[StateArray, ...]:
