@@ -19,7 +19,7 @@ from world import KEYS, Faults, Violation, World
 from hiddenarm.bandit.decisions import DecisionIds, decision_name
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import DecisionIdError, FrameError, HiddenArmError, UnavailableError
-from hiddenarm.roles import durable_rewarder, lessons
+from hiddenarm.roles import durable_rewarder, updater
 from hiddenarm.roles.client_records import KnownEpoch, MadeLesson, RewarderRecords
 from hiddenarm.roles.durable_actor import DurableActor
 from hiddenarm.roles.durable_dealer import DurableDealer
@@ -128,7 +128,7 @@ def test_after_a_restored_backup_all_may_agree_to_go_back() -> None:
 def test_going_back_by_more_lessons_than_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rewarder sends no more at once than the parties take, and the rest as lessons end."""
     monkeypatch.setattr(durable_rewarder, "MAX_WAITING", 2)
-    monkeypatch.setattr(lessons, "MAX_WAITING", 2)
+    monkeypatch.setattr(updater, "MAX_WAITING", 2)
     for seed in range(3):
         go_back(seed, Faults(crash=0, cut=0), kept=1, lost=6)
 
