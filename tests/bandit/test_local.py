@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from math import inf, nan
 from typing import Any
@@ -242,7 +242,7 @@ def everything_in(thing: object, seen: dict[int, object]) -> dict[int, object]:
         )
     elif isinstance(thing, dict):
         held = [*thing.keys(), *thing.values()]
-    elif isinstance(thing, list | tuple | set | frozenset):
+    elif isinstance(thing, list | tuple | set | frozenset | deque):
         held = list(thing)
     else:
         held = []

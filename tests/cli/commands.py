@@ -28,6 +28,7 @@ KEYS = {
     "parties",
     "arms",
     "features",
+    "policy",
     "epsilon",
     "fraction_bits",
     "replicates",

@@ -285,6 +285,30 @@ def test_the_papers_suite(tmp_path: Path) -> None:
     assert result["suite"] == "paper"
 
 
+def test_a_policy_with_options(tmp_path: Path) -> None:
+    arguments = ["--steps", 30, "--seed", 1, "--policy", "epsilon-schedule:initial=0.5,decay=10"]
+    result = result_of(tmp_path, *arguments)
+    assert result["policy"] == "epsilon-schedule:initial=0.5,final=0.01,decay=10.0"
+    assert result["epsilon"] is None
+    assert result["agreement"] == 1
+    assert result_of(tmp_path, "--steps", 30, "--seed", 1)["policy"] == "epsilon-greedy:epsilon=0.1"
+
+
+@pytest.mark.parametrize(
+    ("policy", "why"),
+    [
+        ("epsilon-shedule", "did you mean epsilon-schedule?"),
+        ("epsilon-schedule:dekay=3", "did you mean decay?"),
+        ("epsilon-schedule:decay", "is not a policy such as"),
+    ],
+)
+def test_what_is_no_policy(policy: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert hiddenarm_here("simulate", "--policy", policy) == 2
+    assert why in capsys.readouterr().err
+    assert hiddenarm_here("simulate", "--policy", "epsilon-schedule", "--epsilon", 0.1) == 2
+    assert "give one of the two" in capsys.readouterr().err
+
+
 def test_the_papers_suite_with_fewer_iterations(tmp_path: Path) -> None:
     arguments = ["--steps", 5, "--suite", "paper", "--newton-iterations", 3, "--json", "result.json"]
     assert hiddenarm("simulate", *arguments, folder=tmp_path).code == 0

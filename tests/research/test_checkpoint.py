@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 import os
+import shutil
 import signal
 import stat
 from collections.abc import Callable, Iterator
@@ -25,6 +27,7 @@ from hiddenarm.research.results import Traffic
 from hiddenarm.research.simulate import Simulation
 
 KEY = bytes(range(32))
+EARLIER = Path(__file__).parent / "earlier_state.npz"
 REPAIR_EVERY = 10
 FEDERATION = Federation(arms=3, features=(2, 2), epsilon=0.3, repair_every=REPAIR_EVERY)
 WORLD = cluster_world(arms=3, features=4, seed=5, rows=100)
@@ -361,3 +364,12 @@ class TestReproducing:
         after = run(35, tmp_path / "state.npz", batch=batch)
         assert before.arms == whole.arms[:interrupt_at]
         assert replace(after, arms=before.arms + after.arms) == whole
+
+    def test_a_state_that_an_earlier_version_wrote_goes_on(self, tmp_path: Path, run: Run) -> None:
+        """After nine steps: its arrays lie side by side, and it does not say which policy and which suite it is of."""
+        shutil.copy(EARLIER, tmp_path / "state.npz")
+        whole, after = run(35), run(35, tmp_path / "state.npz")
+        assert replace(after, arms=whole.arms[:9] + after.arms) == whole
+        with np.load(EARLIER) as arrays:
+            assert "lockstep" not in arrays
+            assert "policy" not in json.loads(str(arrays["about"]))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from charters import TRAVEL, write_charter
+from hiddenarm.bandit.policies.epsilon_schedule import EpsilonSchedule
 from hiddenarm.errors import ConfigError
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.roles.charter import Charter
@@ -73,6 +74,36 @@ def test_every_name_counts_in_the_hello(tmp_path: Path, old: str, new: str) -> N
     assert Charter.read(write_charter(tmp_path, old, new)).kit_file(DEALER).names != one
 
 
+SCHEDULED = '[policy]\nname = "epsilon-schedule"\ninitial = 0.5\n'
+
+
+def test_a_charter_may_name_a_policy(tmp_path: Path) -> None:
+    path = write_charter(tmp_path, "epsilon = 0.1\n", "")
+    path.write_text(f"{path.read_text()}\n{SCHEDULED}")
+    charter = Charter.read(path)
+    policy = EpsilonSchedule(initial=0.5)
+    assert [charter.kit_file(member).build_federation().policy for member in charter.members] == [policy] * 5
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("initial", "inital", ["line 23: policy epsilon-schedule has no option 'inital'; did you mean initial?"]),
+        ("epsilon-schedule", "epsilon-shedule", ["line 23: there is no policy 'epsilon-shedule'; did you mean"]),
+        ("0.5", "1.5", ["line 23: initial must lie in [0, 1]", "for example: [policy] with name"]),
+        ("0.5", "[0.5]", ["policy.initial"]),
+        ('name = "epsilon-schedule"', "", ["the policy's name is missing; known are epsilon-greedy"]),
+    ],
+)
+def test_a_mistake_in_a_policy_is_told(tmp_path: Path, old: str, new: str, words: list[str]) -> None:
+    path = write_charter(tmp_path, "epsilon = 0.1\n", "")
+    path.write_text(f"{path.read_text()}\n{SCHEDULED.replace(old, new)}")
+    with pytest.raises(ConfigError) as caught:
+        Charter.read(path)
+    assert str(caught.value).startswith(str(path))
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
@@ -104,6 +135,8 @@ def test_every_name_counts_in_the_hello(tmp_path: Path, old: str, new: str) -> N
         ("port = 7402", "port = 7402\nstock = 3", ["dealer.stock is not a known key"]),
         ("port = 7401", "port = 7401\nstock = 3", ["stock", "greater than or equal to 4"]),
         ("epsilon = 0.1", "epsilon = 0.1\nfraction_bits = 25", ["fraction_bits"]),
+        ("[dealer]", f"{SCHEDULED}\n[dealer]", ["epsilon is short for", "give one of the two"]),
+        ("epsilon = 0.1", 'epsilon = 0.1\nsuite = "paper"\nrepair_every = 5', ["repair_every belongs to suite fast"]),
     ],
 )
 def test_each_mistake_is_told_with_its_place(tmp_path: Path, old: str, new: str, words: list[str]) -> None:

@@ -12,6 +12,7 @@ import pytest
 from deployment import provision
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.policies.epsilon_greedy import EpsilonGreedy
+from hiddenarm.bandit.policies.epsilon_schedule import EpsilonSchedule
 from hiddenarm.errors import DamagedStoreError, StoreError
 from hiddenarm.net.hello import hello_payload, parse_hello
 from hiddenarm.roles.kit import Kit
@@ -125,3 +126,26 @@ def test_defaults_are_what_they_come_to_in_the_federation(tmp_path: Path) -> Non
     assert defaults["norms"] == (1.0, 1.0)
     assert (defaults["ridge"], defaults["repair_every"]) == (1.0, 10_000)
     assert "epsilon" not in defaults
+
+
+@pytest.mark.parametrize("suite", ["fast", "paper"])
+def test_state_that_the_version_before_policies_wrote_is_accepted(tmp_path: Path, suite: str) -> None:
+    """It has `epsilon` and no `policy`; of the paper's suite also numbers without meaning, and its option in its
+    name."""
+    kit = Kit.read(provision(tmp_path, durable=True) / "hotel")
+    federation = Federation(arms=4, features=(3, 2), epsilon=0.1, suite=suite)
+    kit.federation = federation
+    ours = owner_of(kit, tmp_path)
+    written = {"role": ours.role, **{name: value for name, value in ours.terms.items() if name != "policy"}}
+    if suite == "paper":
+        del written["newton_iterations"]
+        written |= {"suite": "paper, newton_iterations 7", "max_interactions": 10**9}
+        written |= {"reciprocal_bits": 8, "repair_every": 10_000}
+    store = written_with(hello_payload(written))
+    ours.claim(store)
+    kept = store.get(OWNER_AREA, OWNER_KEY)
+    assert kept is not None
+    assert parse_hello(kept)["policy"] == "epsilon-greedy"
+    kit.federation = replace(federation, policy=EpsilonSchedule(0.5))
+    with pytest.raises(StoreError, match=r"field 'policy' differs: .epsilon-greedy. at .*field 'epsilon' differs: 0.1"):
+        owner_of(kit, tmp_path).claim(written_with(hello_payload(written)))
