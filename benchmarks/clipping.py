@@ -19,7 +19,7 @@ import numpy as np
 from hiddenarm.bandit.features import checked_row
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.ring.words import Floats
-from hiddenarm.roles.features import StoredFeatures, words_by_key
+from hiddenarm.service.features import StoredFeatures
 
 ROUNDS = 400
 CALLS = 50
@@ -46,7 +46,7 @@ def measure(features: int) -> dict[str, dict[str, float]]:
     table = StoredFeatures({kind: row for row, kind in enumerate(KINDS)}, np.array([rows[kind] for kind in KINDS]))
     paths: dict[str, Callable[[str], object]] = {
         "source": lambda kind: checked_row(rows[kind], federation, 0),
-        "table": words_by_key(table.encoded(federation, 0), federation, 0),
+        "table": table.encoded(federation, 0).words,
     }
     found = {name: medians_us(act) for name, act in paths.items()}
     return {name: {**times, "beyond_over_within": times["beyond"] / times["within"]} for name, times in found.items()}

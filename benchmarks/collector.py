@@ -26,11 +26,12 @@ from pathlib import Path
 import numpy as np
 
 from hiddenarm.net.certificates import Authority, write_private
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.net.switchboard import Switchboard
 from hiddenarm.net.tls import TlsFiles
+from hiddenarm.net.transport import Transport
 from hiddenarm.ring.words import Words
+from hiddenarm.roles.messages import Kind
 
 SIZES = (1024, 18 * 1024)
 CHUNKS = 5
@@ -44,7 +45,7 @@ class Opener:
         self._number = number
         self._words = np.zeros(size // 8, np.uint64)
         self._arrived: dict[int, list[bytes]] = {}
-        self._board = Switchboard(Identity(Role.PARTY, number), files, {}, {Kind.ROUND: size}, self)
+        self._board = Transport(Identity(Role.PARTY, number), files, {}, {Kind.ROUND: size}, self)
         ports = [listener.getsockname()[1] for listener in listeners]
         self._board.listen_on(listeners[number])
         for peer in self.peers[:number]:

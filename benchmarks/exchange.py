@@ -1,7 +1,7 @@
 """How long one exchange takes: both ends send a frame and wait for the other's, as parties do in every round.
 
 Compares, in one run and between two processes on loopback, bare blocking sockets (no TLS, no frames), a blocking TLS
-socket, and the switchboard with and without polling before it sleeps. Polling needs a core for each process.
+socket, and the transport with and without polling before it sleeps. Polling needs a core for each process.
 
     python benchmarks/exchange.py [--rounds 3000]
 """
@@ -20,10 +20,11 @@ from functools import partial
 from pathlib import Path
 
 from hiddenarm.net.certificates import Authority, write_private
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.net.switchboard import Switchboard
 from hiddenarm.net.tls import TlsFiles, client_context, server_context
+from hiddenarm.net.transport import Transport
+from hiddenarm.roles.messages import Kind
 
 PARTIES = (Identity(Role.PARTY, 0), Identity(Role.PARTY, 1))
 SIZES = (4 * 1024, 17 * 1024)
@@ -122,10 +123,10 @@ class Counter:
     def on_lost(self, identity: Identity, reason: str, graceful: bool) -> None: ...
 
 
-def switchboard(number: int, port: int, files: TlsFiles, size: int, rounds: int, *, spin: float) -> list[float]:
-    """The switchboard, as a party uses it: answers that come at once, and others from the loop."""
+def transport(number: int, port: int, files: TlsFiles, size: int, rounds: int, *, spin: float) -> list[float]:
+    """The transport, as a party uses it: answers that come at once, and others from the loop."""
     counter, peer = Counter(), PARTIES[1 - number]
-    board = Switchboard(PARTIES[number], files, {}, {Kind.ROUND: size}, counter, spin_seconds=spin)
+    board = Transport(PARTIES[number], files, {}, {Kind.ROUND: size}, counter, spin_seconds=spin)
     if number == 0:
         board.listen("127.0.0.1", port)
     else:
@@ -149,9 +150,9 @@ def switchboard(number: int, port: int, files: TlsFiles, size: int, rounds: int,
 VARIANTS: dict[str, Callable[[int, int, TlsFiles, int, int], list[float]]] = {
     "bare sockets": bare,
     "TLS sockets": tls,
-    "switchboard, no spin": partial(switchboard, spin=0.0),
-    "switchboard, 100 us spin": partial(switchboard, spin=100e-6),
-    "switchboard, 500 us spin": partial(switchboard, spin=500e-6),
+    "transport, no spin": partial(transport, spin=0.0),
+    "transport, 100 us spin": partial(transport, spin=100e-6),
+    "transport, 500 us spin": partial(transport, spin=500e-6),
 }
 
 

@@ -11,10 +11,10 @@ from time import perf_counter
 
 from hiddenarm.bandit.catalogue import LEARN_ONE, program_text
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.mpc.dealing import ProgramDealer, trace
+from hiddenarm.mpc.dealing import ProgramDealer, layout_of
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.ring.streams import fresh_key
-from hiddenarm.roles.memory import keep_freed_memory
+from hiddenarm.service.allocator import keep_freed_memory
 
 STEPS = 64
 TURNS = 20
@@ -26,7 +26,7 @@ def microseconds_a_step(keep: bool) -> float:
         keep_freed_memory()
     federation = Federation(arms=10, features=(10, 10), epsilon=0.1)
     text = program_text(federation, LEARN_ONE)
-    dealer = ProgramDealer(LEARN_ONE.label, text, trace(text, 2, 1), Seeds(fresh_key()), 1)
+    dealer = ProgramDealer(LEARN_ONE.label, text, layout_of(text, 2, 1), Seeds(fresh_key()), 1)
     times = []
     for turn in range(TURNS):
         start = perf_counter()

@@ -17,9 +17,9 @@ from typing import Any, Self
 
 from click.testing import CliRunner
 
-from charters import TRAVEL
+from federation_files import TRAVEL
 from hiddenarm.cli.main import commands
-from hiddenarm.roles.kit import read_kit_file
+from hiddenarm.service.kit import read_kit_file
 
 PATIENCE = 40.0
 ROLES = ("dealer", "hotel", "airline", "actor", "rewarder")

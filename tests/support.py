@@ -15,8 +15,8 @@ from scipy import stats
 
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.mpc.comparison import SharedBit
-from hiddenarm.mpc.dealing import ProgramDealer, trace
-from hiddenarm.mpc.evaluation import DealtWords, Evaluation, ProgramMaterial, record
+from hiddenarm.mpc.dealing import ProgramDealer, layout_of
+from hiddenarm.mpc.evaluation import DealtWords, Evaluation, ProgramMaterial, compile_program
 from hiddenarm.mpc.lockstep import LockstepMeter, Observer, run_lockstep
 from hiddenarm.mpc.material import Layout, Seeds, program_stream
 from hiddenarm.mpc.run import Openings, Program, Run
@@ -112,7 +112,7 @@ def run_program(
     def text(run: Run) -> Program:
         return program(run, *(Shared(values.shape[1:], run.given(values.shape[1:])) for values in inputs))
 
-    layout = trace(text, parties, replicates)
+    layout = layout_of(text, parties, replicates)
     seeds = Seeds(fixed_key("epoch", *labels))
     corrections = ProgramDealer(NAME, text, layout, seeds, replicates).deal(0, 1)
     evaluations = []
@@ -121,7 +121,7 @@ def run_program(
         material = ProgramMaterial(party, parties, NAME, layout, seeds.party(party), ahead=1)
         if party == parties - 1:
             material.add_corrections(0, corrections)
-        script = record(text, party, parties, replicates)
+        script = compile_program(text, party, parties, replicates)
         evaluations.append(tapped(payloads)(script, material.take(0), [shares[party] for shares in shared]))
     observed: list[tuple[Openings, Sequence[Sequence[Words]]]] = []
 
@@ -171,7 +171,7 @@ def computed(compute: Callable[..., Any], *words: Words) -> Any:
         return compute(*(run.given(array.shape[1:]) for array in words))
         yield ()
 
-    return Evaluation(record(text, 0, 1, len(words[0])), NOTHING_DEALT, words).result
+    return Evaluation(compile_program(text, 0, 1, len(words[0])), NOTHING_DEALT, words).result
 
 
 def winners_of(less: Words, sizes: Sequence[int]) -> np.ndarray:
@@ -198,7 +198,7 @@ def uniformity(words: Words, bits: int = 64) -> float:
     for start in range(0, bits, 8):
         width = min(8, bits - start)
         cells = ((words >> np.uint64(start)) & np.uint64((1 << width) - 1)).astype(np.int64)
-        # Cells of a chi-square test should expect five or more; merge low bits away where there are few words.
+        # TracedWords of a chi-square test should expect five or more; merge low bits away where there are few words.
         while len(words) >> width < 5 and width > 1:
             cells, width = cells >> 1, width - 1
         smallest = min(smallest, float(stats.chisquare(np.bincount(cells, minlength=1 << width)).pvalue))

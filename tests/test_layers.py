@@ -28,8 +28,9 @@ BELOW: dict[str, set[str]] = {
     "net": {"errors", "ring"},
     "store": {"errors"},
     "roles": {"errors", "ring", "mpc", "bandit", "net", "store"},
-    "research": {"errors", "ring", "mpc", "paper", "bandit", "net", "store", "roles"},
-    "cli": {"errors", "ring", "mpc", "paper", "bandit", "net", "store", "roles", "research"},
+    "service": {"errors", "ring", "mpc", "bandit", "net", "store", "roles"},
+    "research": {"errors", "ring", "mpc", "paper", "bandit", "net", "store", "roles", "service"},
+    "cli": {"errors", "ring", "mpc", "paper", "bandit", "net", "store", "roles", "service", "research"},
     "__init__": {"errors", "bandit"},
     "__main__": {"cli"},
 }

@@ -17,7 +17,7 @@ from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.plain import coins_at
 from hiddenarm.bandit.policies.epsilon_schedule import EpsilonSchedule
 from hiddenarm.errors import ConfigError
-from hiddenarm.mpc.dealing import ProgramDealer, trace
+from hiddenarm.mpc.dealing import ProgramDealer, layout_of
 from hiddenarm.mpc.material import Seeds, program_stream
 from support import fixed_key
 
@@ -120,7 +120,7 @@ def test_what_is_dealt_depends_on_the_steps_and_not_on_how_many_are_dealt_at_onc
 
     def dealer(origin: int = 0) -> ProgramDealer:
         text = program_text(federation, DECIDE_ONE, STEEP.exploration(origin))
-        return ProgramDealer("decide", text, trace(text, 2, 1), seeds, 1)
+        return ProgramDealer("decide", text, layout_of(text, 2, 1), seeds, 1)
 
     at_once, singly = dealer().deal(0, 40), dealer()
     assert np.array_equal(at_once, np.concatenate([singly.deal(step, 1) for step in range(40)]))
@@ -135,7 +135,7 @@ def test_replicates_may_still_have_epsilons_of_their_own() -> None:
 
 def test_it_costs_no_round_and_no_word() -> None:
     plain = Federation(arms=4, features=(3, 2), epsilon=0.1)
-    layouts = [trace(program_text(federation, DECIDE_ONE), 2, 1) for federation in (plain, federation_of())]
+    layouts = [layout_of(program_text(federation, DECIDE_ONE), 2, 1) for federation in (plain, federation_of())]
     assert layouts[0] == layouts[1]
 
 

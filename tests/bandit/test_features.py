@@ -15,7 +15,7 @@ from hiddenarm.bandit.features import checked_features, checked_row, clipped_fea
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import FeatureError
 from hiddenarm.ring.words import decode, encode
-from hiddenarm.roles.features import StoredFeatures, words_by_key
+from hiddenarm.service.features import StoredFeatures, words_by_key
 
 FEDERATION = Federation(arms=2, features=(3, 3), epsilon=0.1, norms=(0.5, 1.0))
 ROWS = {
@@ -73,7 +73,7 @@ PATHS: dict[str, Callable[[str], object]] = {
     "a list": lambda key: checked_row(ROWS[key], FEDERATION, 0),
     "replicates": lambda key: checked_features(np.array([ROWS[key], ROWS["within"]]), FEDERATION, 0),
     "a source": words_by_key(Source(), FEDERATION, 0),
-    "a table": words_by_key(stored().encoded(FEDERATION, 0), FEDERATION, 0),
+    "a table": stored().encoded(FEDERATION, 0).words,
 }
 
 

@@ -13,7 +13,7 @@ from hiddenarm.bandit.catalogue import program_texts
 from hiddenarm.bandit.federation import MAX_EXACT_WORDS, MAX_RECIPROCAL_NODES, Federation
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.comparison import MAX_BITS, NARROW_BITS
-from hiddenarm.mpc.dealing import trace
+from hiddenarm.mpc.dealing import layout_of
 
 GOOD: dict[str, Any] = {"arms": 10, "features": (12, 8), "epsilon": 0.1}
 
@@ -149,7 +149,7 @@ def test_decisions_compare_exactly_where_it_fits_and_is_cheap(numbers: dict[str,
     assert federation.compares_exactly == exactly
     if exactly:
         assert federation.exact_comparison_bits <= MAX_BITS
-        layout = trace(program_texts(federation)["decide"], federation.parties, 1)
+        layout = layout_of(program_texts(federation)["decide"], federation.parties, 1)
         small = 2 * federation.arms**2 + federation.arms * (federation.dimension + 2) + 1
         assert layout.correction_words <= MAX_EXACT_WORDS + small
 

@@ -18,9 +18,9 @@ from hiddenarm.errors import ConfigError, HiddenArmError, PeerLost, StoreError
 from hiddenarm.net.certificates import Authority
 from hiddenarm.net.hello import hello_payload
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.roles.kit import Kit
-from hiddenarm.roles.process import Endpoint
-from hiddenarm.roles.state import State
+from hiddenarm.service.kit import Kit
+from hiddenarm.service.process import Endpoint
+from hiddenarm.service.state import State
 from hiddenarm.store.contract import Put
 from hiddenarm.store.sqlite import SqliteStore
 

@@ -11,7 +11,7 @@ from commands import KEYS, check_error, hiddenarm, interrupted
 
 from hiddenarm.bandit.catalogue import program_texts
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.mpc.dealing import trace
+from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.net.frames import HEADER
 from hiddenarm.paper import rounds
 from hiddenarm.research.data.split import split_features
@@ -24,7 +24,7 @@ def declared_bytes(parties: int) -> int:
     """What the party that sends most sends at every step: openings, slot, two notices that a lesson was learned."""
     federation = Federation(arms=10, features=tuple(split_features(20, parties)), epsilon=0.1)
     texts = program_texts(federation)
-    layouts = [trace(text, parties, 1) for text in texts.values()]
+    layouts = [layout_of(text, parties, 1) for text in texts.values()]
     payload = max(sum(layout.bytes_to_each_peer(party) for layout in layouts) for party in range(parties))
     rounds = sum(layout.rounds for layout in layouts)
     return (payload + rounds * HEADER.size) * (parties - 1) + (HEADER.size + 4) + 2 * HEADER.size

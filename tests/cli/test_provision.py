@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from charters import write_charter
+from federation_files import write_federation_file
 from hiddenarm.cli.main import commands
 from hiddenarm.errors import ConfigError, HiddenArmError, IdentityError
 from hiddenarm.net.certificates import Authority, new_request, write_private
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.roles.kit import Kit
+from hiddenarm.service.kit import Kit
 
 FOLDERS = ["dealer", "hotel", "airline", "actor", "rewarder"]
 
@@ -36,13 +36,13 @@ def refused(*arguments: object, by: type[HiddenArmError] = ConfigError) -> str:
 
 @pytest.fixture
 def kits(tmp_path: Path) -> Path:
-    done("provision", write_charter(tmp_path), "--out", tmp_path / "kits")
+    done("provision", write_federation_file(tmp_path), "--out", tmp_path / "kits")
     return tmp_path / "kits"
 
 
 @pytest.fixture
 def empty_kits(tmp_path: Path) -> Path:
-    done("provision", write_charter(tmp_path), "--out", tmp_path / "kits", "--keys-on-site")
+    done("provision", write_federation_file(tmp_path), "--out", tmp_path / "kits", "--keys-on-site")
     return tmp_path / "kits"
 
 
@@ -89,13 +89,13 @@ def test_nothing_is_overwritten(tmp_path: Path, there: str) -> None:
     out = tmp_path / "kits"
     (out / there).mkdir(parents=True)
     (out / there / "mine").write_text("mine")
-    message = refused("provision", write_charter(tmp_path), "--out", out)
+    message = refused("provision", write_federation_file(tmp_path), "--out", out)
     assert f"{there} is there already and is not overwritten" in message
     assert [path.name for path in out.iterdir()] == [there]
 
 
-def test_a_bad_charter_makes_nothing(tmp_path: Path) -> None:
-    path = write_charter(tmp_path, "port = 7401", "port = 0")
+def test_a_bad_federation_file_makes_nothing(tmp_path: Path) -> None:
+    path = write_federation_file(tmp_path, "port = 7401", "port = 0")
     assert "line 17: party[1].port" in refused("provision", path, "--out", tmp_path / "kits")
     assert not (tmp_path / "kits").exists()
 

@@ -17,9 +17,9 @@ from deployment import ROLES, SERVERS, Deployment, provision, running
 from hiddenarm.cli.main import commands
 from hiddenarm.cli.status import parse_metrics
 from hiddenarm.errors import ConfigError, PeerLost
-from hiddenarm.roles.kit import Kit
-from hiddenarm.roles.metrics import FAMILIES, start_monitor
-from hiddenarm.roles.process import DRAIN_SECONDS, Endpoint
+from hiddenarm.service.kit import Kit
+from hiddenarm.service.metrics import FAMILIES, start_monitor
+from hiddenarm.service.process import DRAIN_SECONDS, Endpoint
 
 SUFFIXES = ("_bucket", "_sum", "_count", "")
 

@@ -17,8 +17,8 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.cli.serve import max_line_bytes
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.research.local_roles import LocalRoles
-from hiddenarm.roles.kit import KitFile
 from hiddenarm.roles.messages import ACTOR, MAX_KEY_BYTES, REWARDER
+from hiddenarm.service.kit import KitFile
 
 Ask = Callable[[Identity, bytes], dict[str, Any]]
 

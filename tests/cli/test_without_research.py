@@ -10,8 +10,8 @@ import pytest
 from commands import hiddenarm_here
 
 from hiddenarm.cli.main import commands
+from hiddenarm.cli.operator_commands import SERVICE_COMMANDS
 from hiddenarm.cli.research import LIBRARIES, ResearchCommand
-from hiddenarm.cli.service import SERVICE_COMMANDS
 from hiddenarm.errors import ConfigError
 
 BENCH = commands.commands["bench"]

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from hiddenarm.cli.main import commands
-from hiddenarm.roles.charter import Charter, PartyCharter
+from hiddenarm.service.federation_file import FederationFile, PartyEntry
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "deploying.md").read_text()
@@ -138,13 +138,13 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
     hosts.clear()
 
 
-def charter_text() -> str:
+def federation_file_text() -> str:
     (text,) = [block for language, block in BLOCK.findall(GUIDE) if language == "toml"]
     return str(text)
 
 
 def test_the_guide_leads_to_the_first_decision(hosts: Hosts) -> None:
-    (hosts.folder / "broker" / "federation.toml").write_text(charter_text())
+    (hosts.folder / "broker" / "federation.toml").write_text(federation_file_text())
     began = time.monotonic()
     ran = [hosts.run(host, command) for host, command in steps()]
     print(f"{len(ran)} commands in {time.monotonic() - began:.0f} s")
@@ -181,18 +181,18 @@ def check_result(hosts: Hosts, ran: list[Ran]) -> None:
     assert all("Traceback" not in path.read_text() for path in hosts.folder.glob("*/*.log"))
 
 
-def test_every_field_of_the_charter_is_in_the_table() -> None:
+def test_every_field_of_the_federation_file_is_in_the_table() -> None:
     named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", GUIDE, re.MULTILINE))))
-    fields = {*Charter.model_fields, *PartyCharter.model_fields} - {"party", "dealer", "actor", "rewarder"}
+    fields = {*FederationFile.model_fields, *PartyEntry.model_fields} - {"party", "dealer", "actor", "rewarder"}
     assert fields <= named
     assert named - fields == set(addresses())
 
 
-def test_the_charter_of_the_guide_is_sound(tmp_path: Path) -> None:
-    (tmp_path / "federation.toml").write_text(charter_text())
-    charter = Charter.read(tmp_path / "federation.toml")
-    assert {member: charter.kit_file(member).durable for member in charter.members}
-    assert {party.host for party in charter.party} | {charter.dealer.host} == set(addresses().values())
+def test_the_federation_file_of_the_guide_is_sound(tmp_path: Path) -> None:
+    (tmp_path / "federation.toml").write_text(federation_file_text())
+    federation_file = FederationFile.read(tmp_path / "federation.toml")
+    assert {member: federation_file.kit_file(member).durable for member in federation_file.members}
+    assert {party.host for party in federation_file.party} | {federation_file.dealer.host} == set(addresses().values())
 
 
 def test_the_unit_runs_commands_that_there_are() -> None:

@@ -51,33 +51,33 @@ from hiddenarm.cli.serve import MAX_LINE_BYTES, max_line_bytes
 from hiddenarm.errors import ConfigError, DecisionIdError
 from hiddenarm.mpc import shuffle, tournament
 from hiddenarm.mpc.comparison import MAX_BITS
-from hiddenarm.mpc.dealing import trace
-from hiddenarm.mpc.evaluation import record
+from hiddenarm.mpc.compiled import CompiledProgram
+from hiddenarm.mpc.dealing import layout_of
+from hiddenarm.mpc.evaluation import compile_program
 from hiddenarm.mpc.lookup import reciprocal_table
 from hiddenarm.mpc.material import Layout
 from hiddenarm.mpc.run import Program, Run
-from hiddenarm.mpc.script import Script
 from hiddenarm.mpc.values import Shared
-from hiddenarm.net import answers, switchboard
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net import answers, transport
+from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.net.switchboard import Limits
+from hiddenarm.net.transport import Limits
 from hiddenarm.research import local_roles
 from hiddenarm.research.bench import session
 from hiddenarm.research.data.fetch import SOURCES
 from hiddenarm.ring._kernels import OPERATIONS
-from hiddenarm.roles import memory
-from hiddenarm.roles.application import ANSWER_SECONDS
-from hiddenarm.roles.kit import KitFile
+from hiddenarm.roles.epochs.plan import INITIAL, Plan
 from hiddenarm.roles.ledger import Ledger
-from hiddenarm.roles.messages import MAX_KEY_BYTES
-from hiddenarm.roles.openings import INITIAL, Plan
+from hiddenarm.roles.messages import MAX_KEY_BYTES, Kind
 from hiddenarm.roles.party_epoch import LESSON_SECONDS, NO_FEATURES, Links, PartyEpoch, Setup
 from hiddenarm.roles.party_records import MemoryPartyRecords
 from hiddenarm.roles.runs import MAX_WAITING
 from hiddenarm.roles.stock import BATCHES_IN_STOCK, stock_steps
-from hiddenarm.roles.supply import Shelf
+from hiddenarm.roles.supply import CompiledPrograms
 from hiddenarm.roles.updater import KEPT_VERSIONS, Lesson, LessonEnded
+from hiddenarm.service import allocator
+from hiddenarm.service.application import ANSWER_SECONDS
+from hiddenarm.service.kit import KitFile
 from support import RoundingFederation
 
 ROOT = Path(__file__).parents[2]
@@ -132,9 +132,9 @@ def test_the_readme_states_what_simulate_prints(tmp_path: Path) -> None:
     _run(["hiddenarm", "simulate", "--steps", stated[1], "--json", "simulated.json"], tmp_path)
     report = json.loads((tmp_path / "simulated.json").read_text())
     for row, key in (
-        ("rounds a decision", "rounds_per_decision"),
-        ("rounds a step (decide and learn)", "rounds_per_step"),
-        ("bytes a step sent by a party", "bytes_per_step_per_party"),
+        ("rounds per decision", "rounds_per_decision"),
+        ("rounds per step (decide and learn)", "rounds_per_step"),
+        ("bytes per step sent by a party", "bytes_per_step_per_party"),
     ):
         assert f"| {row} | {report[key]:,.6g} |" in README
 
@@ -319,11 +319,11 @@ def federation() -> Federation:
 @pytest.fixture(scope="module")
 def layouts(federation: Federation) -> dict[str, Layout]:
     texts = program_texts(federation)
-    return {name: trace(text, federation.parties, 1) for name, text in texts.items()}
+    return {name: layout_of(text, federation.parties, 1) for name, text in texts.items()}
 
 
 def _layout(federation: Federation, name: str, count: int) -> Layout:
-    return trace(program_text(federation, ProgramId(name, count)), federation.parties, 1)
+    return layout_of(program_text(federation, ProgramId(name, count)), federation.parties, 1)
 
 
 @pytest.mark.parametrize(("name", "count"), [(DECIDE, 1), (LEARN, 1), (LEARN_AHEAD, 1), (GATHER, 100), (SOLVE, 100)])
@@ -381,8 +381,8 @@ def test_the_costs_of_a_batch(federation: Federation, layouts: dict[str, Layout]
     assert f"100 single steps take {singly[0]} rounds and {singly[1]} bytes" in protocols
     decide_rounds, learn_rounds = batch[0].rounds, batch[1].rounds + batch[2].rounds
     assert f"deciding takes {decide_rounds} rounds and learning {learn_rounds} for the whole batch" in readme
-    assert f"and {sent / 100:,.0f} bytes an interaction" in readme
-    figure = f"rounds an interaction to decide, in all (batches of 100) | {decide_rounds / 100:g}, {rounds / 100:g} |"
+    assert f"and {sent / 100:,.0f} bytes per interaction" in readme
+    figure = f"rounds per interaction to decide, in all (batches of 100) | {decide_rounds / 100:g}, {rounds / 100:g} |"
     assert figure in PERFORMANCE
 
 
@@ -502,10 +502,10 @@ def test_the_costs_of_a_step(federation: Federation, layouts: dict[str, Layout])
     assert f"{gathered:,} bytes at 10 arms and 20 features" in _flat(PERFORMANCE)
     costs = dict(_table(README.split("## What it costs")[1], "", ""))
     assert costs == {
-        "rounds a decision": str(layouts[DECIDE].rounds),
-        "rounds a step (decide and learn)": str(rounds),
-        "bytes a step sent by a party": f"{sent:,}",
-        "bytes a step from the dealer to the last party (corrections)": f"{8 * _dealt(layouts):,}",
+        "rounds per decision": str(layouts[DECIDE].rounds),
+        "rounds per step (decide and learn)": str(rounds),
+        "bytes per step sent by a party": f"{sent:,}",
+        "bytes per step from the dealer to the last party (corrections)": f"{8 * _dealt(layouts):,}",
     }
 
 
@@ -513,8 +513,8 @@ def test_rounds_depend_on_sizes_of_a_decision_only(layouts: dict[str, Layout]) -
     for arms, decide_rounds in ((3, 4), (15, 4), (16, 5), (32, 5), (33, 12), (100, 12)):
         other = Federation(arms=arms, features=(10, 10), epsilon=0.5)
         texts = program_texts(other)
-        assert trace(texts[DECIDE], 2, 1).rounds == decide_rounds
-        assert trace(texts[LEARN_AHEAD], 2, 1).rounds == layouts[LEARN_AHEAD].rounds
+        assert layout_of(texts[DECIDE], 2, 1).rounds == decide_rounds
+        assert layout_of(texts[LEARN_AHEAD], 2, 1).rounds == layouts[LEARN_AHEAD].rounds
     assert "12 for 100 arms and two parties" in _flat(README)
     assert "12 rounds for 100 arms and two parties" in _flat(PROTOCOLS)
 
@@ -524,10 +524,10 @@ def test_rounds_by_arms_and_delays_in_the_figures(federation: Federation, layout
         PERFORMANCE, "arms", "rounds to decide", "rounds to learn", None
     ):
         other = Federation(arms=int(arms.replace(",", "")), features=(10, 10), epsilon=0.5)
-        found = [trace(text, 2, 1).rounds for text in program_texts(other).values()]
+        found = [layout_of(text, 2, 1).rounds for text in program_texts(other).values()]
         assert [int(decide_rounds), int(learn_rounds)] == found
     decision = 1 + layouts[DECIDE].rounds + 1
-    without_reward = record(program_texts(federation)[LEARN_AHEAD], 0, 2).expected.awaited
+    without_reward = compile_program(program_texts(federation)[LEARN_AHEAD], 0, 2).expected.awaited
     assert without_reward is not None
     step = 1 + layouts[DECIDE].rounds + max(2, without_reward) + layouts[LEARN_AHEAD].rounds - without_reward
     delays = f"a decision takes {decision} one-way delays (request, {decision - 2} rounds, answer), a step {step}"
@@ -576,12 +576,12 @@ def _dealt(layouts: dict[str, Layout]) -> int:
 
 
 @pytest.fixture(scope="module")
-def scripts(federation: Federation) -> dict[str, Script]:
+def scripts(federation: Federation) -> dict[str, CompiledProgram]:
     texts = program_texts(federation)
-    return {name: record(text, 0, federation.parties) for name, text in texts.items()}
+    return {name: compile_program(text, 0, federation.parties) for name, text in texts.items()}
 
 
-def test_what_a_party_runs_in_a_step(scripts: dict[str, Script]) -> None:
+def test_what_a_party_runs_in_a_step(scripts: dict[str, CompiledProgram]) -> None:
     assert f"It has {len(OPERATIONS)} instructions" in _flat(ARCHITECTURE)
     counts = {name: _instructions(script) for name, script in scripts.items()}
     stated = f"party 0 runs {counts[DECIDE]} instructions to decide and {counts[LEARN_AHEAD]} to learn"
@@ -590,14 +590,16 @@ def test_what_a_party_runs_in_a_step(scripts: dict[str, Script]) -> None:
     assert f"{calls} calls of the compiled machine, {sum(counts.values())} instructions" in PERFORMANCE
 
 
-def _instructions(script: Script) -> int:
+def _instructions(script: CompiledProgram) -> int:
     code, at, count = script._code.tolist(), 0, 0
     while at < len(code):
         at, count = at + 2 + code[at + 1], count + 1
     return count
 
 
-def test_a_recorded_program_has_the_costs_of_its_layout(scripts: dict[str, Script], layouts: dict[str, Layout]) -> None:
+def test_a_recorded_program_has_the_costs_of_its_layout(
+    scripts: dict[str, CompiledProgram], layouts: dict[str, Layout]
+) -> None:
     assert "a party's recorded program has the same" in _flat(PROTOCOLS)
     for name, script in scripts.items():
         assert script.expected.round_bytes == tuple(tuple(sizes) for sizes in layouts[name].round_bytes)
@@ -614,7 +616,7 @@ def test_a_program_cannot_look_at_its_words(look: Callable[[Any], object]) -> No
 
     assert "no truth value, no length, no equality and cannot be iterated" in _flat(ARCHITECTURE)
     with pytest.raises(TypeError, match="cannot look at its words"):
-        record(text, 0, 2)
+        compile_program(text, 0, 2)
 
 
 def test_a_program_cannot_branch_on_a_secret() -> None:
@@ -623,7 +625,7 @@ def test_a_program_cannot_branch_on_a_secret() -> None:
             yield ()
 
     with pytest.raises(TypeError, match="no truth value"):
-        record(text, 0, 2)
+        compile_program(text, 0, 2)
 
 
 # Numbers
@@ -714,7 +716,7 @@ def test_the_numbers_that_a_kit_sets() -> None:
 
 def test_how_roles_wait_and_work_ahead() -> None:
     architecture = _flat(ARCHITECTURE)
-    assert f"nothing has happened for {1000 * switchboard.IDLE_SECONDS:.0f} ms (`on_idle`)" in architecture
+    assert f"nothing has happened for {1000 * transport.IDLE_SECONDS:.0f} ms (`on_idle`)" in architecture
     assert f"do not come within {LESSON_SECONDS:.0f} seconds" in architecture
     assert f"more than {MAX_WAITING:,} lessons ahead" in architecture
     assert BATCHES_IN_STOCK == 4
@@ -722,14 +724,14 @@ def test_how_roles_wait_and_work_ahead() -> None:
     assert f"too late {answers._FAILURES} times in a row" in architecture
     assert f"for the next {answers._SKIPS} rounds" in architecture
     assert f"(nice {local_roles._BEHIND_OTHERS})" in architecture
-    assert f"up to {memory._KEPT_BYTES >> 20} MB of freed memory" in architecture
+    assert f"up to {allocator._KEPT_BYTES >> 20} MB of freed memory" in architecture
 
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_only_party_0_tells_the_actor_what_was_learned(number: int, federation: Federation) -> None:
     sent: list[tuple[Identity, Frame]] = []
     clients = {Identity(Role.ACTOR), Identity(Role.REWARDER)}
-    setup = Setup(federation, number, Mock(), 8, 2, 256, True, 0, Shelf(federation, number), lambda: 0.0)
+    setup = Setup(federation, number, Mock(), 8, 2, 256, True, 0, CompiledPrograms(federation, number), lambda: 0.0)
     links = Links(Mock(), Mock(), lambda identity, frame: sent.append((identity, frame)))
     ledger = Ledger(MemoryPartyRecords(federation, number), Plan(1, bytes(6), INITIAL, 0))
     party = PartyEpoch(setup, links, ledger, named=0, present=clients)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import hiddenarm
 from hiddenarm import errors
-from hiddenarm.net.switchboard import Limits
-from hiddenarm.roles.metrics import FAMILIES
-from hiddenarm.roles.process import DRAIN_SECONDS
+from hiddenarm.net.transport import Limits
+from hiddenarm.service.metrics import FAMILIES
+from hiddenarm.service.process import DRAIN_SECONDS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operations.md").read_text()

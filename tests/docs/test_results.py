@@ -13,7 +13,7 @@ import pytest
 
 from hiddenarm.bandit.catalogue import program_texts
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.mpc.dealing import trace
+from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.research.experiments import precision
 from hiddenarm.research.experiments.catalogue import experiments
 from hiddenarm.research.experiments.loss import papers_bound, privacy_loss
@@ -67,10 +67,10 @@ def test_the_page_says_at_its_top_which_protocol_it_is_of() -> None:
     assert set(re.findall(r"<code>([0-9a-f]{12})</code>", top)) == set(
         re.findall(r"`([0-9a-f]{12})`", (RESULTS / "README.md").read_text())
     )
-    [took] = {float(row["rounds a step"]) for row in rows("learner") if row["suite"] == "fast suite"}
+    [took] = {float(row["rounds per step"]) for row in rows("learner") if row["suite"] == "fast suite"}
     federation = Federation(arms=10, features=(10, 10), epsilon=0.1)
     texts = program_texts(federation)
-    now = sum(trace(text, 2, 1).rounds for text in texts.values())
+    now = sum(layout_of(text, 2, 1).rounds for text in texts.values())
     assert (f"took {took:g} rounds. They are of an earlier protocol; now a step takes {now} rounds" in page) == (
         took != now
     )

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hiddenarm.errors import AddressError, ProtocolError
-from hiddenarm.mpc.dealing import ProgramDealer, trace
-from hiddenarm.mpc.evaluation import Evaluation, PartyRun, ProgramMaterial, record
+from hiddenarm.mpc.dealing import ProgramDealer, layout_of
+from hiddenarm.mpc.evaluation import Evaluation, PartyRun, ProgramMaterial, compile_program
 from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.masking import mask
 from hiddenarm.mpc.material import Layout, Seeds, program_stream
@@ -28,7 +28,7 @@ def square(run: Run) -> Program:
     return form(run, "i,i->", x, x)
 
 
-LAYOUT = trace(square, PARTIES, 1)
+LAYOUT = layout_of(square, PARTIES, 1)
 
 
 def dealer() -> ProgramDealer:
@@ -116,7 +116,7 @@ def test_no_two_holders_or_programs_share_words() -> None:
 
 
 def test_a_program_that_uses_fewer_words_than_dealt_is_stopped() -> None:
-    script = record(_nothing, 0, PARTIES)
+    script = compile_program(_nothing, 0, PARTIES)
     with pytest.raises(ProtocolError, match="do not run the same program"):
         Evaluation(script, material(0).take(0))
 
@@ -126,7 +126,7 @@ def test_a_program_that_uses_more_words_than_dealt_is_stopped() -> None:
         yield from square(run)
         return run.random(())
 
-    script = record(longer, 0, PARTIES)
+    script = compile_program(longer, 0, PARTIES)
     with pytest.raises(ProtocolError, match="do not run the same program"):
         Evaluation(script, material(0).take(0), [words_from((1, 4), "given")])
 
@@ -134,7 +134,7 @@ def test_a_program_that_uses_more_words_than_dealt_is_stopped() -> None:
 @pytest.mark.parametrize("party", range(PARTIES))
 def test_a_program_reads_its_dealt_words_and_no_others(party: int) -> None:
     """What a party's recording counts is what tracing the same text at the dealer counts."""
-    expected = record(square, party, PARTIES).expected
+    expected = compile_program(square, party, PARTIES).expected
     last = party == PARTIES - 1
     assert expected.own_words == LAYOUT.party_words[party]
     assert expected.correction_words == (LAYOUT.correction_words if last else 0)

@@ -11,11 +11,11 @@ import pytest
 from scipy import stats
 
 from hiddenarm.errors import ScoreRangeError
-from hiddenarm.mpc.cells import winning_slots
 from hiddenarm.mpc.masking import mask
 from hiddenarm.mpc.run import Program, Run
 from hiddenarm.mpc.shuffle import MATRIX_LIMIT, MatrixShuffle, deal_shuffle, permutation_of
 from hiddenarm.mpc.tournament import LARGEST_GROUP, ONE_GROUP, levels, open_winner, pairs
+from hiddenarm.mpc.tracing import winning_slots
 from hiddenarm.mpc.values import Shared
 from support import (
     PARTIES,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hiddenarm.errors import ProtocolError
-from hiddenarm.mpc.dealing import ProgramDealer, trace
-from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, record
+from hiddenarm.mpc.dealing import ProgramDealer, layout_of
+from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, compile_program
 from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.lockstep import run_lockstep
 from hiddenarm.mpc.masking import given_share, mask
@@ -43,7 +43,7 @@ def learn(run: Run) -> Program:
 
 def evaluations(name: str, step: int, given: list[list[Words]]) -> list[Evaluation]:
     text = {"decide": decide, "learn": learn}[name]
-    layout = trace(text, PARTIES, 1)
+    layout = layout_of(text, PARTIES, 1)
     corrections = ProgramDealer(name, text, layout, SEEDS, 1, rewarded="decide").deal(step, 1)
     found = []
     for party in range(PARTIES):
@@ -51,7 +51,7 @@ def evaluations(name: str, step: int, given: list[list[Words]]) -> list[Evaluati
         material.skip_to(step)
         if party == PARTIES - 1:
             material.add_corrections(step, corrections)
-        found.append(Evaluation(record(text, party, PARTIES), material.take(step), given[party]))
+        found.append(Evaluation(compile_program(text, party, PARTIES), material.take(step), given[party]))
     return found
 
 
@@ -126,4 +126,4 @@ def test_words_cannot_be_awaited_before_the_first_round_or_twice() -> None:
 
     for text, why in ((too_early, "once, after"), (twice, "once, after"), (brought_after, "before what it awaits")):
         with pytest.raises(ValueError, match=why):
-            record(text, 0, PARTIES)
+            compile_program(text, 0, PARTIES)

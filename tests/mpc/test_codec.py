@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hiddenarm.errors import FrameError
 from hiddenarm.mpc.codec import decode_openings, payload_bytes
 from hiddenarm.mpc.comparison import combine, compare, reveal
-from hiddenarm.mpc.evaluation import Evaluation, record
+from hiddenarm.mpc.evaluation import Evaluation, compile_program
 from hiddenarm.mpc.masking import input_segments, mask, mask_dropping, mask_symmetric
 from hiddenarm.mpc.run import Opening, Openings, Program, Run, Sharing
 from hiddenarm.mpc.truncation import truncate
@@ -42,7 +42,7 @@ def begun(
             opening.outgoing = run.given(opening.sent_shape(party))
         return list((yield tuple(openings)))
 
-    script = record(text, party, parties, len(words[0]) if words else 1)
+    script = compile_program(text, party, parties, len(words[0]) if words else 1)
     return script.rounds[0], Evaluation(script, NOTHING_DEALT, words)
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from hiddenarm.bandit.catalogue import ABOUT, ProgramId, program_text
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.mpc.dealing import trace
-from hiddenarm.mpc.evaluation import record
+from hiddenarm.mpc.dealing import layout_of
+from hiddenarm.mpc.evaluation import compile_program
 from hiddenarm.mpc.explanation import Array, Explanation, explain
 from hiddenarm.mpc.masking import given_share, mask
 from hiddenarm.mpc.run import Program, ProgramText, Run
@@ -52,7 +52,7 @@ def test_everything_opened_dealt_and_brought_is_described(federation: Federation
 @pytest.mark.parametrize(("federation", "name", "count"), CASES)
 def test_the_sums_are_those_of_the_layout(federation: Federation, name: str, count: int) -> None:
     explanation = explained(federation, name, count)
-    layout = trace(text_of(federation, name, count), federation.parties, 1)
+    layout = layout_of(text_of(federation, name, count), federation.parties, 1)
     assert explanation.layout == layout
     assert sum(explanation.dealt.values()) == layout.correction_words
     *rounds, last = explanation.stages
@@ -66,7 +66,7 @@ def test_the_listing_is_that_of_the_code_that_is_run(federation: Federation, nam
     explanation = explained(federation, name, count)
     names = [array.name for array in explanation.brought]
     names += [stage.awaited.name for stage in explanation.stages if stage.awaited is not None]
-    script = record(text_of(federation, name, count), 0, federation.parties)
+    script = compile_program(text_of(federation, name, count), 0, federation.parties)
     assert [list(stage.instructions) for stage in explanation.stages] == script.listing(names)
 
 
@@ -75,13 +75,16 @@ def test_a_listing_has_every_instruction_with_its_places() -> None:
         (opened,) = yield (mask(run, given_share(run, 3, label="x"), "x"),)
         return opened
 
-    first, second = record(text, 0, 2).listing(["x"])
+    first, second = compile_program(text, 0, 2).listing(["x"])
     assert first == [
         "add             out=memory[0] x=x[0] y=own words[0] count=3",
         "send_words      x=memory[0] bits=64 count=3",
     ]
     assert second == ["open_sum        out=memory[8] own=memory[0] bits=64 count=3 xor=0 party=0 from=0 from=0"]
-    assert record(text, 0, 2).listing()[0][0] == "add             out=memory[0] x=given 0[0] y=own words[0] count=3"
+    assert (
+        compile_program(text, 0, 2).listing()[0][0]
+        == "add             out=memory[0] x=given 0[0] y=own words[0] count=3"
+    )
 
 
 @pytest.mark.parametrize("federation", [SMALL, THREE, LONG, ROUNDED])

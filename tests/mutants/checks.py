@@ -20,8 +20,8 @@ from trials import EXTREMES, check_no_mask_is_known, check_uniform, run_trials
 from world import Faults
 
 from hiddenarm.errors import FrameError
-from hiddenarm.net.frames import Frame, Kind
-from hiddenarm.roles.messages import REWARDER
+from hiddenarm.net.frames import Frame
+from hiddenarm.roles.messages import REWARDER, Kind
 from hiddenarm.roles.party import Party
 
 TRIES = 60

@@ -1,4 +1,4 @@
-"""A small federation on loopback: certificates, a recording handler, and switchboards that run in threads."""
+"""A small federation on loopback: certificates, a recording handler, and transports that run in threads."""
 
 from __future__ import annotations
 
@@ -6,16 +6,28 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
 import structlog
 
 from hiddenarm.net.certificates import Authority, write_private
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.net.switchboard import Limits, Switchboard
 from hiddenarm.net.tls import TlsFiles
+from hiddenarm.net.transport import Limits, Transport
+
+
+class Kind(IntEnum):
+    """What the tests' frames are for: a link knows no kinds but its own and those that it is given caps for."""
+
+    WANT = 3
+    DECIDE = 5
+    ROUND = 9
+
+    __hash__ = int.__hash__
+
 
 CAPS = {Kind.ROUND: 8 * 1024 * 1024, Kind.DECIDE: 1024}
 PARTY0, PARTY1 = Identity(Role.PARTY, 0), Identity(Role.PARTY, 1)
@@ -72,17 +84,17 @@ class Recorder:
 
 
 class Station:
-    """A switchboard and its recorder; `start` runs the loop in a thread."""
+    """A transport and its recorder; `start` runs the loop in a thread."""
 
-    def __init__(self, switchboard: Switchboard, recorder: Recorder) -> None:
-        self.switchboard = switchboard
+    def __init__(self, transport: Transport, recorder: Recorder) -> None:
+        self.transport = transport
         self.recorder = recorder
         self.port = 0
         self.thread: threading.Thread | None = None
 
     def start(self) -> None:
-        self.port = self.switchboard.listen("127.0.0.1", 0)
-        self.thread = threading.Thread(target=self.switchboard.run, daemon=True)
+        self.port = self.transport.listen("127.0.0.1", 0)
+        self.thread = threading.Thread(target=self.transport.run, daemon=True)
         self.thread.start()
 
     def until(self, predicate: Callable[[], bool]) -> None:
@@ -91,22 +103,22 @@ class Station:
         while not predicate():
             assert time.monotonic() < deadline, "nothing happened"
             if self.thread is None:
-                self.switchboard.run_until(predicate, 0.002)
+                self.transport.run_until(predicate, 0.002)
             else:
                 time.sleep(0.002)
 
     def meet(self, other: Station, identity: Identity = PARTY0) -> None:
         """Dial `other`, whose thread runs, and wait until both are ready."""
-        self.switchboard.dial(identity, "127.0.0.1", other.port)
-        self.until(lambda: identity in self.switchboard.ready)
+        self.transport.dial(identity, "127.0.0.1", other.port)
+        self.until(lambda: identity in self.transport.ready)
         other.until(lambda: bool(other.recorder.ready))
 
     def end(self) -> None:
         if self.thread is not None:
-            self.switchboard.stop()
+            self.transport.stop()
             self.thread.join(PATIENCE)
             self.thread = None
-        self.switchboard.close()
+        self.transport.close()
 
 
 class Office:
@@ -143,8 +155,8 @@ class Office:
     ) -> Station:
         recorder = recorder or Recorder()
         files = files or self.files(me)
-        switchboard = Switchboard(
+        transport = Transport(
             me, files, hello or {"arms": 10}, CAPS, recorder, spin_seconds=spin_seconds, limits=limits or QUICK
         )
-        self.stations.append(Station(switchboard, recorder))
+        self.stations.append(Station(transport, recorder))
         return self.stations[-1]

@@ -1,13 +1,13 @@
-"""`Switchboard.exchange`: a round sent and answered on the spot, and everything that may come instead of the answer."""
+"""`Transport.exchange`: a round sent and answered on the spot, and everything that may come instead of the answer."""
 
 from __future__ import annotations
 
 import time
 
-from stations import PARTY0, PARTY1, Office, Station
+from stations import PARTY0, PARTY1, Kind, Office, Station
 
 from hiddenarm.net.answers import _FAILURES
-from hiddenarm.net.frames import Frame, Kind, encode
+from hiddenarm.net.frames import Frame, encode
 
 LONG = 5.0
 """Seconds to poll where the answer is sure to come."""
@@ -30,7 +30,7 @@ def answer_with(server: Station, *frames: Frame) -> None:
 
     def answer(_: object, __: Frame) -> None:
         for frame in frames:
-            server.switchboard.send(PARTY1, frame)
+            server.transport.send(PARTY1, frame)
 
     server.recorder.answer = answer
 
@@ -38,19 +38,19 @@ def answer_with(server: Station, *frames: Frame) -> None:
 def test_the_answer_comes_back_at_once_and_is_not_told_again(office: Office) -> None:
     server, client = talking(office)
     answer_with(server, round_frame(2, b"theirs"))
-    assert client.switchboard.exchange([PARTY0], round_frame(2, b"ours")) == [b"theirs"]
+    assert client.transport.exchange([PARTY0], round_frame(2, b"ours")) == [b"theirs"]
     assert [frame.payload for frame in server.recorder.frames] == [b"ours"]
-    client.switchboard.run_once(0.05)
+    client.transport.run_once(0.05)
     assert client.recorder.frames == []
-    assert client.switchboard.meter.frames_received(PARTY0, Kind.ROUND) == 1
+    assert client.transport.meter.frames_received(PARTY0, Kind.ROUND) == 1
 
 
 def test_a_large_answer_comes_in_many_pieces(office: Office) -> None:
     server, client = talking(office)
     theirs = bytes(range(256)) * 12345
     answer_with(server, round_frame(2, theirs))
-    assert client.switchboard.exchange([PARTY0], round_frame(2, b"ours")) == [theirs]
-    client.switchboard.run_once(0.05)
+    assert client.transport.exchange([PARTY0], round_frame(2, b"ours")) == [theirs]
+    client.transport.run_once(0.05)
     assert client.recorder.frames == []
 
 
@@ -60,11 +60,11 @@ def test_part_of_an_answer_in_time_is_kept_for_the_loop(office: Office) -> None:
 
     def send_slowly(_: object, __: Frame) -> None:
         for piece, pause in ((encoded[:7], 0.3), (encoded[7:23], 0.01), (encoded[23:], 0.0)):
-            server.switchboard._peers[PARTY1]._write(piece)
+            server.transport._peers[PARTY1]._write(piece)
             time.sleep(pause)
 
     server.recorder.answer = send_slowly
-    assert client.switchboard.exchange([PARTY0], round_frame(2)) is None
+    assert client.transport.exchange([PARTY0], round_frame(2)) is None
     assert client.recorder.frames == []
     client.until(lambda: client.recorder.frames == [round_frame(2, b"theirs")])
 
@@ -73,15 +73,15 @@ def test_after_the_end_of_a_stream_nobody_is_waited_for(office: Office) -> None:
     server, client = talking(office)
 
     def answer_and_leave(_: object, __: Frame) -> None:
-        link = server.switchboard._peers[PARTY1]
+        link = server.transport._peers[PARTY1]
         link.hold(round_frame(2, b"last"))
         link.release()
         link.half_close()
 
     server.recorder.answer = answer_and_leave
-    assert client.switchboard.exchange([PARTY0], round_frame(2)) == [b"last"]
+    assert client.transport.exchange([PARTY0], round_frame(2)) == [b"last"]
     start = time.monotonic()
-    assert client.switchboard.exchange([PARTY0], round_frame(3)) is None
+    assert client.transport.exchange([PARTY0], round_frame(3)) is None
     assert time.monotonic() - start < LONG
     client.until(lambda: bool(client.recorder.lost))
     assert client.recorder.lost == [(PARTY0, "the connection ended without a goodbye", False)]
@@ -91,7 +91,7 @@ def test_another_frame_instead_is_told_by_the_loop(office: Office) -> None:
     for other in (round_frame(3), round_frame(2, step=1), Frame(Kind.ROUND, program=2, round=2)):
         server, client = talking(office)
         answer_with(server, other, round_frame(2))
-        assert client.switchboard.exchange([PARTY0], round_frame(2)) is None
+        assert client.transport.exchange([PARTY0], round_frame(2)) is None
         assert client.recorder.frames == []
         client.until(lambda recorder=client.recorder: len(recorder.frames) == 2)  # type: ignore[misc]
         assert client.recorder.frames == [other, round_frame(2)]
@@ -102,7 +102,7 @@ def test_another_frame_instead_is_told_by_the_loop(office: Office) -> None:
 def test_what_follows_the_answer_is_told_by_the_loop(office: Office) -> None:
     server, client = talking(office)
     answer_with(server, round_frame(2, b"answer"), round_frame(3, b"next"))
-    assert client.switchboard.exchange([PARTY0], round_frame(2)) == [b"answer"]
+    assert client.transport.exchange([PARTY0], round_frame(2)) == [b"answer"]
     client.until(lambda: bool(client.recorder.frames))
     assert client.recorder.frames == [round_frame(3, b"next")]
 
@@ -112,10 +112,10 @@ def test_an_answer_that_does_not_come_in_time_is_told_by_the_loop(office: Office
 
     def answer_late(_: object, frame: Frame) -> None:
         time.sleep(0.1)
-        server.switchboard.send(PARTY1, frame)
+        server.transport.send(PARTY1, frame)
 
     server.recorder.answer = answer_late
-    assert client.switchboard.exchange([PARTY0], round_frame(2)) is None
+    assert client.transport.exchange([PARTY0], round_frame(2)) is None
     client.until(lambda: client.recorder.frames == [round_frame(2)])
 
 
@@ -124,7 +124,7 @@ def test_who_keeps_being_late_is_not_waited_for(office: Office) -> None:
     seconds = []
     for number in range(2 * _FAILURES):
         start = time.monotonic()
-        assert client.switchboard.exchange([PARTY0], round_frame(number)) is None
+        assert client.transport.exchange([PARTY0], round_frame(number)) is None
         seconds.append(time.monotonic() - start)
     assert all(taken >= 0.02 for taken in seconds[:_FAILURES])
     assert sum(seconds[_FAILURES:]) < 0.05
@@ -134,11 +134,11 @@ def test_with_two_peers_one_answer_alone_is_told_by_the_loop(office: Office) -> 
     server, client = talking(office, spin_seconds=0.2)
     answer_with(server, round_frame(2))
     silent = office.station(PARTY0.__class__(PARTY0.role, 2))
-    client.recorder.expected = frozenset({PARTY0, silent.switchboard.me})
+    client.recorder.expected = frozenset({PARTY0, silent.transport.me})
     silent.recorder.expected = frozenset({PARTY1})
     silent.start()
-    client.meet(silent, silent.switchboard.me)
-    assert client.switchboard.exchange([PARTY0, silent.switchboard.me], round_frame(2)) is None
+    client.meet(silent, silent.transport.me)
+    assert client.transport.exchange([PARTY0, silent.transport.me], round_frame(2)) is None
     client.until(lambda: client.recorder.frames == [round_frame(2)])
 
 
@@ -146,10 +146,10 @@ def test_a_peer_that_leaves_instead_of_answering_is_lost_to_the_loop(office: Off
     server, client = talking(office)
 
     def hang_up(_: object, __: Frame) -> None:
-        server.switchboard.drop(PARTY1, "enough")
+        server.transport.drop(PARTY1, "enough")
 
     server.recorder.answer = hang_up
-    assert client.switchboard.exchange([PARTY0], round_frame(2)) is None
+    assert client.transport.exchange([PARTY0], round_frame(2)) is None
     client.until(lambda: bool(client.recorder.lost))
     assert client.recorder.lost == [(PARTY0, "enough", False)]
 
@@ -158,12 +158,12 @@ def test_a_malformed_answer_ends_the_link_from_the_loop(office: Office) -> None:
     server, client = talking(office)
 
     def garbage(_: object, __: Frame) -> None:
-        connection = server.switchboard._peers[PARTY1]
+        connection = server.transport._peers[PARTY1]
         connection.tls.write(b"no frame at all, but long enough to be a header")
         connection._push()
 
     server.recorder.answer = garbage
-    assert client.switchboard.exchange([PARTY0], round_frame(2)) is None
+    assert client.transport.exchange([PARTY0], round_frame(2)) is None
     assert client.recorder.lost == []
     client.until(lambda: bool(client.recorder.lost))
     assert client.recorder.lost == [(PARTY0, "not a frame: unknown magic", False)]
@@ -172,5 +172,5 @@ def test_a_malformed_answer_ends_the_link_from_the_loop(office: Office) -> None:
 def test_without_polling_nothing_is_awaited(office: Office) -> None:
     server, client = talking(office, spin_seconds=0.0)
     answer_with(server, round_frame(2))
-    assert client.switchboard.exchange([PARTY0], round_frame(2)) is None
+    assert client.transport.exchange([PARTY0], round_frame(2)) is None
     client.until(lambda: client.recorder.frames == [round_frame(2)])

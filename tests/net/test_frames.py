@@ -7,9 +7,10 @@ import tracemalloc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stations import Kind
 
 from hiddenarm.errors import FrameError
-from hiddenarm.net.frames import HEADER, Frame, FrameReader, Kind, encode, notice, notice_text
+from hiddenarm.net.frames import HEADER, Frame, FrameReader, LinkKind, encode, notice, notice_text
 
 CAPS = dict.fromkeys(Kind, 2000)
 frames = st.builds(
@@ -78,14 +79,14 @@ def test_garbage_is_refused_or_understood(garbage: bytes, size: int) -> None:
     [
         (header(magic=b"GE"), "not a frame: unknown magic"),
         (header(version=2), "protocol version 2, this is version 1"),
-        (header(kind=0), "unknown frame kind 0"),
-        (header(kind=255), "unknown frame kind 255"),
+        (header(kind=0), "frames of kind 0 are not expected on this link"),
+        (header(kind=255), "frames of kind 255 are not expected on this link"),
         (header(reserved=1), "reserved header field in use"),
-        (header(kind=Kind.OPEN), "OPEN frames are not expected on this link"),
+        (header(kind=Kind.WANT), "frames of kind 3 are not expected on this link"),
         (header(length=101), "ROUND frame of 101 bytes, at most 100 are allowed"),
-        (header(kind=Kind.HELLO, length=65537), "HELLO frame of 65537 bytes, at most 65536 are allowed"),
-        (header(kind=Kind.ABORT, length=1025), "ABORT frame of 1025 bytes, at most 1024 are allowed"),
-        (header(kind=Kind.BYE, length=1025), "BYE frame of 1025 bytes, at most 1024 are allowed"),
+        (header(kind=LinkKind.HELLO, length=65537), "HELLO frame of 65537 bytes, at most 65536 are allowed"),
+        (header(kind=LinkKind.ABORT, length=1025), "ABORT frame of 1025 bytes, at most 1024 are allowed"),
+        (header(kind=LinkKind.BYE, length=1025), "BYE frame of 1025 bytes, at most 1024 are allowed"),
     ],
 )
 @pytest.mark.parametrize("size", [1, 7, 20, 100])
@@ -97,11 +98,11 @@ def test_each_refusal_says_what_was_wrong(data: bytes, words: str, size: int) ->
 
 
 def test_only_the_first_frame_must_be_of_the_first_kinds() -> None:
-    hello, later = Frame(Kind.HELLO), Frame(Kind.ROUND, payload=b"x")
-    reader = FrameReader(CAPS, first=[Kind.HELLO])
+    hello, later = Frame(LinkKind.HELLO), Frame(Kind.ROUND, payload=b"x")
+    reader = FrameReader(CAPS, first=[LinkKind.HELLO])
     assert reader.feed(encode(hello) + encode(later)) == [hello, later]
     with pytest.raises(FrameError, match="ROUND frame before the hello"):
-        FrameReader(CAPS, first=[Kind.HELLO]).feed(encode(later))
+        FrameReader(CAPS, first=[LinkKind.HELLO]).feed(encode(later))
 
 
 def test_a_huge_length_is_refused_before_anything_is_allocated() -> None:
@@ -132,7 +133,7 @@ def test_a_frame_shows_no_payload() -> None:
 
 @given(st.text())
 def test_notices_are_short_and_printable(text: str) -> None:
-    frame = notice(Kind.ABORT, text)
+    frame = notice(LinkKind.ABORT, text)
     (received,) = FrameReader({}).feed(encode(frame))
     shown = notice_text(received)
     assert shown.isprintable()
@@ -141,4 +142,4 @@ def test_notices_are_short_and_printable(text: str) -> None:
 
 
 def test_a_notice_of_another_make_is_sanitised() -> None:
-    assert notice_text(Frame(Kind.ABORT, payload=b"\xff\x1b[31mred\n")) == "??[31mred?"
+    assert notice_text(Frame(LinkKind.ABORT, payload=b"\xff\x1b[31mred\n")) == "??[31mred?"

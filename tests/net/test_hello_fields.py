@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from stations import PARTY0, PARTY1, Office, captured_warnings
 
-from charters import write_charter
+from federation_files import write_federation_file
 from hiddenarm.errors import HelloError
-from hiddenarm.roles.kit import Kit
-from hiddenarm.roles.provision import provision
+from hiddenarm.service.kit import Kit
+from hiddenarm.service.provision import provision
 
 
 def real_hello() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        kits = provision(write_charter(folder), folder / "kits", keys_on_site=False, valid_days=1)
+        kits = provision(write_federation_file(folder), folder / "kits", keys_on_site=False, valid_days=1)
         return Kit.read(kits[PARTY0]).hello
 
 
@@ -61,9 +61,9 @@ def test_a_field_that_differs_is_named_by_both(office: Office, field: str, how: 
     server.start()
     began = time.monotonic()
     with captured_warnings() as logs:
-        client.switchboard.dial(PARTY0, "127.0.0.1", server.port)
+        client.transport.dial(PARTY0, "127.0.0.1", server.port)
         with pytest.raises(HelloError, match=f"field '{field}' differs"):
-            client.switchboard.run()
+            client.transport.run()
         server.until(lambda: bool(logs))
     assert time.monotonic() - began < 5
     assert [line["event"] for line in logs] == ["refused"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from stations import PARTY0, PARTY1
+from stations import PARTY0, PARTY1, Kind
 
-from hiddenarm.net.frames import HEADER, Frame, Kind
+from hiddenarm.net.frames import HEADER, Frame, LinkKind
 from hiddenarm.net.meter import Meter
 
 
@@ -16,12 +16,12 @@ def filled() -> Meter:
         meter.link(PARTY0).count_sent(Frame(Kind.ROUND, program=1, payload=bytes(size)))
     meter.link(PARTY1).count_sent(Frame(Kind.ROUND, program=1))
     meter.link(PARTY1).count_sent(Frame(Kind.ROUND, program=2, payload=bytes(5)))
-    meter.link(PARTY1).count_received(Frame(Kind.BYE))
+    meter.link(PARTY1).count_received(Frame(LinkKind.BYE))
     return meter
 
 
 def test_rounds_are_those_to_one_peer() -> None:
-    assert [filled().rounds(program) for program in (0, 1, 2)] == [0, 3, 1]
+    assert [filled().most_frames_sent(Kind.ROUND, program) for program in (0, 1, 2)] == [0, 3, 1]
 
 
 def test_bytes_include_the_header() -> None:
@@ -31,7 +31,7 @@ def test_bytes_include_the_header() -> None:
     assert meter.bytes_sent(kind=Kind.ROUND) == meter.bytes_sent() == 65 + 5 * HEADER.size
     assert meter.bytes_received() == HEADER.size
     assert meter.frames_sent() == 5
-    assert meter.frames_received(PARTY1, Kind.BYE, 0) == 1
+    assert meter.frames_received(PARTY1, LinkKind.BYE, 0) == 1
     assert meter.frames_received(PARTY0) == 0
 
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from threading import current_thread
 
 import pytest
-from stations import PARTY0, PARTY1, Office, Station
+from stations import PARTY0, PARTY1, Kind, Office, Station
 
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import Frame
 from hiddenarm.net.monitor import MAX_CALLERS, Monitor, Page
 
 
@@ -28,7 +28,7 @@ def monitor(server: Station) -> Iterator[Monitor]:
         "/thread": lambda: Page(current_thread().name),
         "/broken": lambda: Page(str(1 // 0)),
     }
-    monitor = Monitor(server.switchboard, 0, pages, loop_seconds=1.0)
+    monitor = Monitor(server.transport, 0, pages, loop_seconds=1.0)
     server.start()
     yield monitor
     stop_loop(server)
@@ -37,7 +37,7 @@ def monitor(server: Station) -> Iterator[Monitor]:
 
 def stop_loop(server: Station) -> None:
     if server.thread is not None:
-        server.switchboard.stop()
+        server.transport.stop()
         server.thread.join()
         server.thread = None
 
@@ -135,16 +135,16 @@ def test_links_are_served_beside_it(office: Office, server: Station, monitor: Mo
     client = office.station(PARTY1)
     client.meet(server)
     for number in range(20):
-        client.switchboard.send(PARTY0, Frame(Kind.ROUND, step=number))
+        client.transport.send(PARTY0, Frame(Kind.ROUND, step=number))
         ask(monitor, b"GET /a HTTP/1.1\r\n\r\n")
     server.until(lambda: len(server.recorder.frames) == 20)
 
 
 def test_a_closed_monitor_frees_its_port_at_once(office: Office) -> None:
     station = office.station(PARTY0)
-    first = Monitor(station.switchboard, 0, {})
+    first = Monitor(station.transport, 0, {})
     begun = time.monotonic()
     first.close()
     assert time.monotonic() - begun < 0.5
     assert not first._thread.is_alive()
-    Monitor(station.switchboard, first.port, {}).close()
+    Monitor(station.transport, first.port, {}).close()

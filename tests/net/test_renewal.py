@@ -5,11 +5,11 @@ from __future__ import annotations
 import socket
 
 import pytest
-from stations import PARTY0, PARTY1, Office, Station
+from stations import PARTY0, PARTY1, Kind, Office, Station
 
 from hiddenarm.errors import IdentityError
 from hiddenarm.net.certificates import Authority
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import Frame
 from hiddenarm.net.tls import client_context
 
 
@@ -24,7 +24,7 @@ def serial(office: Office, port: int) -> str:
 
 def exchange(server: Station, client: Station, text: bytes) -> None:
     before = len(server.recorder.frames)
-    client.switchboard.send(PARTY0, Frame(Kind.ROUND, payload=text))
+    client.transport.send(PARTY0, Frame(Kind.ROUND, payload=text))
     server.until(lambda: len(server.recorder.frames) > before)
     assert server.recorder.frames[-1].payload == text
 
@@ -35,8 +35,8 @@ def test_new_connections_see_the_new_certificate_and_old_ones_go_on(office: Offi
     client.meet(server)
     exchange(server, client, b"before")
     old = serial(office, server.port)
-    server.switchboard.renew(office.files(PARTY0))
-    client.switchboard.renew(office.files(PARTY1))
+    server.transport.renew(office.files(PARTY0))
+    client.transport.renew(office.files(PARTY1))
     exchange(server, client, b"after")
     assert serial(office, server.port) != old
     assert server.recorder.lost == client.recorder.lost == []
@@ -49,7 +49,7 @@ def test_a_renewal_that_cannot_be_loaded_changes_nothing(office: Office) -> None
     files = office.files(PARTY0)
     files.key.write_bytes(office.files(PARTY0).key.read_bytes())
     with pytest.raises(IdentityError, match="cannot load"):
-        server.switchboard.renew(files)
+        server.transport.renew(files)
     assert serial(office, server.port) == old
 
 

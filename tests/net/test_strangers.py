@@ -15,15 +15,15 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from stations import PARTY0, PARTY1, Office, Station, captured_warnings
+from stations import PARTY0, PARTY1, Kind, Office, Station, captured_warnings
 
 from hiddenarm.errors import IdentityError
 from hiddenarm.net.certificates import Authority
 from hiddenarm.net.connection import Connection
-from hiddenarm.net.frames import Frame, Kind, encode
+from hiddenarm.net.frames import Frame, LinkKind, encode
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.net.switchboard import Limits
 from hiddenarm.net.tls import TlsFiles, client_context
+from hiddenarm.net.transport import Limits
 
 Stranger = Callable[[Office], ssl.SSLContext | None]
 
@@ -96,7 +96,7 @@ def call(port: int, context: ssl.SSLContext | None) -> None:
     with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=10) as plain:
         sock = context.wrap_socket(plain) if context else plain
         with suppress(OSError):
-            sock.sendall(encode(Frame(Kind.HELLO, payload=b'{"arms":10}')) * 3)
+            sock.sendall(encode(Frame(LinkKind.HELLO, payload=b'{"arms":10}')) * 3)
             while sock.recv(4096):
                 pass
         sock.close()
@@ -105,9 +105,9 @@ def call(port: int, context: ssl.SSLContext | None) -> None:
 def serve_honestly(office: Office, server: Station) -> None:
     """An honest party 1 comes and is answered."""
     client = office.station(PARTY1)
-    server.recorder.answer = lambda peer, frame: server.switchboard.send(peer, frame)
+    server.recorder.answer = lambda peer, frame: server.transport.send(peer, frame)
     client.meet(server)
-    client.switchboard.send(PARTY0, Frame(Kind.ROUND, payload=b"still there?"))
+    client.transport.send(PARTY0, Frame(Kind.ROUND, payload=b"still there?"))
     client.until(lambda: bool(client.recorder.frames))
 
 
@@ -196,7 +196,7 @@ def test_500_idle_connections(office: Office) -> None:
             sock.connect_ex(("127.0.0.1", server.port))
             idle.append(sock)
         serve_honestly(office, server)
-        held = len(server.switchboard._connections)
+        held = len(server.transport._connections)
         for sock in idle:
             sock.close()
     assert held <= 2 * Limits().strangers + 1
@@ -208,9 +208,9 @@ def test_a_dialler_does_not_trust_another_authority(office: Office) -> None:
     client = office.station(PARTY1)
     with captured_warnings() as logs:
         server.start()
-        client.switchboard.dial(PARTY0, "127.0.0.1", server.port)
+        client.transport.dial(PARTY0, "127.0.0.1", server.port)
         with pytest.raises(IdentityError, match="party 0: certificate refused"):
-            client.switchboard.run()
+            client.transport.run()
         server.until(lambda: bool(logs))
     assert len(logs) == 1
 
@@ -219,9 +219,9 @@ def test_a_dialler_learns_that_its_certificate_is_refused(office: Office) -> Non
     server = office.station(PARTY0)
     client = office.station(PARTY1, files=office.files(PARTY1, valid_days=-2))
     server.start()
-    client.switchboard.dial(PARTY0, "127.0.0.1", server.port)
+    client.transport.dial(PARTY0, "127.0.0.1", server.port)
     with pytest.raises(IdentityError, match=r"party 0: TLS failed: .*expired"):
-        client.switchboard.run()
+        client.transport.run()
 
 
 def test_who_leaves_during_the_handshake_is_one_line(office: Office) -> None:
@@ -241,7 +241,7 @@ def test_nothing_is_kept_of_those_who_left(office: Office) -> None:
         for _ in range(20):
             socket.create_connection(("127.0.0.1", server.port)).close()
         server.until(lambda: len(logs) == 20)
-        server.until(lambda: not server.switchboard._connections)
+        server.until(lambda: not server.transport._connections)
     gc.collect()  # what earlier tests left behind
     server.until(lambda: not any(isinstance(thing, Connection) for thing in gc.get_objects()))
 
@@ -254,7 +254,7 @@ def test_the_end_of_tls_is_the_end_of_the_connection(office: Office, rest: bytes
     arrived, leaving = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = client_context(office.files(PARTY1)).wrap_bio(arrived, leaving)
     drive(tls.do_handshake, plain, arrived, leaving)
-    tls.write(encode(Frame(Kind.HELLO, payload=b'{"arms":10}')))
+    tls.write(encode(Frame(LinkKind.HELLO, payload=b'{"arms":10}')))
     plain.sendall(leaving.read())
     server.until(lambda: bool(server.recorder.ready))
     with suppress(ssl.SSLError):

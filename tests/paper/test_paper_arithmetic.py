@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from hiddenarm.mpc.parallel import in_parallel
 from hiddenarm.mpc.run import Program, Run
-from hiddenarm.mpc.together import together
 from hiddenarm.mpc.values import Shared
 from hiddenarm.paper import rounds
 from hiddenarm.paper.beaver import product, product_with_itself
@@ -155,7 +155,7 @@ def test_fixed_point_products_take_two_rounds(parties: int) -> None:
     x, y = reals((200, 3, 4), -2, 2, "x"), reals((200, 4), -2, 2, "y")
 
     def program(run: Run, x: Shared, y: Shared) -> Program:
-        return (yield from together(numbers.product(run, "ij,j->i", x, y), numbers.square(run, y)))
+        return (yield from in_parallel(numbers.product(run, "ij,j->i", x, y), numbers.square(run, y)))
 
     ran = run_program(program, [encode(x, BITS), encode(y, BITS)], parties, "fixed point")
     unit = 2.0**-BITS

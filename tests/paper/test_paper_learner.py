@@ -15,8 +15,8 @@ from hiddenarm.bandit.paper_ridge import samples_of
 from hiddenarm.bandit.plain import PlainBandit, coins_at
 from hiddenarm.errors import ConfigError, InputError
 from hiddenarm.mpc.masking import share_of
+from hiddenarm.mpc.parallel import SharedLater
 from hiddenarm.mpc.run import Openings, Run, Sharing
-from hiddenarm.mpc.together import SharedLater
 from hiddenarm.mpc.truncation import truncate
 from hiddenarm.mpc.values import Shared
 from hiddenarm.paper import fixed_point, rounds

@@ -10,7 +10,7 @@ import pytest
 
 from hiddenarm.bandit.catalogue import program_texts
 from hiddenarm.bandit.plain import PlainBandit
-from hiddenarm.mpc.dealing import trace
+from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.net.frames import HEADER
 from hiddenarm.paper import rounds
 from hiddenarm.paper.reciprocal import SQUARES
@@ -71,7 +71,7 @@ def bytes_sent(parties: int, arms: int) -> int:
     """The most that a party sends in a step: all rounds to all others, its one-hot, its notices of the lesson."""
     federation = make_federation(parties, arms, 20, "paper")
     texts = program_texts(federation)
-    layouts = [trace(text, parties, 1) for text in texts.values()]
+    layouts = [layout_of(text, parties, 1) for text in texts.values()]
     headers = HEADER.size * sum(layout.rounds for layout in layouts)
     notices = [2, *[1] * (parties - 1)]
     return max(

@@ -27,11 +27,11 @@ from hiddenarm.bandit.programs import Model
 from hiddenarm.net.certificates import Authority
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.words import decode
-from hiddenarm.roles.kit import Address, FederationFile, Kit, KitFile, write_features, write_kit
+from hiddenarm.roles.epochs.plan import CheckpointName
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
-from hiddenarm.roles.openings import CheckpointName
 from hiddenarm.roles.party_records import PartyRecords
-from hiddenarm.roles.state import State
+from hiddenarm.service.kit import Address, Kit, KitFederation, KitFile, write_features, write_kit
+from hiddenarm.service.state import State
 
 KEYS = [f"user {number}" for number in range(40)]
 UNIT = 2.0**-16
@@ -190,7 +190,7 @@ class Supervised:
                 name="recovery",
                 role=identity.role,
                 number=identity.number,
-                federation=FederationFile.of(self.federation),
+                federation=KitFederation.of(self.federation),
                 addresses=addresses,
                 **{"durable": True, **options},
             )

@@ -23,7 +23,7 @@ from hiddenarm.research.bench.measure import measure_step
 from hiddenarm.research.bench.ops import measure_operations
 from hiddenarm.research.bench.relay import Relay
 from hiddenarm.research.bench.timing import Effort, Spread, alternate, exponent
-from hiddenarm.roles.kit import Address
+from hiddenarm.service.kit import Address
 
 STEP_KEYS = {
     "us_per_step",

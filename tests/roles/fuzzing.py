@@ -16,9 +16,10 @@ from pathlib import Path
 
 from deployment import Deployment
 from hiddenarm.cli.status import parse_metrics
-from hiddenarm.net.frames import HEADER, MAGIC, VERSION, Kind
+from hiddenarm.net.frames import HEADER, MAGIC, VERSION
 from hiddenarm.net.tls import client_context
-from hiddenarm.roles.kit import Kit
+from hiddenarm.roles.messages import Kind
+from hiddenarm.service.kit import Kit
 
 FRAMES_A_CONNECTION = 100
 PAUSE_SECONDS = 0.005

@@ -1,7 +1,7 @@
 """A federation of the real machines in one process: links that keep their own order and nothing else.
 
 Every link is a queue. A seeded scheduler picks which link delivers next, so every run sees another interleaving, and
-the same seed the same one. A machine may send to a peer once it knows that the peer is ready, as on a real switchboard.
+the same seed the same one. A machine may send to a peer once it knows that the peer is ready, as on a real transport.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.plain import coins_at
 from hiddenarm.errors import DecisionIdError, FeatureError, PeerLost
 from hiddenarm.mpc.material import Seeds
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.roles.actor import Actor, ActorEpoch, Ticket
-from hiddenarm.roles.attempts import PeerLoss
 from hiddenarm.roles.client_records import MemoryActorRecords, MemoryRewarderRecords
 from hiddenarm.roles.dealer import Dealer
-from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER, read_decide
+from hiddenarm.roles.epochs.attempts import PeerLoss
+from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER, Kind, read_decide
 from hiddenarm.roles.party import Party, Send
 from hiddenarm.roles.party_epoch import PartyEpoch
 from hiddenarm.roles.party_records import MemoryPartyRecords
 from hiddenarm.roles.rewarder import Rewarder
+from hiddenarm.service.features import words_by_key
 
 EPOCH_KEY = bytes(range(32))
 KEYS = tuple(f"user {number}" for number in range(40))
@@ -123,7 +124,7 @@ class MemoryNetwork:
             self.machines[me] = Party(
                 self.federation,
                 number,
-                self.tables[number],
+                words_by_key(self.tables[number], self.federation, number),
                 self._sender(me),
                 records=MemoryPartyRecords(self.federation, number),
                 peer_loss=loss,

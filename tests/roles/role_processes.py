@@ -13,14 +13,14 @@ import numpy as np
 
 from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, LEARN, program_texts
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.mpc.dealing import trace
+from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.net.frames import HEADER
 from hiddenarm.net.hello import hello_payload
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.research.local_roles import LocalRoles
-from hiddenarm.roles.kit import Kit
+from hiddenarm.roles.epochs.plan import plan_bytes
 from hiddenarm.roles.messages import ACTOR, DEALER, PROGRAM_NUMBERS, REWARDER
-from hiddenarm.roles.openings import plan_bytes
+from hiddenarm.service.kit import Kit
 
 PATIENCE = 40.0
 """Seconds after which a process that should end is called hung, and killed."""
@@ -99,7 +99,7 @@ def check_meter(kit: Kit, rows: list[dict[str, int | str]], steps: int) -> None:
     expected: dict[tuple[str, str, int], tuple[int, int]] = {}
     texts = program_texts(federation)
     for name, text in texts.items():
-        layout = trace(text, federation.parties, 1)
+        layout = layout_of(text, federation.parties, 1)
         size = layout.bytes_to_each_peer(number) + layout.rounds * header
         for peer in range(federation.parties):
             if peer != number:

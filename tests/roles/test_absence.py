@@ -6,14 +6,14 @@ import pytest
 from memory_network import party, small_federation
 
 from hiddenarm.errors import FrameError
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.roles.actor import Actor
-from hiddenarm.roles.attempts import PeerLoss
 from hiddenarm.roles.client import RECONNECT_SECONDS, START_SECONDS, Client
 from hiddenarm.roles.client_records import ActorRecords, RewarderRecords
-from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER, seed_payload
-from hiddenarm.roles.openings import INITIAL, Plan, Standing, decode_members, encode_members
+from hiddenarm.roles.epochs.attempts import PeerLoss
+from hiddenarm.roles.epochs.plan import INITIAL, Plan, Standing, decode_members, encode_members
+from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER, Kind, seed_payload
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.store.journal import DirectJournal
 from hiddenarm.store.memory import MemoryStore

@@ -14,7 +14,7 @@ from fuzzing import attack_a_party
 
 from deployment import ROLES, Deployment, provision, running
 from hiddenarm.cli.status import parse_metrics
-from hiddenarm.net.switchboard import Limits
+from hiddenarm.net.transport import Limits
 
 SOAK = bool(os.environ.get("HIDDENARM_SOAK"))
 FRAMES = 1_000_000 if SOAK else 20_000

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from hiddenarm.errors import PeerLost
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.research.bench.session import Session, make_federation
-from hiddenarm.roles.application import ActorClient, RewarderClient
-from hiddenarm.roles.messages import DEALER, decide_frame, reward_frame
+from hiddenarm.roles.messages import DEALER, Kind, decide_frame, reward_frame
+from hiddenarm.service.application import ActorClient, RewarderClient
 
 PARTIES = [Identity(Role.PARTY, number) for number in range(2)]
 SERVERS = [*PARTIES, DEALER]

@@ -19,8 +19,8 @@ from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import DecisionIdError, FeatureError, InputError, PeerLost, RefusedKeyError, UnavailableError
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.research.bench.session import Session, make_federation
-from hiddenarm.roles.application import MAX_SUBMITTED, READ_EVERY, STALE_SECONDS, ActorClient
-from hiddenarm.roles.kit import Kit
+from hiddenarm.service.application import MAX_SUBMITTED, READ_EVERY, STALE_SECONDS, ActorClient
+from hiddenarm.service.kit import Kit
 
 REWARDS = READ_EVERY + 3
 
@@ -122,7 +122,7 @@ def test_a_refusal_is_told_before_anything_else_is_submitted() -> None:
 
 
 def test_what_is_not_settled_in_time_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hiddenarm.roles.application.ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr("hiddenarm.service.application.ANSWER_SECONDS", 0.3)
     with Session(make_federation(2, 3, 4), durable=True) as session:
         decision = decide(session)
         party = session._roles.process(Identity(Role.PARTY, 1))
@@ -134,7 +134,7 @@ def test_what_is_not_settled_in_time_stays(monkeypatch: pytest.MonkeyPatch) -> N
                     session.rewarder.settle()
         finally:
             party.send_signal(signal.SIGCONT)
-        monkeypatch.setattr("hiddenarm.roles.application.ANSWER_SECONDS", 60.0)
+        monkeypatch.setattr("hiddenarm.service.application.ANSWER_SECONDS", 60.0)
         session.rewarder.settle()
         assert not session.rewarder._submitted
 

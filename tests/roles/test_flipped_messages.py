@@ -9,9 +9,9 @@ import pytest
 from memory_network import KEYS, Link, MemoryNetwork, party, small_federation
 
 from hiddenarm.errors import HiddenArmError
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import Frame, LinkKind
 from hiddenarm.net.identity import Role
-from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
+from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER, Kind
 
 Change = Callable[[Frame], Frame]
 
@@ -94,7 +94,7 @@ def run_a_step(network: MemoryNetwork, link: Link, kind: Kind, change: Change) -
 
 
 def test_all_kinds_that_roles_send_are_here() -> None:
-    own = {Kind.HELLO, Kind.PROBE, Kind.PING, Kind.PONG, Kind.ABORT, Kind.BYE}
+    own = {LinkKind.HELLO, LinkKind.PROBE, LinkKind.PING, LinkKind.PONG, LinkKind.ABORT, LinkKind.BYE}
     elsewhere = {Kind.REFUSED, Kind.ONE_HOT, Kind.COMMITTED}
     assert {kind for _, kind in MESSAGES} == set(Kind) - own - elsewhere
     assert all(sender.role is not Role.ACTOR or receiver.role is Role.PARTY for (sender, receiver), _ in MESSAGES)

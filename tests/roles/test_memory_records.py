@@ -65,7 +65,7 @@ def test_a_party_keeps_nothing_of_lessons_but_their_number() -> None:
     for machine in network.parties:
         assert machine.records.committed.lessons == 12
         assert machine.records.lessons(0, 12) == []
-        assert machine.vitals().pending == 0
+        assert machine.health().pending == 0
     for epoch in network.epochs:
         assert not epoch._interactions._at_hand
         assert not epoch._interactions._begun

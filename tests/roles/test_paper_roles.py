@@ -26,14 +26,14 @@ from hiddenarm.bandit.catalogue import GATHER, INVERT_LAST, SOLVE, ProgramId
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.plain import PlainBandit, coins_at
 from hiddenarm.errors import FeatureError, FrameError, InputError, PeerError, ProtocolError
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.words import Words
-from hiddenarm.roles.kit import Kit
 from hiddenarm.roles.messages import (
     ACTOR,
     DEALER,
     REWARDER,
+    Kind,
     one_hot_frame,
     read_one_hots,
     reward_frame,
@@ -41,7 +41,8 @@ from hiddenarm.roles.messages import (
     slot_frame,
     want_frame,
 )
-from hiddenarm.roles.process import frame_caps
+from hiddenarm.service.kit import Kit
+from hiddenarm.service.process import frame_caps
 from support import SIGNIFICANCE, uniformity
 
 STEPS = 12

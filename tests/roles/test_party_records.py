@@ -15,8 +15,8 @@ from hiddenarm.bandit.interactions import Decided
 from hiddenarm.bandit.policy import Learner
 from hiddenarm.errors import DamagedStoreError, StoreError
 from hiddenarm.mpc.values import Shared
+from hiddenarm.roles.epochs.plan import INITIAL, MAX_CHECKPOINTS, CheckpointName, Committed, Plan, statement_bytes
 from hiddenarm.roles.ledger import Ledger
-from hiddenarm.roles.openings import INITIAL, MAX_CHECKPOINTS, CheckpointName, Committed, Plan, statement_bytes
 from hiddenarm.roles.party_records import PartyRecords, _decode_state, _encode_state
 from hiddenarm.roles.updater import LearnedState, Lesson
 from hiddenarm.store.contract import Delete, Put

@@ -13,7 +13,7 @@ from hiddenarm.bandit.catalogue import DECIDE_ONE, program_text
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.policies.epsilon_schedule import EpsilonSchedule
 from hiddenarm.bandit.policy import Policy
-from hiddenarm.mpc.dealing import ProgramDealer, trace
+from hiddenarm.mpc.dealing import ProgramDealer, layout_of
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
@@ -78,6 +78,6 @@ def test_the_dealer_of_a_later_epoch_counts_from_its_origin() -> None:
         return frames[-1].payload
 
     text = program_text(federation, DECIDE_ONE, policy.exploration(400))
-    expected = ProgramDealer("decide", text, trace(text, 2, 1), Seeds(key), 1).deal(0, 20)
+    expected = ProgramDealer("decide", text, layout_of(text, 2, 1), Seeds(key), 1).deal(0, 20)
     assert dealt(decided_before=400) == np.ascontiguousarray(expected, "<u8").tobytes()
     assert dealt() != dealt(decided_before=400)

@@ -29,8 +29,8 @@ from hiddenarm.errors import FeatureError, HiddenArmError, PeerLost
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.research.local_roles import LocalRoles
-from hiddenarm.roles.kit import Kit
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
+from hiddenarm.service.kit import Kit
 
 STEPS = 20
 VICTIMS = [Identity(Role.PARTY, 0), Identity(Role.PARTY, 1), DEALER]

@@ -21,9 +21,9 @@ from hiddenarm.errors import (
     RewardError,
     UnavailableError,
 )
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import Frame
 from hiddenarm.roles.actor import MAX_ASKED, KeyAnswer, all_decided
-from hiddenarm.roles.messages import ACTOR, MAX_KEY_BYTES, REWARDER, decide_frame, read_refused, refused_frame
+from hiddenarm.roles.messages import ACTOR, MAX_KEY_BYTES, REWARDER, Kind, decide_frame, read_refused, refused_frame
 from hiddenarm.roles.party_epoch import LESSON_SECONDS
 from hiddenarm.roles.runs import MAX_WAITING
 from hiddenarm.roles.updater import KEPT_VERSIONS

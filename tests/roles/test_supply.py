@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, LEARN_ONE, ProgramId, program_text
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.mpc.dealing import ProgramDealer, trace
+from hiddenarm.mpc.dealing import ProgramDealer, layout_of
 from hiddenarm.mpc.material import Seeds
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity
-from hiddenarm.roles.messages import DEALER, read_want, run_frame
+from hiddenarm.roles.messages import DEALER, Kind, read_want, run_frame
 from hiddenarm.roles.supply import Supply
 from support import fixed_key
 
@@ -25,7 +25,7 @@ class Shop:
         self.orders: list[Order] = []
         self._dealers: dict[ProgramId, ProgramDealer] = {}
         self.supply = Supply(FEDERATION, 1, self._take_order, STOCK, expand_ahead=4)
-        self.supply.plant(SEEDS.party(1), (DECIDE_ONE, LEARN_ONE))
+        self.supply.set_seed(SEEDS.party(1), (DECIDE_ONE, LEARN_ONE))
 
     def _take_order(self, identity: Identity, frame: Frame) -> None:
         assert identity == DEALER
@@ -50,7 +50,7 @@ class Shop:
     def _dealer(self, program: ProgramId) -> ProgramDealer:
         if program not in self._dealers:
             text = program_text(FEDERATION, program)
-            layout = trace(text, FEDERATION.parties, 1)
+            layout = layout_of(text, FEDERATION.parties, 1)
             self._dealers[program] = ProgramDealer(program.label, text, layout, SEEDS, 1)
         return self._dealers[program]
 

@@ -22,7 +22,7 @@ from hiddenarm.net.identity import Identity, Role
 from hiddenarm.research.bench.session import Session, make_federation
 from hiddenarm.roles.actor import all_decided
 from hiddenarm.roles.messages import DEALER
-from hiddenarm.roles.state import State
+from hiddenarm.service.state import State
 
 THREADS = 8
 STEPS = 5000 if os.environ.get("HIDDENARM_SOAK") else 1000

@@ -22,8 +22,8 @@ from hiddenarm.errors import (
     ProtocolError,
     UnavailableError,
 )
-from hiddenarm.mpc.dealing import trace
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.mpc.dealing import layout_of
+from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.roles.dealer import MAX_BATCH
 from hiddenarm.roles.messages import (
@@ -32,6 +32,7 @@ from hiddenarm.roles.messages import (
     DEALER,
     PROGRAM_NUMBERS,
     REWARDER,
+    Kind,
     decide_frame,
     learned_frame,
     refused_frame,
@@ -251,7 +252,7 @@ class TestRequests:
 class TestCorrections:
     def columns(self, network: MemoryNetwork) -> int:
         text = program_texts(network.federation)[DECIDE]
-        return trace(text, network.federation.parties, 1).correction_words
+        return layout_of(text, network.federation.parties, 1).correction_words
 
     @pytest.mark.parametrize("step", [0, 7, 8, 2**40])
     def test_not_asked_for(self, network: MemoryNetwork, step: int) -> None:

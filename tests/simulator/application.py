@@ -14,7 +14,7 @@ from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.plain import PlainBandit
 from hiddenarm.errors import DecisionIdError, HiddenArmError, InputError, UnavailableError
 from hiddenarm.roles.actor import Actor
-from hiddenarm.roles.attempts import PeerLoss
+from hiddenarm.roles.epochs.attempts import PeerLoss
 from hiddenarm.roles.messages import ACTOR, REWARDER
 from hiddenarm.roles.party import Party
 from hiddenarm.roles.party_epoch import NO_LESSON

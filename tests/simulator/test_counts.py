@@ -11,8 +11,8 @@ from application import Application, federation_of, jobs_of
 from prometheus_client.core import Metric
 from world import Faults, World
 
-from hiddenarm.roles.metrics import _of_runs
 from hiddenarm.roles.party import Party
+from hiddenarm.service.metrics import _of_runs
 
 Counters = dict[tuple[object, ...], float]
 
@@ -42,10 +42,10 @@ class WatchedWorld(World):
         return [machine for machine in machines if isinstance(machine, Party)]
 
     def _look_at(self, party: Party) -> None:
-        vitals = party.vitals()
-        assert vitals.version is not None
-        assert vitals.pending is not None
-        now, before = counters(_of_runs(vitals.runs)), self.counted.get(id(party), {})
+        health = party.health()
+        assert health.version is not None
+        assert health.pending is not None
+        now, before = counters(_of_runs(health.runs)), self.counted.get(id(party), {})
         assert before.keys() <= now.keys()
         assert all(now[name] >= value for name, value in before.items())
         self.counted[id(party)] = now
@@ -64,4 +64,4 @@ def test_counters_never_fall_while_links_are_cut() -> None:
     application.finish()
     assert world.crashes == 0
     assert world.between_epochs > 10
-    assert all(party.vitals().runs["decide"].runs >= 5 for party in world.party_machines)
+    assert all(party.health().runs["decide"].runs >= 5 for party in world.party_machines)

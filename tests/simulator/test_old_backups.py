@@ -16,11 +16,11 @@ from world import KEYS, Faults, Node, World
 
 from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import FrameError, UnavailableError
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity
 from hiddenarm.roles.actor import Actor
 from hiddenarm.roles.client_records import ActorRecords
-from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
+from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER, Kind
 from hiddenarm.roles.party import Party
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.store.memory import MemoryStore

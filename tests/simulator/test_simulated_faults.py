@@ -22,11 +22,11 @@ from hiddenarm.errors import DecisionIdError, FrameError, HiddenArmError, Unavai
 from hiddenarm.roles import rewarder as rewarder_module
 from hiddenarm.roles import updater
 from hiddenarm.roles.actor import Actor
-from hiddenarm.roles.attempts import PeerLoss
 from hiddenarm.roles.client_records import KnownEpoch, MadeLesson, RewarderRecords
 from hiddenarm.roles.dealer import Dealer
+from hiddenarm.roles.epochs.attempts import PeerLoss
+from hiddenarm.roles.epochs.plan import INITIAL, Plan
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
-from hiddenarm.roles.openings import INITIAL, Plan
 from hiddenarm.roles.party import Party
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.store.journal import DirectJournal

@@ -11,7 +11,7 @@ from application import PATIENCE, Application, federation_of, jobs_of, simulate_
 from world import Faults, Node, Violation, World
 
 from hiddenarm.net.identity import Identity
-from hiddenarm.roles.attempts import PeerLoss
+from hiddenarm.roles.epochs.attempts import PeerLoss
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
 
 CALM = Faults(crash=0, cut=0)

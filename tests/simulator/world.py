@@ -23,17 +23,18 @@ from handouts import HandOuts
 from hiddenarm.bandit.decisions import split_name
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import FeatureError, HiddenArmError, PeerLost, StaleStateError
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.roles.actor import Actor
-from hiddenarm.roles.attempts import PeerLoss
 from hiddenarm.roles.client_records import ActorRecords, MemoryActorRecords, MemoryRewarderRecords, RewarderRecords
 from hiddenarm.roles.dealer import Dealer
-from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER, program_and_step, read_rewards
+from hiddenarm.roles.epochs.attempts import PeerLoss
+from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER, Kind, program_and_step, read_rewards
 from hiddenarm.roles.party import Party
 from hiddenarm.roles.party_records import MemoryPartyRecords, PartyRecords, Records
 from hiddenarm.roles.rewarder import Rewarder
-from hiddenarm.roles.supply import Shelf
+from hiddenarm.roles.supply import CompiledPrograms
+from hiddenarm.service.features import words_by_key
 from hiddenarm.store.contract import Change
 from hiddenarm.store.memory import MemoryStore
 
@@ -140,9 +141,9 @@ class Table:
 
 
 @lru_cache
-def _shelf(federation: Federation, number: int) -> Shelf:
+def _compiled(federation: Federation, number: int) -> CompiledPrograms:
     """Recording programs takes most of the time; all worlds share them."""
-    return Shelf(federation, number)
+    return CompiledPrograms(federation, number)
 
 
 class World:
@@ -177,7 +178,7 @@ class World:
         self.contexts = rows / np.linalg.norm(rows, axis=1, keepdims=True)
         self.parties = [Identity(Role.PARTY, number) for number in range(federation.parties)]
         self.nodes = {identity: Node(identity) for identity in (*self.parties, DEALER, ACTOR, REWARDER)}
-        self._shelves = [_shelf(federation, number) for number in range(federation.parties)]
+        self._shelves = [_compiled(federation, number) for number in range(federation.parties)]
         self._key = self.random.randbytes(32)
         for node in self.nodes.values():
             node.disk = Disk(self, node)
@@ -221,14 +222,14 @@ class World:
                 return Party(
                     self.federation,
                     identity.number,
-                    table,
+                    words_by_key(table, self.federation, identity.number),
                     send,
                     records=records,
                     peer_loss=self.peer_loss,
                     stock=8,
                     expand_ahead=2,
                     checkpoint_every=self.checkpoint_every,
-                    shelf=self._shelves[identity.number],
+                    compiled=self._shelves[identity.number],
                     clock=lambda: self.now,
                 )
             case Role.DEALER:

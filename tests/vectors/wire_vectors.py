@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -21,13 +22,25 @@ import numpy as np
 from hiddenarm.bandit.catalogue import ProgramId
 from hiddenarm.bandit.decisions import decision_name, split_name
 from hiddenarm.errors import HiddenArmError
-from hiddenarm.net.frames import HEADER, MAGIC, VERSION, Frame, FrameReader, Kind, encode, notice, notice_text
+from hiddenarm.net.frames import HEADER, MAGIC, VERSION, Frame, FrameReader, LinkKind, encode, notice, notice_text
 from hiddenarm.net.hello import hello_payload, parse_hello
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.roles.epochs.plan import (
+    CheckpointName,
+    Committed,
+    Heard,
+    PartyStatement,
+    Plan,
+    RewarderStatement,
+    Standing,
+    decode_members,
+    encode_members,
+)
 from hiddenarm.roles.messages import (
     MAX_KEY_BYTES,
     MAX_LESSONS,
     PROGRAM_NUMBERS,
+    Kind,
     decide_frame,
     decided_payload,
     learned_frame,
@@ -50,21 +63,12 @@ from hiddenarm.roles.messages import (
     slot_frame,
     want_frame,
 )
-from hiddenarm.roles.openings import (
-    CheckpointName,
-    Committed,
-    Heard,
-    PartyStatement,
-    Plan,
-    RewarderStatement,
-    Standing,
-    decode_members,
-    encode_members,
-)
 
 FOLDER: Final = Path(__file__).parent
 CAP: Final = 4096
-CAPS: Final = {kind: CAP for kind in Kind if kind not in (Kind.PING, Kind.PONG, Kind.LEARNED)} | {Kind.LEARNED: 0}
+KINDS: Final[Mapping[str, IntEnum]] = {kind.name: kind for kind in (*LinkKind, *Kind)}
+EMPTY: Final = (LinkKind.PING, LinkKind.PONG, Kind.LEARNED)
+CAPS: Final[Mapping[IntEnum, int]] = {kind: 0 if kind in EMPTY else CAP for kind in KINDS.values()}
 ARMS: Final = 3
 EPOCH: Final = "3f9c02d17ab4"
 LARGEST: Final = 2**64 - 1
@@ -80,7 +84,7 @@ class Message:
     """How a message is written and read, what it may say, and how it can be damaged so that it must be rejected."""
 
     name: str
-    kind: Kind
+    kind: IntEnum
     write: Callable[[Fields], Frame]
     read: Callable[[Frame], Fields]
     examples: Mapping[str, Fields]
@@ -88,7 +92,7 @@ class Message:
     """Each is done to the first example."""
 
 
-def read_stream(data: bytes, caps: Mapping[Kind, int] = CAPS, first: Iterable[Kind] = ()) -> list[Frame]:
+def read_stream(data: bytes, caps: Mapping[IntEnum, int] = CAPS, first: Iterable[IntEnum] = ()) -> list[Frame]:
     """The frames in some bytes, as they are read from a link."""
     return FrameReader(caps, tuple(first)).feed(data)
 
@@ -132,7 +136,7 @@ RUNS: Final[Mapping[str, Damage]] = {"an unknown program": unknown_program, "for
 # What links say about themselves
 
 
-def _hello(kind: Kind) -> Message:
+def _hello(kind: LinkKind) -> Message:
     return Message(
         kind.name.lower(),
         kind,
@@ -154,7 +158,7 @@ def _hello(kind: Kind) -> Message:
     )
 
 
-def _notice(kind: Kind) -> Message:
+def _notice(kind: LinkKind) -> Message:
     return Message(
         kind.name.lower(),
         kind,
@@ -169,18 +173,18 @@ def _notice(kind: Kind) -> Message:
     )
 
 
-def _bare(kind: Kind) -> Message:
+def _bare(kind: LinkKind) -> Message:
     """A frame that says all with its kind. Its payload is refused from the header."""
     return Message(kind.name.lower(), kind, lambda _: Frame(kind), lambda frame: {}, {"nothing": {}}, {})
 
 
 LINK: Final = (
-    _hello(Kind.HELLO),
-    _hello(Kind.PROBE),
-    _notice(Kind.ABORT),
-    _notice(Kind.BYE),
-    _bare(Kind.PING),
-    _bare(Kind.PONG),
+    _hello(LinkKind.HELLO),
+    _hello(LinkKind.PROBE),
+    _notice(LinkKind.ABORT),
+    _notice(LinkKind.BYE),
+    _bare(LinkKind.PING),
+    _bare(LinkKind.PONG),
 )
 
 
@@ -392,7 +396,7 @@ MESSAGES: Final = (
 )
 
 
-# What roles say when an epoch is opened: `hiddenarm.roles.openings`
+# What roles say when an epoch is opened: `hiddenarm.roles.epochs.plan`
 
 
 class _Payload(NamedTuple):
@@ -666,7 +670,7 @@ class Stream(NamedTuple):
 
     def read(self) -> list[Frame]:
         return read_stream(
-            self.data, {Kind[kind]: cap for kind, cap in self.caps.items()}, [Kind[kind] for kind in self.first]
+            self.data, {KINDS[kind]: cap for kind, cap in self.caps.items()}, [KINDS[kind] for kind in self.first]
         )
 
 
@@ -688,9 +692,9 @@ HEADERS: Final[Mapping[str, Stream]] = {
     "the largest length": Stream(_header(size=2**32 - 1), ROUNDS_ONLY),
     "before the hello": Stream(_header(), ROUNDS_ONLY, ("HELLO", "PROBE", "ABORT")),
     "after a good frame": Stream(_header() + _header(magic=b"XX"), ROUNDS_ONLY),
-    "a hello above its cap": Stream(_header(kind=Kind.HELLO, size=2**16 + 1), {}),
-    "a ping with a payload": Stream(_header(kind=Kind.PING, size=1) + b"x", {}),
-    "a pong with a payload": Stream(_header(kind=Kind.PONG, size=1) + b"x", {}),
+    "a hello above its cap": Stream(_header(kind=LinkKind.HELLO, size=2**16 + 1), {}),
+    "a ping with a payload": Stream(_header(kind=LinkKind.PING, size=1) + b"x", {}),
+    "a pong with a payload": Stream(_header(kind=LinkKind.PONG, size=1) + b"x", {}),
     "a lesson learned with a payload": Stream(_header(kind=Kind.LEARNED, size=1) + b"x", {"LEARNED": 0}),
 }
 

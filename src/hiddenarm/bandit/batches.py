@@ -28,8 +28,8 @@ from hiddenarm.bandit.planning import BOOST_BITS, SolvePlan
 from hiddenarm.bandit.programs import Model
 from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.masking import input_segments, mask, mask_symmetric, share_of, triangle_indices
+from hiddenarm.mpc.parallel import in_parallel
 from hiddenarm.mpc.run import Opening, Rounds, Run
-from hiddenarm.mpc.together import together
 from hiddenarm.mpc.truncation import truncate
 from hiddenarm.mpc.values import Masked, Shared
 from hiddenarm.ring.words import Words
@@ -94,12 +94,12 @@ def solve(run: Run, federation: Federation, model: Model, sums: Sums, plan: Solv
         better = yield from work.step(gram, inverse, plan.boosts[-1])
         return Model(better, model.weights)
 
-    # Four rounds a step.  Beside the first, the residual b - W w; beside the last, the first refinement of the weights.
+    # Four rounds per step.  Beside the first the residual b - W w, beside the last the first refinement of the weights.
     residual = work.residual(gram, weights[0], sums)
-    (_, inverse), residual = yield from together(work.masked_step(gram, inverse, plan.boosts[0]), residual)
+    (_, inverse), residual = yield from in_parallel(work.masked_step(gram, inverse, plan.boosts[0]), residual)
     for boost in plan.boosts[1:-1]:
         _, inverse = yield from work.masked_step(gram, inverse, boost)
-    (better, inverse), (refined, residual) = yield from together(
+    (better, inverse), (refined, residual) = yield from in_parallel(
         work.masked_step(gram, inverse, plan.boosts[-1]),
         work.first_refinement(inverse, residual, model.weights, sums),
     )

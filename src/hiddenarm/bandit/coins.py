@@ -35,7 +35,7 @@ class Coins:
 
     @staticmethod
     def words(arms: int) -> int:
-        """Uniform words a decision takes."""
+        """Uniform words per decision takes."""
         return 1 + arms
 
     @classmethod

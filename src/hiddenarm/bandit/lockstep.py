@@ -36,8 +36,8 @@ from hiddenarm.bandit.policy import Brings, LearnerProgram
 from hiddenarm.bandit.schedule import BeginSecond, DropSecond, LessonPlan, Run, Schedule
 from hiddenarm.bandit.state import State, initial_state
 from hiddenarm.errors import ConfigError, InputError
-from hiddenarm.mpc.dealing import ProgramDealer, trace
-from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, record
+from hiddenarm.mpc.dealing import ProgramDealer, layout_of
+from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, compile_program
 from hiddenarm.mpc.lockstep import LockstepMeter, Observer, run_lockstep
 from hiddenarm.mpc.material import Layout, Seeds, program_stream
 from hiddenarm.ring.words import Floats, Words, encode
@@ -62,13 +62,13 @@ class _Supply:
     ) -> None:
         self.program: LearnerProgram = federation.learner.program(program, exploration)
         text, parties = self.program.text, federation.parties
-        self.layout = trace(text, parties, replicates)
+        self.layout = layout_of(text, parties, replicates)
         self.next_step = 0
         self._ahead = ahead
         self._dealer = ProgramDealer(
             program.label, text, self.layout, seeds, replicates, rewarded=program.rewarded_label
         )
-        self._scripts = [record(text, party, parties, replicates) for party in range(parties)]
+        self._scripts = [compile_program(text, party, parties, replicates) for party in range(parties)]
         self._materials = [
             ProgramMaterial(party, parties, program.label, self.layout, seeds.party(party), ahead=ahead)
             for party in range(parties)
@@ -160,7 +160,7 @@ class Lockstep:
         """The layouts of the programs for one interaction."""
         programs = DECIDE_ONE, *self._learner.single_lessons
         texts = {program.name: program_text(self.federation, program) for program in programs}
-        return {name: trace(text, self.federation.parties, self.replicates) for name, text in texts.items()}
+        return {name: layout_of(text, self.federation.parties, self.replicates) for name, text in texts.items()}
 
     @property
     def decisions(self) -> int:

@@ -105,7 +105,7 @@ def arms(json_path: Path | None, quick: bool, plot: Path | None, **sizes: Any) -
     _PLOT,
 )
 def parties(json_path: Path | None, quick: bool, plot: Path | None, **sizes: Any) -> None:
-    """Time and bytes a step by the number of parties, and the exponent of the bytes."""
+    """Time and bytes per step by the number of parties, and the exponent of the bytes."""
     from hiddenarm.research.bench.parties import bench_parties
 
     _check_plot(plot)
@@ -169,7 +169,7 @@ def _check_plot(path: Path | None) -> None:
 def _run(measure: Callable[..., dict[str, Any]], json_path: Path | None, sizes: dict[str, Any]) -> None:
     """Run a bench on this console, and write what it found. The roles inside this process log what is wrong only."""
     from hiddenarm.research.bench.report import open_console, write_result
-    from hiddenarm.roles.logs import configure_logs
+    from hiddenarm.service.logs import configure_logs
 
     configure_logs("warning", "text", "bench")
     result = measure(open_console(), **sizes)

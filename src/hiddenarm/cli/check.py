@@ -21,12 +21,12 @@ from hiddenarm.errors import ConfigError, HelloError, HiddenArmError, IdentityEr
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.probe import probe
 from hiddenarm.net.tls import client_context
-from hiddenarm.roles.enrolment import REQUEST_FILE, check_issuer
-from hiddenarm.roles.kit import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, Kit, read_kit_file
-from hiddenarm.roles.metrics import needed_peers
-from hiddenarm.roles.modes import SECRET_FILES, is_open, refuse_open
-from hiddenarm.roles.provision import authorities_in
-from hiddenarm.roles.state import check_state
+from hiddenarm.service.enrolment import REQUEST_FILE, check_issuer
+from hiddenarm.service.file_modes import SECRET_FILES, is_open, refuse_open
+from hiddenarm.service.kit import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, Kit, read_kit_file
+from hiddenarm.service.metrics import needed_peers
+from hiddenarm.service.provision import authorities_in
+from hiddenarm.service.state import check_state
 
 SOON: Final = timedelta(days=30)
 
@@ -193,7 +193,9 @@ def _look_at_peer(kit: Kit, peer: Identity, seconds: float) -> Finding:
     try:
         welcome = probe(kit.identity, kit.tls, kit.hello, peer, (address.host, address.port), seconds)
     except HelloError as error:
-        return Finding(what, named(str(error)), "all kits must come from the same charter and version", HelloError)
+        return Finding(
+            what, named(str(error)), "all kits must come from the same federation file and version", HelloError
+        )
     except IdentityError as error:
         return Finding(what, named(str(error)), "compare certificates with whoever keeps the authority", PeerLost)
     except PeerLost as error:

@@ -11,10 +11,10 @@ import click
 
 from hiddenarm.cli.bench import bench
 from hiddenarm.cli.explain_command import explain
+from hiddenarm.cli.operator_commands import SERVICE_COMMANDS
 from hiddenarm.cli.options import FILE, SUITE_OPTIONS, Decorator, with_options
 from hiddenarm.cli.reproduce import reproduce
 from hiddenarm.cli.research import ResearchCommand
-from hiddenarm.cli.service import SERVICE_COMMANDS
 from hiddenarm.errors import ConfigError, HiddenArmError
 
 _MAX_BATCH = 4095

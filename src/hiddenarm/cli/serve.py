@@ -39,13 +39,13 @@ from hiddenarm.errors import ConfigError, HiddenArmError, InputError, RefusedKey
 from hiddenarm.net.identity import Role
 from hiddenarm.net.monitor import HOST
 from hiddenarm.roles.actor import KeyAnswer
-from hiddenarm.roles.application import ActorClient, RewarderClient
-from hiddenarm.roles.kit import Kit
-from hiddenarm.roles.logs import configure_logs
-from hiddenarm.roles.memory import keep_freed_memory
 from hiddenarm.roles.messages import MAX_KEY_BYTES
-from hiddenarm.roles.metrics import start_monitor
-from hiddenarm.roles.process import Endpoint, StopRequest, serve
+from hiddenarm.service.allocator import keep_freed_memory
+from hiddenarm.service.application import ActorClient, RewarderClient
+from hiddenarm.service.kit import Kit
+from hiddenarm.service.logs import configure_logs
+from hiddenarm.service.metrics import start_monitor
+from hiddenarm.service.process import Endpoint, StopRequest, serve
 
 Request = dict[str, Any]
 
@@ -111,7 +111,7 @@ def _serve_role(
 
 @contextmanager
 def _on_duty(endpoint: Endpoint) -> Iterator[StopRequest]:
-    """Watch over a role while it serves: health and metrics, signals, and a line in the log at both ends."""
+    """JobProgress over a role while it serves: health and metrics, signals, and a line in the log at both ends."""
     kit, stop, log = endpoint.kit, StopRequest(), structlog.get_logger("hiddenarm.serve")
     monitor = start_monitor(endpoint)
     with obeying_signals(endpoint, stop):
@@ -135,7 +135,7 @@ def _stop_at_eof(descriptor: int, endpoint: Endpoint, stop: StopRequest) -> None
             while os.read(descriptor, _READ_BYTES):
                 pass
         stop.made = True
-        endpoint.switchboard.wake()
+        endpoint.transport.wake()
 
     Thread(target=read, daemon=True).start()
 

@@ -16,9 +16,9 @@ from typing import Final
 import structlog
 
 from hiddenarm.errors import HiddenArmError
-from hiddenarm.roles.kit import Kit
-from hiddenarm.roles.metrics import certificate_expiry
-from hiddenarm.roles.process import Endpoint, StopRequest
+from hiddenarm.service.kit import Kit
+from hiddenarm.service.metrics import certificate_expiry
+from hiddenarm.service.process import Endpoint, StopRequest
 
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -27,17 +27,17 @@ _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 def obeying_signals(endpoint: Endpoint, stop: StopRequest) -> Iterator[None]:
     """Obey signals meanwhile. Handlers only leave a note: the loop acts on it between two events. This is for a process
     that ends with its role."""
-    switchboard, log = endpoint.switchboard, structlog.get_logger("hiddenarm.serve")
+    transport, log = endpoint.transport, structlog.get_logger("hiddenarm.serve")
 
     def on_stop(number: int, _: object) -> None:
         if not stop.made:
             stop.made = True
             log.info("stopping", signal=signal.Signals(number).name)
-        switchboard.wake()
+        transport.wake()
 
     def on_renew(_: int, __: object) -> None:
-        switchboard.after(0.0, lambda: _renew(endpoint))
-        switchboard.wake()
+        transport.after(0.0, lambda: _renew(endpoint))
+        transport.wake()
 
     for number in _STOPS:
         signal.signal(number, on_stop)
@@ -55,7 +55,7 @@ def _renew(endpoint: Endpoint) -> None:
     log = structlog.get_logger("hiddenarm.serve")
     try:
         kit = Kit.read(endpoint.kit.folder)
-        endpoint.switchboard.renew(kit.tls)
+        endpoint.transport.renew(kit.tls)
     except HiddenArmError as error:
         log.error("certificate not renewed", reason=str(error))
     else:

@@ -15,8 +15,8 @@ from rich.table import Table
 from hiddenarm.errors import ConfigError, PeerLost
 from hiddenarm.net.identity import Identity
 from hiddenarm.net.monitor import HOST
-from hiddenarm.roles.kit import read_kit_file
-from hiddenarm.roles.organisations import Organisations
+from hiddenarm.service.kit import read_kit_file
+from hiddenarm.service.organisations import Organisations
 
 _SECONDS: Final = 5.0
 """More than the role takes to say that its loop does not run."""

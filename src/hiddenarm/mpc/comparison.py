@@ -23,9 +23,9 @@ from functools import partial
 
 import numpy as np
 
-from hiddenarm.mpc.cells import combine_chunks, heap_words, look_up_chunks
 from hiddenarm.mpc.masking import MASKED
 from hiddenarm.mpc.run import Opening, Run, Sharing
+from hiddenarm.mpc.tracing import combine_chunks, heap_words, look_up_chunks
 from hiddenarm.mpc.values import Secret, Shared
 from hiddenarm.ring.words import Words, low_bits
 

@@ -141,7 +141,7 @@ def walk(program: Program) -> list[Openings]:
         results = tuple(opening.finish(None) for opening in openings)
 
 
-def trace(text: ProgramText, parties: int, replicates: int) -> Layout:
+def layout_of(text: ProgramText, parties: int, replicates: int) -> Layout:
     """Find a program's layout by dealing no steps."""
     tapes = [CountingTape() for _ in range(parties)]
     actor, rewarder, coins = CountingTape(), CountingTape(), CountingTape()

@@ -1,7 +1,7 @@
 """A party's run of a program, as steps without I/O: bytes to send out, bytes received in.
 
-A party runs the program's text once (`record`), which gives a script; every step then runs the script on the words
-dealt for it (`Evaluation`).
+A party runs the program's text once (`compile_program`); every step then runs the compiled program on the words dealt
+for it (`Evaluation`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from hiddenarm.errors import FrameError, ProtocolError
-from hiddenarm.mpc.cells import CORRECTIONS, GIVEN, OWN, Block, Cells, Recording, as_cells, as_words
 from hiddenarm.mpc.codec import opening_bytes, payload_bytes
+from hiddenarm.mpc.compiled import CompiledProgram, Expected, compile_script
 from hiddenarm.mpc.material import Layout, program_stream
 from hiddenarm.mpc.run import Opening, Openings, ProgramText, Results, Run, Sharing
-from hiddenarm.mpc.script import Expected, Script, compile_script
+from hiddenarm.mpc.tracing import CORRECTIONS, GIVEN, OWN, Block, TracedWords, Tracer, as_cells, as_words
 from hiddenarm.ring.instructions import Operation
 from hiddenarm.ring.words import Words, packed_words
 
@@ -35,7 +35,7 @@ class PartyRun(Run):
         self.parties = parties
         self.batch = (replicates,)
         self.adds_constants = party == 0
-        self.recording = Recording()
+        self.recording = Tracer()
         self.read = {OWN: 0, CORRECTIONS: 0}
         self.given_words: list[int] = []
         self.awaited_in: int | None = None
@@ -58,7 +58,7 @@ class PartyRun(Run):
         full = (*self.batch, *shape)
         bank = GIVEN + len(self.given_words)
         self.given_words.append(prod(full))
-        return as_words(Cells(self.recording, Block(bank, prod(full), 0), full))
+        return as_words(TracedWords(self.recording, Block(bank, prod(full), 0), full))
 
     def random(self, shape: tuple[int, ...], sharing: Sharing = Sharing.ADD) -> Words:
         return self._read(OWN, shape)
@@ -114,7 +114,7 @@ class PartyRun(Run):
             starts = [start + size for start, size in zip(starts, sizes, strict=True)]
         return tuple(results)
 
-    def _outgoing(self, opening: Opening[object]) -> Cells:
+    def _outgoing(self, opening: Opening[object]) -> TracedWords:
         assert opening.outgoing is not None
         words, shape = as_cells(opening.outgoing), (*self.batch, *opening.sent_shape(self.party))
         if words.shape != shape:
@@ -138,15 +138,15 @@ class PartyRun(Run):
     def _read(self, bank: int, shape: tuple[int, ...]) -> Words:
         full = (*self.batch, *shape)
         first, self.read[bank] = self.read[bank], self.read[bank] + prod(full)
-        return as_words(Cells(self.recording, Block(bank, prod(full), first), full))
+        return as_words(TracedWords(self.recording, Block(bank, prod(full), first), full))
 
 
-def record(text: ProgramText, party: int, parties: int, replicates: int = 1) -> Script:
+def compile_program(text: ProgramText, party: int, parties: int, replicates: int = 1) -> CompiledProgram:
     """Run a program's text at one party, without words."""
     return record_run(text, PartyRun(party, parties, replicates))
 
 
-def record_run(text: ProgramText, run: PartyRun) -> Script:
+def record_run(text: ProgramText, run: PartyRun) -> CompiledProgram:
     """Run a program's text as a party, without words."""
     program = text(run)
     rounds: list[Openings] = []
@@ -160,7 +160,7 @@ def record_run(text: ProgramText, run: PartyRun) -> Script:
         results = run.exchange(openings)
 
 
-def _script(run: PartyRun, rounds: tuple[Openings, ...], result: object) -> Script:
+def _script(run: PartyRun, rounds: tuple[Openings, ...], result: object) -> CompiledProgram:
     (replicates,) = run.batch
     sizes = [[payload_bytes(openings, party, replicates) for party in range(run.parties)] for openings in rounds]
     expected = Expected(
@@ -192,7 +192,7 @@ class Evaluation:
     In a program that awaits words, `tell` them while it `waits`, or before.
     """
 
-    def __init__(self, script: Script, dealt: DealtWords, given: Sequence[Words] = ()) -> None:
+    def __init__(self, script: CompiledProgram, dealt: DealtWords, given: Sequence[Words] = ()) -> None:
         self._script = script
         brought = [np.ascontiguousarray(words) for words in given]
         self._awaited: Words | None = None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from hiddenarm.mpc.codec import opening_bytes
-from hiddenarm.mpc.dealing import trace
+from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.mpc.evaluation import PartyRun, record_run
 from hiddenarm.mpc.material import Layout
 from hiddenarm.mpc.run import Opening, ProgramText, Sharing
@@ -76,7 +76,7 @@ def explain(text: ProgramText, parties: int) -> Explanation:
         for number, openings in enumerate((*script.rounds, ()))
     ]
     announced_after = script.announced_after if script.announced_after >= 0 else None
-    return Explanation(tuple(run.brought), tuple(stages), announced_after, dict(run.dealt), trace(text, parties, 1))
+    return Explanation(tuple(run.brought), tuple(stages), announced_after, dict(run.dealt), layout_of(text, parties, 1))
 
 
 def _opened(opening: Opening[object], parties: int) -> Opened:

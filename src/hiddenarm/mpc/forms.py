@@ -25,9 +25,9 @@ from math import prod
 
 import numpy as np
 
-from hiddenarm.mpc.cells import contract
 from hiddenarm.mpc.masking import triangle_indices, triangle_to_square
 from hiddenarm.mpc.run import Run
+from hiddenarm.mpc.tracing import contract
 from hiddenarm.mpc.values import Masked, MaskedKind, Shared
 from hiddenarm.ring.contraction import ContractionPlan, Factor, Term
 from hiddenarm.ring.words import WORD_BITS, Words

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hiddenarm.mpc.cells import pick_one
 from hiddenarm.mpc.run import Run
+from hiddenarm.mpc.tracing import pick_one
 from hiddenarm.mpc.values import Masked, Shared
 from hiddenarm.ring.words import Words, low_bits
 

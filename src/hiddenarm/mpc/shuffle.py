@@ -28,10 +28,10 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from hiddenarm.mpc.cells import columns, pick, pick_one, unit_vectors
 from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.masking import dealt, dealt_share, share_of
 from hiddenarm.mpc.run import Opening, Rounds, Run
+from hiddenarm.mpc.tracing import columns, pick, pick_one, unit_vectors
 from hiddenarm.mpc.values import Index, Masked, MaskPart, Shared
 from hiddenarm.ring.words import Words
 

@@ -16,9 +16,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from hiddenarm.mpc.cells import pick, winning_slots
 from hiddenarm.mpc.comparison import combine, compare, reveal
 from hiddenarm.mpc.run import Rounds, Run
+from hiddenarm.mpc.tracing import pick, winning_slots
 from hiddenarm.mpc.values import Index, Shared
 from hiddenarm.ring.words import Words
 

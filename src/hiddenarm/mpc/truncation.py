@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from hiddenarm.mpc.cells import split_truncated
 from hiddenarm.mpc.masking import MASKED
 from hiddenarm.mpc.run import Opening, Run
+from hiddenarm.mpc.tracing import split_truncated
 from hiddenarm.mpc.values import Masked, MaskPart, Shared
 from hiddenarm.ring.words import Words
 

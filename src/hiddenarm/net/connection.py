@@ -22,10 +22,10 @@ from enum import Enum, auto
 from typing import Any, Final, NoReturn
 
 from hiddenarm.net._waiting import receive
-from hiddenarm.net.frames import Frame, FrameReader, Kind, encode
+from hiddenarm.net.frames import AnyKind, Frame, FrameReader, LinkKind, encode
+from hiddenarm.net.heartbeat import Heartbeat, Progress
 from hiddenarm.net.identity import Identity
 from hiddenarm.net.meter import LinkMeter
-from hiddenarm.net.pulse import Progress, Pulse
 
 RECORD_BYTES: Final = 16384  # the most that one TLS record carries
 
@@ -50,7 +50,7 @@ class Connection:
     """
 
     def __init__(
-        self, sock: socket.socket, address: str, caps: Mapping[Kind, int], target: Identity | None = None
+        self, sock: socket.socket, address: str, caps: Mapping[AnyKind, int], target: Identity | None = None
     ) -> None:
         self.socket = sock
         self._number = sock.fileno()
@@ -59,11 +59,11 @@ class Connection:
         self.peer: Identity | None = None
         self.meter = LinkMeter()
         self.phase = Phase.HANDSHAKE if target is None else Phase.CONNECTING
-        self.interest = 0  # the events the poller watches for us; kept by the switchboard
+        self.interest = 0  # the events the poller watches for us; kept by the transport
         self.fault = ""  # why writing failed, told when reading finds the end
         self.backlog = 0  # encrypted bytes that wait to be sent
-        self.pulse = Pulse(0.0, 0.0)  # of a peer that is ready; kept by the switchboard
-        self._reader = FrameReader(caps, first=(Kind.HELLO, Kind.PROBE, Kind.ABORT))
+        self.heartbeat = Heartbeat(0.0, 0.0)  # of a peer that is ready; kept by the transport
+        self._reader = FrameReader(caps, first=(LinkKind.HELLO, LinkKind.PROBE, LinkKind.ABORT))
         self._arrived = ssl.MemoryBIO()
         self._leaving = ssl.MemoryBIO()
         self._held = b""  # frames in the clear that can wait

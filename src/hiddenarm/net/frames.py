@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from enum import IntEnum
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from hiddenarm.errors import FrameError
 
@@ -27,25 +27,17 @@ NOTICE_CAP: Final = 1024
 NOTICE_CHARACTERS: Final = 400
 
 
-class Kind(IntEnum):
-    """What a frame is for."""
+AnyKind = TypeVar("AnyKind", bound=IntEnum)
+"""The kinds of whoever uses a link."""
+
+
+class LinkKind(IntEnum):
+    """What a frame says about the link itself. All other kinds belong to whoever uses the link: enumerations of their
+    own, with other numbers, named by the caps that a reader is given."""
 
     HELLO = 1
-    WANT = 3
-    CORRECTIONS = 4
-    DECIDE = 5
-    SLOT = 6
-    REWARD = 7
-    LEARNED = 8
-    ROUND = 9
     ABORT = 10
     BYE = 11
-    REFUSED = 12
-    ONE_HOT = 13
-    OPEN = 14
-    PREPARED = 15
-    ACTIVE = 16
-    COMMITTED = 17
     PROBE = 20
     PING = 21
     PONG = 22
@@ -53,20 +45,20 @@ class Kind(IntEnum):
     __hash__ = int.__hash__  # the hash of a kind is taken for every frame
 
 
-DEFAULT_CAPS: Final[Mapping[Kind, int]] = {
-    Kind.HELLO: 64 * 1024,
-    Kind.ABORT: NOTICE_CAP,
-    Kind.BYE: NOTICE_CAP,
-    Kind.PROBE: 64 * 1024,
-    Kind.PING: 0,
-    Kind.PONG: 0,
+DEFAULT_CAPS: Final[Mapping[IntEnum, int]] = {
+    LinkKind.HELLO: 64 * 1024,
+    LinkKind.ABORT: NOTICE_CAP,
+    LinkKind.BYE: NOTICE_CAP,
+    LinkKind.PROBE: 64 * 1024,
+    LinkKind.PING: 0,
+    LinkKind.PONG: 0,
 }
 
 
 class Frame(NamedTuple):
     """One message; a named tuple because nothing immutable is quicker to make."""
 
-    kind: Kind
+    kind: IntEnum
     program: int = 0
     round: int = 0
     step: int = 0
@@ -91,7 +83,7 @@ def encode(frame: Frame) -> bytes:
     return HEADER.pack(MAGIC, VERSION, kind, program, round_, 0, step, len(payload)) + payload
 
 
-def notice(kind: Kind, text: str, *, retry: bool = False) -> Frame:
+def notice(kind: IntEnum, text: str, *, retry: bool = False) -> Frame:
     """An ABORT or a BYE with its reason; `retry` (round = 1) tells a dialler that it may try again."""
     return Frame(kind, round=int(retry), payload=printable(text).encode("ascii"))
 
@@ -106,7 +98,7 @@ def printable(text: str) -> str:
     return "".join(c if " " <= c <= "~" else "?" for c in text[:NOTICE_CHARACTERS])
 
 
-def _opening(kind: Kind) -> int:
+def _opening(kind: IntEnum) -> int:
     """The first four bytes of a frame of this kind, as a number: they are right or wrong together."""
     return int.from_bytes(MAGIC + bytes((VERSION, kind)), "little")
 
@@ -119,8 +111,9 @@ class FrameReader:
     stream is worthless and the reader must not be fed again.
     """
 
-    def __init__(self, caps: Mapping[Kind, int], first: Collection[Kind] = ()) -> None:
-        self._caps = {**DEFAULT_CAPS, **caps}
+    def __init__(self, caps: Mapping[AnyKind, int], first: Collection[IntEnum] = ()) -> None:
+        self._caps = dict(DEFAULT_CAPS)
+        self._caps.update(caps.items())
         self._kinds = {_opening(kind): (kind, cap) for kind, cap in self._caps.items()}
         self._allowed = {_opening(kind): (kind, self._caps[kind]) for kind in first} if first else self._kinds
         self._partial = bytearray()
@@ -174,7 +167,7 @@ class FrameReader:
         self._allowed = self._kinds
         return frame
 
-    def _header(self, data: bytes | bytearray | memoryview, at: int) -> tuple[Kind, int, int, int, int]:
+    def _header(self, data: bytes | bytearray | memoryview, at: int) -> tuple[IntEnum, int, int, int, int]:
         """Check the header at `at`; return kind, program, round, step and payload length."""
         opening, program, round_, reserved, step, length = _read_header(data, at)
         allowed = self._allowed.get(opening)
@@ -191,11 +184,9 @@ class FrameReader:
             return f"protocol version {version}, this is version {VERSION}"
         if reserved:
             return "reserved header field in use"
-        if code not in set(Kind):
-            return f"unknown frame kind {code}"
-        kind = Kind(code)
-        if kind not in self._caps:
-            return f"{kind.name} frames are not expected on this link"
+        kind = next((kind for kind in self._caps if kind == code), None)
+        if kind is None:
+            return f"frames of kind {code} are not expected on this link"
         if _opening(kind) not in self._allowed:
             return f"{kind.name} frame before the hello"
         return f"{kind.name} frame of {length} bytes, at most {self._caps[kind]} are allowed"

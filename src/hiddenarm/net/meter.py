@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from enum import IntEnum
 
-from hiddenarm.net.frames import HEADER_BYTES, Frame, Kind
+from hiddenarm.net.frames import HEADER_BYTES, Frame
 from hiddenarm.net.identity import Identity
 
-Counts = defaultdict[tuple[Kind, int], list[int]]  # (kind, program) -> [frames, bytes]
+Counts = defaultdict[tuple[IntEnum, int], list[int]]  # (kind, program) -> [frames, bytes]
 
 
 def _no_counts() -> Counts:
@@ -53,25 +54,27 @@ class Meter:
         """The meter on the link to `peer`."""
         return self._links.setdefault(peer, LinkMeter())
 
-    def rounds(self, program: int) -> int:
-        """Rounds of `program` so far: ROUND frames to the peer that was sent most of them."""
-        return max((self.frames_sent(peer, Kind.ROUND, program) for peer in self._links), default=0)
+    def most_frames_sent(self, kind: IntEnum, program: int) -> int:
+        """Frames of a kind and a program to the peer that was sent most of them."""
+        return max((self.frames_sent(peer, kind, program) for peer in self._links), default=0)
 
-    def frames_sent(self, peer: Identity | None = None, kind: Kind | None = None, program: int | None = None) -> int:
+    def frames_sent(self, peer: Identity | None = None, kind: IntEnum | None = None, program: int | None = None) -> int:
         """Frames sent; None stands for all."""
         return self._total("sent", 0, peer, kind, program)
 
     def frames_received(
-        self, peer: Identity | None = None, kind: Kind | None = None, program: int | None = None
+        self, peer: Identity | None = None, kind: IntEnum | None = None, program: int | None = None
     ) -> int:
         """Frames received; None stands for all."""
         return self._total("received", 0, peer, kind, program)
 
-    def bytes_sent(self, peer: Identity | None = None, kind: Kind | None = None, program: int | None = None) -> int:
+    def bytes_sent(self, peer: Identity | None = None, kind: IntEnum | None = None, program: int | None = None) -> int:
         """Bytes sent; None stands for all."""
         return self._total("sent", 1, peer, kind, program)
 
-    def bytes_received(self, peer: Identity | None = None, kind: Kind | None = None, program: int | None = None) -> int:
+    def bytes_received(
+        self, peer: Identity | None = None, kind: IntEnum | None = None, program: int | None = None
+    ) -> int:
         """Bytes received; None stands for all."""
         return self._total("received", 1, peer, kind, program)
 
@@ -79,7 +82,9 @@ class Meter:
         """Everything counted, ready for JSON: per direction a list of rows."""
         return {"sent": self._rows("sent"), "received": self._rows("received")}
 
-    def _total(self, direction: str, what: int, peer: Identity | None, kind: Kind | None, program: int | None) -> int:
+    def _total(
+        self, direction: str, what: int, peer: Identity | None, kind: IntEnum | None, program: int | None
+    ) -> int:
         return sum(
             counts[what]
             for link_peer, link in self._links.items()

@@ -1,6 +1,6 @@
 """A few pages on a loopback port, for whoever watches over a role: GET, nothing else, and from this machine only.
 
-HTTP is spoken by the standard library, in threads of its own. A page is made by the loop of the switchboard when it is
+HTTP is spoken by the standard library, in threads of its own. A page is made by the loop of the transport when it is
 asked for, so an answer also says that the loop runs; if it does not run the page within a deadline, the answer is 503.
 """
 
@@ -18,7 +18,7 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from hiddenarm.net.switchboard import Switchboard
+from hiddenarm.net.transport import Transport
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
@@ -47,16 +47,16 @@ class Page(NamedTuple):
 
 
 class Monitor:
-    """Serves pages that the loop of a switchboard makes, at a port of this machine. Raises OSError if it cannot."""
+    """Serves pages that the loop of a transport makes, at a port of this machine. Raises OSError if it cannot."""
 
     def __init__(
         self,
-        switchboard: Switchboard,
+        transport: Transport,
         port: int,
         pages: Mapping[str, Callable[[], Page]],
         loop_seconds: float = LOOP_SECONDS,
     ) -> None:
-        self._switchboard = switchboard
+        self._transport = transport
         self._pages = dict(pages)
         self._loop_seconds = loop_seconds
         self._server = _Server((HOST, port), _Handler)
@@ -112,7 +112,7 @@ class Monitor:
                 except Exception as error:
                     made.set_exception(error)
 
-        self._switchboard.call(run)
+        self._transport.call(run)
         try:
             return made.result(self._loop_seconds)
         finally:

@@ -19,7 +19,7 @@ from typing import Final
 
 from hiddenarm.errors import FrameError, HelloError, HiddenArmError, IdentityError, PeerLost
 from hiddenarm.net.connection import reason_of
-from hiddenarm.net.frames import Frame, FrameReader, Kind, encode, notice_text
+from hiddenarm.net.frames import Frame, FrameReader, LinkKind, encode, notice_text
 from hiddenarm.net.hello import Value, differences, hello_payload, parse_hello
 from hiddenarm.net.identity import Identity, identity_of
 from hiddenarm.net.tls import TlsFiles, client_context
@@ -56,11 +56,11 @@ def _ask(sock: ssl.SSLSocket, me: Identity, hello: dict[str, Value], peer: Ident
     found = identity_of(sock)
     if found != peer:
         raise IdentityError(f"this is {found}, not {peer}")
-    sock.sendall(encode(Frame(Kind.PROBE, payload=hello_payload(hello))))
-    reader = FrameReader({}, first=(Kind.HELLO, Kind.ABORT))
+    sock.sendall(encode(Frame(LinkKind.PROBE, payload=hello_payload(hello))))
+    reader = FrameReader({}, first=(LinkKind.HELLO, LinkKind.ABORT))
     while True:
         for frame in _received(sock, reader, deadline):
-            if frame.kind is Kind.HELLO:
+            if frame.kind is LinkKind.HELLO:
                 _compare(hello, parse_hello(frame.payload), me, peer)
             else:
                 return Welcome(_expiry(sock), _last_words(frame))
@@ -85,7 +85,7 @@ def _compare(ours: dict[str, Value], theirs: dict[str, Value], me: Identity, pee
 def _last_words(frame: Frame) -> str:
     """What it said at the end. An ABORT that would pass (round = 1), as that it has too many callers, is no refusal."""
     words = notice_text(frame)
-    if frame.kind is Kind.ABORT and not frame.round:
+    if frame.kind is LinkKind.ABORT and not frame.round:
         refusal: type[HiddenArmError] = HelloError if "differs" in words else IdentityError
         raise refusal(f"it refuses us: {words}")
     return words

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+from hiddenarm.mpc.parallel import in_parallel
 from hiddenarm.mpc.run import Openings, Run
-from hiddenarm.mpc.together import together
 from hiddenarm.paper.binary import BinaryLater, BinaryShared, both
 
 _SHIFTS = (1, 2, 4, 8, 16, 32)
@@ -28,7 +28,7 @@ def add_all(run: Run, summands: list[BinaryShared]) -> BinaryLater:
     while len(summands) > 2:
         threes, rest = len(summands) // 3, len(summands) % 3
         groups = [summands[3 * group : 3 * group + 3] for group in range(threes)]
-        pairs = yield from together(*(_carry_save(run, *group) for group in groups))
+        pairs = yield from in_parallel(*(_carry_save(run, *group) for group in groups))
         summands = [word for pair in pairs for word in pair] + summands[len(summands) - rest :]
     return (yield from add(run, summands[0], summands[1]))
 
@@ -39,7 +39,7 @@ def add(run: Run, a: BinaryShared, b: BinaryShared) -> BinaryLater:
     generate = yield from both(run, a, b)
     propagate = half
     for shift in _SHIFTS[:-1]:
-        carried, propagate = yield from together(
+        carried, propagate = yield from in_parallel(
             both(run, propagate, generate << shift), both(run, propagate, propagate << shift)
         )
         generate = generate ^ carried

@@ -19,8 +19,8 @@ import numpy as np
 
 from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.masking import mask
+from hiddenarm.mpc.parallel import SharedLater
 from hiddenarm.mpc.run import Run
-from hiddenarm.mpc.together import SharedLater
 from hiddenarm.mpc.values import Index, Masked, Shared
 from hiddenarm.paper.beaver import entry_by_entry, product
 from hiddenarm.paper.sign import at_least_zero

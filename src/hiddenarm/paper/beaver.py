@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.masking import mask
+from hiddenarm.mpc.parallel import SharedLater
 from hiddenarm.mpc.run import Run
-from hiddenarm.mpc.together import SharedLater
 from hiddenarm.mpc.values import Shared
 
 

@@ -23,8 +23,8 @@ from operator import add
 import numpy as np
 
 from hiddenarm.mpc.comparison import SharedBit
+from hiddenarm.mpc.parallel import Later, SharedLater, in_parallel
 from hiddenarm.mpc.run import Opening, Run, Sharing
-from hiddenarm.mpc.together import Later, SharedLater, together
 from hiddenarm.mpc.values import Shared
 from hiddenarm.paper.adder import add_all
 from hiddenarm.paper.binary import BinaryLater, BinaryShared
@@ -70,7 +70,7 @@ def bit_to_arithmetic(run: Run, bit: SharedBit) -> SharedLater:
 
 def to_arithmetic(run: Run, value: BinaryShared) -> SharedLater:
     """The additive sharing of a binary-shared word. One round."""
-    bits = yield from together(*(bit_to_arithmetic(run, bit_of(value, place)) for place in range(WORD_BITS)))
+    bits = yield from in_parallel(*(bit_to_arithmetic(run, bit_of(value, place)) for place in range(WORD_BITS)))
     total: Shared = reduce(add, [bit << place for place, bit in enumerate(bits)])
     return total
 

@@ -27,9 +27,9 @@ from functools import reduce
 
 import numpy as np
 
-from hiddenarm.mpc.cells import as_cells, as_words
+from hiddenarm.mpc.parallel import SharedLater
 from hiddenarm.mpc.run import Run
-from hiddenarm.mpc.together import SharedLater
+from hiddenarm.mpc.tracing import as_cells, as_words
 from hiddenarm.mpc.values import Shared
 from hiddenarm.paper.spread import all_drawn, draw, own_of, show
 from hiddenarm.ring.words import Words

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hiddenarm.mpc.parallel import SharedLater
 from hiddenarm.mpc.run import Run
-from hiddenarm.mpc.together import SharedLater
 from hiddenarm.mpc.values import Shared
 from hiddenarm.paper.beaver import entry_by_entry, product, product_with_itself
 from hiddenarm.paper.division import divide

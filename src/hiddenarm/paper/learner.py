@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hiddenarm.mpc.masking import dealt, dealt_share
+from hiddenarm.mpc.parallel import Later, SharedLater, in_parallel
 from hiddenarm.mpc.run import Opening, Run
-from hiddenarm.mpc.together import Later, SharedLater, together
 from hiddenarm.mpc.values import Shared
 from hiddenarm.paper.argmax import argmax
 from hiddenarm.paper.beaver import product
@@ -67,7 +67,7 @@ def decide(
     y = dealt_share(run, (count,), lambda: samples().explore)
     v = dealt_share(run, shape, lambda: samples().uniform)
     gamma = dealt(run, shape, lambda: samples().permutation)
-    x, weights = yield from together(
+    x, weights = yield from in_parallel(
         _opened(share_segments(run, (count,), own_features, setting.features)),
         numbers.product(run, "aij,aj->ai", inverses, biases),
     )
@@ -91,11 +91,11 @@ def learn(
     """
     numbers = setting.numbers
     x = held_segments(run, own_features, setting.features)
-    u, gained = yield from together(
+    u, gained = yield from in_parallel(
         numbers.product(run, "aij,j->ai", inverses, x),
         numbers.product(run, ",i->i", reward, x),
     )
-    q, numerator, gained = yield from together(
+    q, numerator, gained = yield from in_parallel(
         numbers.product(run, "i,ai->a", x, u),
         numbers.product_with_itself(run, "ai,aj->aij", u),
         product(run, "a,i->ai", arm, gained),

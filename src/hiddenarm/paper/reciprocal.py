@@ -12,8 +12,8 @@ seven iterations leave 2 % to go. From the first iteration on x_t lies below 1/x
 
 from __future__ import annotations
 
+from hiddenarm.mpc.parallel import SharedLater
 from hiddenarm.mpc.run import Run
-from hiddenarm.mpc.together import SharedLater
 from hiddenarm.mpc.values import Shared
 from hiddenarm.paper.beaver import entry_by_entry
 from hiddenarm.paper.fixed_point import FixedPoint

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hiddenarm.mpc.cells import as_cells, as_words
 from hiddenarm.mpc.run import Opening, Run
+from hiddenarm.mpc.tracing import as_cells, as_words
 from hiddenarm.mpc.values import Shared
 from hiddenarm.ring.words import Words
 

@@ -8,8 +8,8 @@ Security: that of the conversions; the bit stays secret.
 
 from __future__ import annotations
 
+from hiddenarm.mpc.parallel import SharedLater
 from hiddenarm.mpc.run import Run
-from hiddenarm.mpc.together import SharedLater
 from hiddenarm.mpc.values import Shared
 from hiddenarm.paper.conversion import bit_to_arithmetic, to_binary, top_bit
 from hiddenarm.paper.sharing import minus, plus

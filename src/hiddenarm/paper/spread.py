@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from hiddenarm.mpc.cells import columns
 from hiddenarm.mpc.run import Opening, Run
+from hiddenarm.mpc.tracing import columns
 from hiddenarm.ring.words import Words
 
 

@@ -18,8 +18,8 @@ from hiddenarm.errors import FeatureError, PeerLost
 from hiddenarm.net.certificates import Authority, write_private
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.words import Floats
-from hiddenarm.roles.kit import EPOCH_KEY_FILE, Address, FederationFile, KitFile, write_features, write_kit
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
+from hiddenarm.service.kit import EPOCH_KEY_FILE, Address, KitFederation, KitFile, write_features, write_kit
 
 _HOST = "127.0.0.1"
 _STOP_SECONDS = 15.0
@@ -167,7 +167,7 @@ class LocalRoles:
             str(identity): self._route(Address(host=_HOST, port=listener.getsockname()[1]))
             for identity, listener in self._listeners.items()
         }
-        public = FederationFile.of(self._federation)
+        public = KitFederation.of(self._federation)
         for identity in (*self._parties, DEALER, ACTOR, REWARDER):
             file = KitFile(
                 name="demo",

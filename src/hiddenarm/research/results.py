@@ -155,11 +155,11 @@ def print_report(console: Console, title: str, report: Report) -> None:
         ("reward, private", f"{report.reward:.4f}"),
         ("reward, plain twin", f"{report.plain_reward:.4f}"),
         ("same arms", percent(report.agreement, 2)),
-        ("rounds a decision", f"{report.rounds_per_decision:g}"),
-        ("rounds a step", f"{report.rounds_per_step:g}"),
-        ("bytes a step sent by a party", f"{report.bytes_per_step_per_party:,.0f}"),
-        ("time a step, private", f"{report.us_per_step:,.0f} µs"),
-        ("time a step, plain twin", f"{report.plain_us_per_step:,.1f} µs  ({ratio:,.0f} times)"),
+        ("rounds per decision", f"{report.rounds_per_decision:g}"),
+        ("rounds per step", f"{report.rounds_per_step:g}"),
+        ("bytes per step sent by a party", f"{report.bytes_per_step_per_party:,.0f}"),
+        ("time per step, private", f"{report.us_per_step:,.0f} µs"),
+        ("time per step, plain twin", f"{report.plain_us_per_step:,.1f} µs  ({ratio:,.0f} times)"),
     ]
     console.print(summary_table(title, rows))
 

@@ -1,7 +1,7 @@
 """Keyed randomness that is addressed, not drawn: (key, step) -> words, each address handed out once.
 
 A key belongs to one epoch, one role and one program (`derive`), so an address is (epoch, role, program, step).
-Step t of a stream with W words a step is the AES-256-CTR key stream from counter block t * ceil(W / 2) on. Whoever
+Step t of a stream with W words per step is the AES-256-CTR key stream from counter block t * ceil(W / 2) on. Whoever
 holds the key finds the same words at the same address; whoever does not sees uniform words. A stream remembers which
 of its steps it has handed out and refuses to hand one out again, because a mask used for two values reveals their
 difference.
@@ -92,7 +92,7 @@ class Stream:
         self._numbers: list[list[int]] = []  # the same as Python's numbers, where single words are asked for
 
     def __repr__(self) -> str:
-        return f"Stream({self._words} words a step, key hidden)"
+        return f"Stream({self._words} words per step, key hidden)"
 
     def step(self, step: int) -> Words:
         """The words of one step; a second request raises."""

@@ -33,27 +33,28 @@ from hiddenarm.errors import (
     UnavailableError,
 )
 from hiddenarm.mpc.material import program_stream
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import Stream
 from hiddenarm.roles.arms import Answer, arm_reports
-from hiddenarm.roles.attempts import PeerLoss
 from hiddenarm.roles.client import Client, check_name
 from hiddenarm.roles.client_records import ActorRecords, MemoryActorRecords
+from hiddenarm.roles.epochs.attempts import PeerLoss
+from hiddenarm.roles.epochs.plan import Heard, Plan, decode_members
+from hiddenarm.roles.health import Health
 from hiddenarm.roles.messages import (
     ACTOR,
     MAX_KEY_BYTES,
     MAX_LESSONS,
     NO_STOCK,
+    Kind,
     decide_frame,
     program_and_step,
     read_client_seed,
     read_learned,
     read_refused,
 )
-from hiddenarm.roles.openings import Heard, Plan, decode_members
 from hiddenarm.roles.runs import MAX_WAITING, Send
-from hiddenarm.roles.vitals import Vitals
 
 MAX_ASKED = MAX_WAITING // 2
 """Requests that may be under way: a party can be so many runs behind a peer, and keep what is for them."""
@@ -105,7 +106,7 @@ class ActorEpoch:
         self, federation: Federation, send: Send, seed: bytes, version: int, name_of: Callable[[Identity], str] = str
     ) -> None:
         self.outcomes: dict[RunName, Outcome] = {}
-        self.stranded = False
+        self.out_of_stock = False
         """Whether the last party has refused a single decision, as it has nothing in stock."""
         self._send = send
         self._party_name = name_of
@@ -209,7 +210,7 @@ class ActorEpoch:
         if not refused:
             kind = UnavailableError if frame.round else FeatureError
             self.outcomes[question.name] = kind(f"{self._party_name(identity)} refused the decision: {why}")
-            self.stranded |= program.count == 1 and why == NO_STOCK
+            self.out_of_stock |= program.count == 1 and why == NO_STOCK
             return
         positions, named = [asked.positions[place] for place in refused], self._party_name(identity)
         errors = {at: RefusedKeyError(question.keys[at], identity.number, why, named=named) for at in positions}
@@ -265,9 +266,9 @@ class Actor(Client):
         """Whether nothing is under way."""
         return not self._waiting
 
-    def vitals(self) -> Vitals:
+    def health(self) -> Health:
         """How it is doing."""
-        return Vitals(waiting=len(self._waiting), stranded=self._epoch is not None and self._epoch.stranded)
+        return Health(waiting=len(self._waiting), out_of_stock=self._epoch is not None and self._epoch.out_of_stock)
 
     def ask(self, *keys: str, after: int = 0, request: str | None = None) -> Ticket:
         """Ask for decisions, now or when an epoch is open."""

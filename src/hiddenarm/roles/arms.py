@@ -16,9 +16,17 @@ import numpy as np
 
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.mpc.shuffle import permutation_of
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import Frame
 from hiddenarm.ring.words import Words
-from hiddenarm.roles.messages import one_hot_bytes, one_hot_frame, read_one_hots, read_slots, slot_frame, slots_bytes
+from hiddenarm.roles.messages import (
+    Kind,
+    one_hot_bytes,
+    one_hot_frame,
+    read_one_hots,
+    read_slots,
+    slot_frame,
+    slots_bytes,
+)
 
 
 class Answer(Protocol):

@@ -9,14 +9,14 @@ from typing import ClassVar
 
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import FrameError, HiddenArmError, InputError, PeerError, PeerLost, UnavailableError
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.logs import get_logger
-from hiddenarm.roles.attempts import Attempts, PeerLoss
-from hiddenarm.roles.messages import DEALER
-from hiddenarm.roles.openings import Plan
+from hiddenarm.roles.epochs.attempts import Attempts, PeerLoss
+from hiddenarm.roles.epochs.plan import Plan
+from hiddenarm.roles.health import Health
+from hiddenarm.roles.messages import DEALER, Kind
 from hiddenarm.roles.runs import Send
-from hiddenarm.roles.vitals import Vitals
 
 RECONNECT_SECONDS = 1.0
 START_SECONDS = 30.0
@@ -76,7 +76,7 @@ class Client(ABC):
     @property
     def busy(self) -> bool:
         """Whether something was asked for that is not done."""
-        return self.vitals().waiting > 0
+        return self.health().waiting > 0
 
     @property
     def absent(self) -> list[Identity]:
@@ -110,7 +110,7 @@ class Client(ABC):
         return UnavailableError(f"not now: {why}; make the same request again", RETRY_SECONDS)
 
     @abstractmethod
-    def vitals(self) -> Vitals:
+    def health(self) -> Health:
         """How it is doing."""
 
     def expects(self, identity: Identity) -> bool:

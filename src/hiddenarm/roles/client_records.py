@@ -26,7 +26,7 @@ from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import DamagedStoreError, RefusedKeyError
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import KEY_BYTES, SpentSteps
-from hiddenarm.roles.openings import Heard
+from hiddenarm.roles.epochs.plan import Heard
 from hiddenarm.store.contract import DeleteFrom, Put, Store
 from hiddenarm.store.journal import Journal, Then
 

@@ -16,16 +16,16 @@ from hiddenarm.bandit.catalogue import ProgramId, program_text
 from hiddenarm.bandit.decisions import new_epoch
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import FrameError, PeerLost
-from hiddenarm.mpc.dealing import ProgramDealer, trace
+from hiddenarm.mpc.dealing import ProgramDealer, layout_of
 from hiddenarm.mpc.material import Seeds
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import fresh_key
-from hiddenarm.roles.attempts import Attempts, PeerLoss
-from hiddenarm.roles.messages import CLIENTS, DEALER, misuse, read_decided, read_want, run_frame, seed_payload
+from hiddenarm.roles.epochs.attempts import Attempts, PeerLoss
+from hiddenarm.roles.health import Health
+from hiddenarm.roles.messages import CLIENTS, DEALER, Kind, misuse, read_decided, read_want, run_frame, seed_payload
 from hiddenarm.roles.runs import Send
 from hiddenarm.roles.stock import BATCHES_IN_STOCK, batch_steps
-from hiddenarm.roles.vitals import Vitals
 
 MAX_BATCH = 1024
 """Most steps dealt at one request."""
@@ -74,7 +74,7 @@ class DealerEpoch:
         if program not in self._dealers:
             exploration = self._federation.policy.exploration(self.decided_before)
             text = program_text(self._federation, program, exploration)
-            layout = trace(text, self._federation.parties, 1)
+            layout = layout_of(text, self._federation.parties, 1)
             dealer = ProgramDealer(program.label, text, layout, self._seeds, 1, rewarded=program.rewarded_label)
             self._dealers[program] = _Bench(dealer, batch_steps(layout, MAX_BATCH * BATCHES_IN_STOCK))
         return self._dealers[program]
@@ -127,9 +127,9 @@ class Dealer:
         """Whether something was asked for that is not done: it deals at once."""
         return False
 
-    def vitals(self) -> Vitals:
+    def health(self) -> Health:
         """How it is doing."""
-        return Vitals()
+        return Health()
 
     def expects(self, identity: Identity) -> bool:
         return self._attempts.expects(identity)

@@ -12,7 +12,7 @@ from hiddenarm.bandit.catalogue import ProgramId
 from hiddenarm.bandit.decisions import MAX_PENDING, decision_name, decision_number
 from hiddenarm.bandit.interactions import Decided, Interaction, interactions
 from hiddenarm.ring.words import Words
-from hiddenarm.roles.openings import Plan
+from hiddenarm.roles.epochs.plan import Plan
 from hiddenarm.roles.party_records import Records
 from hiddenarm.roles.updater import LessonEnded
 from hiddenarm.store.journal import Then

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from enum import IntEnum
 from functools import lru_cache
 
 import numpy as np
@@ -35,10 +36,31 @@ import numpy as np
 from hiddenarm.bandit.catalogue import DECIDE, LEARN, PROGRAMS, SINGLE_PROGRAMS, ProgramId
 from hiddenarm.bandit.decisions import DecisionIds, decision_name, split_name
 from hiddenarm.errors import ClientError, FrameError
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import KEY_BYTES
 from hiddenarm.ring.words import Words
+
+
+class Kind(IntEnum):
+    """What a frame between roles is for. Numbers of `net.frames.LinkKind` are not used."""
+
+    WANT = 3
+    CORRECTIONS = 4
+    DECIDE = 5
+    SLOT = 6
+    REWARD = 7
+    LEARNED = 8
+    ROUND = 9
+    REFUSED = 12
+    ONE_HOT = 13
+    OPEN = 14
+    PREPARED = 15
+    ACTIVE = 16
+    COMMITTED = 17
+
+    __hash__ = int.__hash__  # the hash of a kind is taken for every frame
+
 
 DEALER = Identity(Role.DEALER)
 ACTOR = Identity(Role.ACTOR)

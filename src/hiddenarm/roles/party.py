@@ -20,24 +20,12 @@ from functools import partial
 from hiddenarm.bandit.catalogue import LEARN_ONE
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import ClientError, FrameError, PeerError, PeerLost, StaleStateError
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.logs import get_logger
-from hiddenarm.roles.attempts import Attempts, PeerLoss
-from hiddenarm.roles.features import EncodedFeatures, FeatureSource, words_by_key
-from hiddenarm.roles.ledger import Ledger
-from hiddenarm.roles.messages import (
-    ACTOR,
-    CLIENTS,
-    DEALER,
-    REWARDER,
-    decided_payload,
-    learned_frame,
-    misuse,
-    read_seed,
-    refused_frame,
-)
-from hiddenarm.roles.openings import (
+from hiddenarm.ring.words import Words
+from hiddenarm.roles.epochs.attempts import Attempts, PeerLoss
+from hiddenarm.roles.epochs.plan import (
     Behind,
     Committed,
     Heard,
@@ -49,12 +37,25 @@ from hiddenarm.roles.openings import (
     find_behind,
     make_plan,
 )
+from hiddenarm.roles.health import Health
+from hiddenarm.roles.ledger import Ledger
+from hiddenarm.roles.messages import (
+    ACTOR,
+    CLIENTS,
+    DEALER,
+    REWARDER,
+    Kind,
+    decided_payload,
+    learned_frame,
+    misuse,
+    read_seed,
+    refused_frame,
+)
 from hiddenarm.roles.party_epoch import TAKEN, Links, PartyEpoch, Setup
 from hiddenarm.roles.party_records import Records
 from hiddenarm.roles.runs import Exchange, Send, send_to_all
-from hiddenarm.roles.supply import Shelf
+from hiddenarm.roles.supply import CompiledPrograms
 from hiddenarm.roles.updater import Lesson
-from hiddenarm.roles.vitals import Vitals
 
 MAX_EARLY = 4096
 """Frames that may wait until this party is active too."""
@@ -80,14 +81,15 @@ class _Opening:
 
 
 class Party:
-    """Party `number` of a federation. `send` delivers a frame; frames arrive through the `on_` methods. See
-    `party_epoch` for what `exchange` and `send_later` are, if there are any."""
+    """Party `number` of a federation. `own_words` gives its features by key, clipped and encoded, or `FeatureError` for
+    a key without any. `send` delivers a frame; frames arrive through the `on_` methods. See `party_epoch` for what
+    `exchange` and `send_later` are, if there are any."""
 
     def __init__(
         self,
         federation: Federation,
         number: int,
-        features: FeatureSource | EncodedFeatures,
+        own_words: Callable[[str], Words],
         send: Send,
         exchange: Exchange | None = None,
         send_later: Send | None = None,
@@ -98,7 +100,7 @@ class Party:
         expand_ahead: int = 16,
         max_batch: int = 256,
         checkpoint_every: int = CHECKPOINT_EVERY,
-        shelf: Shelf | None = None,
+        compiled: CompiledPrograms | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.federation = federation
@@ -111,13 +113,13 @@ class Party:
         self._setup = Setup(
             federation,
             number,
-            words_by_key(features, federation, number),
+            own_words,
             stock,
             expand_ahead,
             max_batch,
             tells_early=not self._lasting,
             checkpoint_every=checkpoint_every if self._lasting else 0,
-            shelf=shelf or Shelf(federation, number),
+            compiled=compiled or CompiledPrograms(federation, number),
             clock=clock,
         )
         self._log = get_logger("hiddenarm.party")
@@ -144,19 +146,19 @@ class Party:
         """Whether something was asked for that is not done."""
         return self._epoch is not None and self._epoch.busy
 
-    def vitals(self) -> Vitals:
+    def health(self) -> Health:
         """How it is doing. Between epochs, what lasts and what was counted so far; there is no stock then."""
         if self._epoch is not None:
-            return self._epoch.vitals()
+            return self._epoch.health()
         records = self.records
-        return Vitals(
+        return Health(
             pending=records.pending or 0,
             version=records.committed.lessons,
             stock=dict.fromkeys(self._stocked, 0),
             runs=self._setup.run_times,
         )
 
-    # What the switchboard tells us
+    # What the transport tells us
 
     def expects(self, identity: Identity) -> bool:
         return self._attempts.expects(identity)
@@ -221,7 +223,7 @@ class Party:
         if self._epoch is not None:
             if not self._lasting:
                 raise PeerLost("another epoch was begun, and this federation has one")
-            self._stocked.update(self._epoch.vitals().stock)
+            self._stocked.update(self._epoch.health().stock)
             self._log.info("epoch ended", epoch=self.records.activated, missing=[str(peer) for peer in self.absent])
         self._epoch = None
         self._opening = self._new_opening()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import partial
 
 import numpy as np
@@ -20,17 +21,19 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Decided
 from hiddenarm.bandit.schedule import GATHERED_BEFORE_A_BATCH
 from hiddenarm.errors import ClientError, FeatureError, FrameError, InputError
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.logs import get_logger
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.arms import arm_reports
+from hiddenarm.roles.health import Health, RunTimes
 from hiddenarm.roles.ledger import Ledger
 from hiddenarm.roles.messages import (
     ACTOR,
     DEALER,
     NO_STOCK,
     REWARDER,
+    Kind,
     learned_frame,
     misuse,
     program_and_step,
@@ -40,9 +43,8 @@ from hiddenarm.roles.messages import (
     refused_frame,
 )
 from hiddenarm.roles.runs import MAX_WAITING, Exchange, Outcome, RunKey, RunTable, Send
-from hiddenarm.roles.supply import Shelf, Supply
+from hiddenarm.roles.supply import CompiledPrograms, Supply
 from hiddenarm.roles.updater import LearnedState, Lesson, LessonEnded, Updater
-from hiddenarm.roles.vitals import RunTimes, Vitals
 
 NO_FEATURES = "it has no usable features under this key"
 """All that others are told about a party's data; the reason is in its own log."""
@@ -108,7 +110,7 @@ class Setup:
     max_batch: int
     tells_early: bool
     checkpoint_every: int
-    shelf: Shelf
+    compiled: CompiledPrograms
     clock: Callable[[], float]
     run_times: dict[str, RunTimes] = field(default_factory=dict)
 
@@ -132,16 +134,16 @@ class PartyEpoch:
         self._clock = setup.clock
         self._peers = [Identity(Role.PARTY, p) for p in range(federation.parties) if p != number]
         self._present = present
-        self._supply = Supply(federation, number, links.send, setup.stock, setup.expand_ahead, setup.shelf)
+        self._supply = Supply(federation, number, links.send, setup.stock, setup.expand_ahead, setup.compiled)
         self._runs = RunTable(federation.parties, self._peers, links.send, links.exchange, times=setup.run_times)
         self._reports = arm_reports(federation)
         self._requests: deque[_DecideRequest] = deque()
         self._refused_by_peer: set[RunKey] = set()
         self._interactions = ledger
         self._epoch = named
-        self._stranded = False
+        self._out_of_stock = False
         handlers = (self._on_round, self._on_refused, self._on_corrections, self._on_decide, self._on_reward)
-        self._handlers: dict[tuple[Role, Kind], Callable[[Identity, Frame], None]] = dict(
+        self._handlers: dict[tuple[Role, IntEnum], Callable[[Identity, Frame], None]] = dict(
             zip(TAKEN, handlers, strict=True)
         )
         self._updater = Updater(
@@ -153,14 +155,14 @@ class PartyEpoch:
         """Whether something was asked for that is not done."""
         return self._is_at_work or any(request.version <= self._updater.taught for request in self._requests)
 
-    def vitals(self) -> Vitals:
+    def health(self) -> Health:
         """How it is doing."""
-        return Vitals(
+        return Health(
             waiting=len(self._requests) + self._runs_under_way,
             pending=self._interactions.pending,
             version=self._updater.version,
             stock=self._supply.in_stock,
-            stranded=self._stranded,
+            out_of_stock=self._out_of_stock,
             runs=self._runs.times,
         )
 
@@ -170,7 +172,7 @@ class PartyEpoch:
 
     def start(self, seed: bytes) -> None:
         """Begin, with the seed of this epoch."""
-        self._supply.plant(seed, (DECIDE_ONE, *self.federation.learner.single_lessons))
+        self._supply.set_seed(seed, (DECIDE_ONE, *self.federation.learner.single_lessons))
         self._start_what_can_start()
 
     def on_dealer_away(self) -> None:
@@ -239,7 +241,7 @@ class PartyEpoch:
         """A peer cannot take part in a decision or a lesson: end it here too. Its randomness is never used again."""
         program, step = program_and_step(frame)
         if program == DECIDE_ONE and read_refused(frame)[1] == NO_STOCK:
-            self._stranded = True
+            self._out_of_stock = True
         if program.name == LEARN:
             self._updater.refused_by_peer(identity, step, read_refused(frame)[1])
         elif program.name != DECIDE:
@@ -269,7 +271,7 @@ class PartyEpoch:
             return True
         if request.version > self._updater.version:
             return False
-        return self._supply.ready(request.program, request.step) or self._is_stranded()
+        return self._supply.ready(request.program, request.step) or self._is_out_of_stock()
 
     def _is_hopeless(self, request: _DecideRequest) -> bool:
         """Whether a peer has refused the request, or it needs a lesson that is not to be expected. For one that is
@@ -296,20 +298,20 @@ class PartyEpoch:
     def _runs_under_way(self) -> int:
         return len(self._runs) - self._updater.runs_beside
 
-    def _is_stranded(self) -> bool:
+    def _is_out_of_stock(self) -> bool:
         """Whether nobody is there who could deal what is missing."""
         return self._supply.corrected and DEALER not in self._present
 
     def _start_decision(self, request: _DecideRequest) -> None:
         key = (request.program, request.step)
         ahead = request.version - self._updater.taught
-        stranded = ahead <= 0 and not self._supply.ready(*key)
+        out_of_stock = ahead <= 0 and not self._supply.ready(*key)
         self._supply.begin(*key)
         if key in self._refused_by_peer:
             self._refused_by_peer.discard(key)
             self._runs.drop(key)
             return
-        if stranded:
+        if out_of_stock:
             self._refuse_decision(key, NO_STOCK, retry=True)
             return
         if 0 < ahead <= MAX_WAITING:

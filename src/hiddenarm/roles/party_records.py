@@ -31,7 +31,7 @@ from hiddenarm.bandit.state import State, check_state, decode_array, decode_arra
 from hiddenarm.errors import DamagedStoreError, StoreError
 from hiddenarm.ring.streams import SpentSteps
 from hiddenarm.ring.words import Words
-from hiddenarm.roles.openings import INITIAL, MAX_CHECKPOINTS, CheckpointName, Committed, Heard, PartyStatement, Plan
+from hiddenarm.roles.epochs.plan import INITIAL, MAX_CHECKPOINTS, CheckpointName, Committed, Heard, PartyStatement, Plan
 from hiddenarm.roles.updater import LearnedState, Lesson
 from hiddenarm.store.contract import Change, Delete, DeleteFrom, Put, Store
 from hiddenarm.store.journal import Journal, Then

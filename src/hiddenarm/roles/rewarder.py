@@ -24,16 +24,16 @@ from hiddenarm.bandit.features import checked_reward
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import DecisionIdError, FrameError, InputError, PeerError, StaleStateError, UnavailableError
 from hiddenarm.mpc.material import program_stream
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity
 from hiddenarm.ring.streams import Stream
-from hiddenarm.roles.attempts import PeerLoss
 from hiddenarm.roles.client import Client, check_name
 from hiddenarm.roles.client_records import KnownEpoch, MadeLesson, MemoryRewarderRecords, RewarderRecords
-from hiddenarm.roles.messages import REWARDER, read_client_seed, read_learned, read_refused, reward_frame
-from hiddenarm.roles.openings import Plan, RewarderStatement, Standing
+from hiddenarm.roles.epochs.attempts import PeerLoss
+from hiddenarm.roles.epochs.plan import Plan, RewarderStatement, Standing
+from hiddenarm.roles.health import Health
+from hiddenarm.roles.messages import REWARDER, Kind, read_client_seed, read_learned, read_refused, reward_frame
 from hiddenarm.roles.runs import MAX_WAITING, Send
-from hiddenarm.roles.vitals import Vitals
 
 ADVICE = (
     "Bring back the newest state; or give up the rewards of all earlier decisions: stop the rewarder, run "
@@ -94,9 +94,9 @@ class Rewarder(Client):
             raise InputError(f"request {request!r} was made before, with other decisions or other rewards")
         return known
 
-    def vitals(self) -> Vitals:
+    def health(self) -> Health:
         """How it is doing."""
-        return Vitals(waiting=self._records.made - self._records.kept)
+        return Health(waiting=self._records.made - self._records.kept)
 
     def ending(self, number: int) -> str | None:
         """Why a lesson was refused, empty if it was learned; None while that is not known."""

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from hiddenarm.bandit.catalogue import ProgramId
 from hiddenarm.errors import FrameError, ScoreRangeError
 from hiddenarm.mpc.evaluation import Evaluation
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity
 from hiddenarm.ring.words import Words
-from hiddenarm.roles.messages import run_frame
-from hiddenarm.roles.vitals import RunTimes
+from hiddenarm.roles.health import RunTimes
+from hiddenarm.roles.messages import Kind, run_frame
 
 Send = Callable[[Identity, Frame], None]
 Exchange = Callable[[Sequence[Identity], Frame], list[bytes] | None]

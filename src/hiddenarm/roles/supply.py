@@ -15,11 +15,11 @@ import numpy as np
 from hiddenarm.bandit.catalogue import DECIDE, LEARN, LEARN_AHEAD, REPAIR_RUNS, ProgramId, program_text
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import FrameError
-from hiddenarm.mpc.dealing import trace
-from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, record
+from hiddenarm.mpc.compiled import CompiledProgram
+from hiddenarm.mpc.dealing import layout_of
+from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, compile_program
 from hiddenarm.mpc.material import Layout
 from hiddenarm.mpc.run import ProgramText
-from hiddenarm.mpc.script import Script
 from hiddenarm.net.frames import Frame
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.messages import DEALER, program_and_step, want_frame
@@ -34,7 +34,7 @@ _ONLINE = (DECIDE, LEARN, LEARN_AHEAD)
 class _Line:
     """One program's supply: its words, the next step to be used, and until where corrections were ordered."""
 
-    def __init__(self, layout: Layout, script: Script, material: ProgramMaterial) -> None:
+    def __init__(self, layout: Layout, script: CompiledProgram, material: ProgramMaterial) -> None:
         self.layout = layout
         self.script = script
         self.material = material
@@ -43,23 +43,23 @@ class _Line:
         self.uses = 0
 
 
-class Shelf:
+class CompiledPrograms:
     """Programs that were recorded for a party. They are the same in every epoch."""
 
     def __init__(self, federation: Federation, number: int) -> None:
         self._federation = federation
         self._number = number
         self._layouts: dict[ProgramId, Layout] = {}
-        self._scripts: dict[ProgramId, Script] = {}
+        self._scripts: dict[ProgramId, CompiledProgram] = {}
 
     def layout(self, program: ProgramId) -> Layout:
         if program not in self._layouts:
-            self._layouts[program] = trace(self._text(program), self._federation.parties, 1)
+            self._layouts[program] = layout_of(self._text(program), self._federation.parties, 1)
         return self._layouts[program]
 
-    def script(self, program: ProgramId) -> Script:
+    def script(self, program: ProgramId) -> CompiledProgram:
         if program not in self._scripts:
-            self._scripts[program] = record(self._text(program), self._number, self._federation.parties)
+            self._scripts[program] = compile_program(self._text(program), self._number, self._federation.parties)
         return self._scripts[program]
 
     def _text(self, program: ProgramId) -> ProgramText:
@@ -70,14 +70,20 @@ class Supply:
     """All material of one party in one epoch. Nothing is there before the seed."""
 
     def __init__(
-        self, federation: Federation, number: int, send: Send, stock: int, expand_ahead: int, shelf: Shelf | None = None
+        self,
+        federation: Federation,
+        number: int,
+        send: Send,
+        stock: int,
+        expand_ahead: int,
+        compiled: CompiledPrograms | None = None,
     ) -> None:
         self._federation = federation
         self._number = number
         self._send = send
         self._stock = stock
         self._expand_ahead = expand_ahead
-        self._shelf = shelf or Shelf(federation, number)
+        self._compiled = compiled or CompiledPrograms(federation, number)
         self.corrected = number == federation.parties - 1
         """Whether this party needs the dealer for every step; the others expand their seeds."""
         self._seed: bytes | None = None
@@ -96,7 +102,7 @@ class Supply:
             program.label: max(0, line.material.stocked_until - line.next_step) for program, line in self._lines.items()
         }
 
-    def plant(self, seed: bytes, programs: tuple[ProgramId, ...]) -> None:
+    def set_seed(self, seed: bytes, programs: tuple[ProgramId, ...]) -> None:
         """Take the epoch's seed, and order for the programs that are sure to be run."""
         if self._seed is not None:
             raise FrameError("the dealer sent a second seed")
@@ -105,7 +111,7 @@ class Supply:
             self._order(program, self._line(program))
 
     def layout(self, program: ProgramId) -> Layout:
-        return self._shelf.layout(program)
+        return self._compiled.layout(program)
 
     def next_step(self, program: ProgramId) -> int:
         """The first step that was not begun."""
@@ -169,7 +175,7 @@ class Supply:
             most = max(1, self._expand_ahead // max(1, program.count))
             ahead = expanded_steps(layout.party_words[self._number], most)
             material = ProgramMaterial(self._number, parties, program.label, layout, self._seed, ahead)
-            self._lines[program] = _Line(layout, self._shelf.script(program), material)
+            self._lines[program] = _Line(layout, self._compiled.script(program), material)
         return self._lines[program]
 
     def _order(self, program: ProgramId, line: _Line, room: int = BATCHES_IN_STOCK // 2) -> None:

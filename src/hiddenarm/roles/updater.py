@@ -35,7 +35,7 @@ from hiddenarm.errors import FrameError, InputError
 from hiddenarm.mpc.evaluation import Evaluation
 from hiddenarm.net.identity import Identity
 from hiddenarm.ring.words import Words
-from hiddenarm.roles.foresight import Foresight
+from hiddenarm.roles.lookahead import Lookahead
 from hiddenarm.roles.runs import MAX_WAITING, Outcome, RunKey, RunTable
 from hiddenarm.roles.supply import Supply
 
@@ -161,7 +161,7 @@ class Updater:
         self._lessons: deque[Lesson] = deque()
         self._current: _Current | None = None
         self._effects: list[LessonEnded] = []
-        self._foresight = Foresight(enabled=LEARN_ONE_AHEAD in learner.single_lessons)
+        self._lookahead = Lookahead(enabled=LEARN_ONE_AHEAD in learner.single_lessons)
         self._begun_ahead: Evaluation | None = None
         self._ahead_until = 0
         self._refused: dict[int, str] = {}
@@ -211,13 +211,13 @@ class Updater:
 
     def note_request(self, version: int, decision: int | None) -> None:
         """The actor has asked for decisions, or for a single one of this name, by a version of the model."""
-        self._foresight.note_request(version, decision)
+        self._lookahead.note_request(version, decision)
         if version < self.version:  # the lesson that follows it has ended, and was not about this decision
             self._settle_ahead(version)
 
     def note_decision(self, version: int, decision: int) -> None:
         """A single decision was made, and waits for its reward."""
-        self._foresight.note_decision(version, decision)
+        self._lookahead.note_decision(version, decision)
 
     def is_over(self, key: RunKey) -> bool:
         """Whether a lesson that could have been run ahead is over, or a repair, and what comes for it is of no use."""
@@ -258,7 +258,7 @@ class Updater:
         reward."""
         if self._current is not None or self._lessons or self._begun_ahead is not None or self.version in self._refused:
             return
-        decision = self._foresight.promising_decision(self.version)
+        decision = self._lookahead.promising_decision(self.version)
         if decision is None or decision not in self._ledger:
             return
         run = Run(LEARN_ONE_AHEAD, _step_ahead(decision))
@@ -303,8 +303,8 @@ class Updater:
         return self.schedule.lesson(lesson.number, len(lesson.rewards), ahead)
 
     def _is_ahead(self, lesson: Lesson) -> bool:
-        """Whether a lesson is run ahead (`foresight`)."""
-        return [name for name, _ in lesson.rewards] == [self._foresight.fresh_decision(lesson.number)]
+        """Whether a lesson is run ahead (`lookahead`)."""
+        return [name for name, _ in lesson.rewards] == [self._lookahead.fresh_decision(lesson.number)]
 
     def _give_up(self, lesson: Lesson) -> None:
         """Spend the randomness of a lesson that nobody learns, and forget what came for it."""
@@ -315,7 +315,7 @@ class Updater:
     def _end(self, lesson: Lesson, refused: str | None = None, tells_peers: bool = False) -> None:
         if refused is not None:
             self._give_up(lesson)
-        self._foresight.hopeful = refused is None and self._is_ahead(lesson)
+        self._lookahead.hopeful = refused is None and self._is_ahead(lesson)
         self._settle_ahead(self.version)
         self._begun_ahead = None
         self._current = None
@@ -333,12 +333,12 @@ class Updater:
 
     def _settle_ahead(self, version: int) -> None:
         """The lesson that follows a version has ended: what was begun ahead for it, here or by peers, is over."""
-        decision = self._foresight.fresh_decision(version)
+        decision = self._lookahead.fresh_decision(version)
         if decision is not None:
             step = _step_ahead(decision)
             self._runs.drop((LEARN_ONE_AHEAD, step))
             self._ahead_until = step + 1
-            self._foresight.forget(version)
+            self._lookahead.forget(version)
 
     # What a plan takes
 

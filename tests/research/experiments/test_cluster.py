@@ -21,7 +21,7 @@ from hiddenarm.cli.main import commands
 from hiddenarm.errors import ConfigError
 from hiddenarm.research.experiments import pool, privacy
 from hiddenarm.research.experiments.jobs import Arrays, Job
-from hiddenarm.research.experiments.kept import Kept
+from hiddenarm.research.experiments.result_store import ResultStore
 from hiddenarm.research.experiments.under_way import News, UnderWay
 
 JOBS = 40
@@ -96,13 +96,13 @@ def sweep(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
 def writes(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often the result of each job was written."""
     counts: Counter[str] = Counter()
-    keep = Kept.keep
+    keep = ResultStore.keep
 
-    def counted(self: Kept, job: Job, arrays: Arrays, seconds: float, commit: str) -> None:
+    def counted(self: ResultStore, job: Job, arrays: Arrays, seconds: float, commit: str) -> None:
         counts[job.digest] += 1
         keep(self, job, arrays, seconds, commit)
 
-    monkeypatch.setattr(Kept, "keep", counted)
+    monkeypatch.setattr(ResultStore, "keep", counted)
     return counts
 
 

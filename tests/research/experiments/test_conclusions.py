@@ -11,13 +11,13 @@ import pytest
 
 from hiddenarm.research.experiments.findings import Experiment, Findings
 from hiddenarm.research.experiments.jobs import Job
-from hiddenarm.research.experiments.kept import Kept
 from hiddenarm.research.experiments.learners import LearnerRun
 from hiddenarm.research.experiments.loss import papers_bound, places_of, privacy_loss
 from hiddenarm.research.experiments.newton import Newton, relative_reciprocal
 from hiddenarm.research.experiments.precision import Precision, fits
 from hiddenarm.research.experiments.privacy import Privacy
 from hiddenarm.research.experiments.privacy_arms import PrivacyArms
+from hiddenarm.research.experiments.result_store import ResultStore
 from hiddenarm.research.experiments.setting import Setting
 from hiddenarm.research.experiments.training import Training
 
@@ -31,7 +31,7 @@ def concluded(
     experiment: Experiment, reward: Reward, folder: Path, setting: Setting = QUICK, plain: Reward | None = None
 ) -> Findings:
     """What an experiment concludes if its runs earn so much."""
-    kept = Kept(folder)
+    kept = ResultStore(folder)
     for job in experiment.jobs(setting):
         kept.keep(job, made_up(job, reward, plain or reward), 1.0, "abc")
     return experiment.conclude(setting, kept)

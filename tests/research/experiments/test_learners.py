@@ -12,7 +12,7 @@ from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.plain import PlainBandit
 from hiddenarm.errors import ScoreRangeError
 from hiddenarm.research.experiments import learners
-from hiddenarm.research.experiments.course import Course, load_course
+from hiddenarm.research.experiments.context_stream import ContextStream, load_course
 from hiddenarm.research.experiments.jobs import Arrays
 from hiddenarm.research.experiments.learners import BufferedCoins, LearnerRun, checkpoints_within, learner_runs
 from hiddenarm.research.experiments.setting import Suite
@@ -107,7 +107,7 @@ def test_buffered_coins_are_those_of_the_source() -> None:
 
 def test_the_plain_rewards_are_those_of_a_single_plain_bandit() -> None:
     result = run(epsilon=0.0, seeds=(7,))
-    course: Course = load_course("digits", 10, "classes", (7,), 60, None)
+    course: ContextStream = load_course("digits", 10, "classes", (7,), 60, None)
     bandit = PlainBandit(10, 20)
     coins = learners._Pair(LearnerRun("digits", "fast", 0.0, (7,), 60), course)._coins
     for step in range(60):

@@ -20,9 +20,9 @@ from hiddenarm.research.experiments import attacked
 from hiddenarm.research.experiments.attack import attack
 from hiddenarm.research.experiments.attacked import AttackedRun
 from hiddenarm.research.experiments.findings import Findings
-from hiddenarm.research.experiments.kept import Kept
 from hiddenarm.research.experiments.learners import checkpoints_within
 from hiddenarm.research.experiments.membership import DIGITS_TO_TRAIN, Membership
+from hiddenarm.research.experiments.result_store import ResultStore
 from hiddenarm.research.experiments.setting import EPSILONS, Setting
 from hiddenarm.ring.words import Floats
 
@@ -54,15 +54,15 @@ def slow_outcomes(model: Floats, world: LabelWorld, steps: int, epsilon: float) 
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    kept = Kept(tmp_path_factory.mktemp("runs"))
+def kept(tmp_path_factory: pytest.TempPathFactory) -> ResultStore:
+    kept = ResultStore(tmp_path_factory.mktemp("runs"))
     for job in Membership().jobs(TINY):
         kept.keep(job, job.perform(None, silent), 1.0, "test")
     return kept
 
 
 @pytest.fixture(scope="module")
-def findings(kept: Kept) -> Findings:
+def findings(kept: ResultStore) -> Findings:
     return Membership().conclude(TINY, kept)
 
 
@@ -145,7 +145,7 @@ def test_a_tiny_run_checks_nothing_and_says_what_it_is_of(findings: Findings) ->
     assert {picture.name for picture in findings.pictures} == {"membership", "membership-halves"}
 
 
-def test_tables_hold_what_the_runs_gave(findings: Findings, kept: Kept) -> None:
+def test_tables_hold_what_the_runs_gave(findings: Findings, kept: ResultStore) -> None:
     (points,) = (table for table in findings.tables if table.name == "membership")
     assert len(points.rows) == 2 * len(EPSILONS) * len(checkpoints_within(60))
     row = dict(zip(points.header, points.rows[0], strict=True))
@@ -168,7 +168,7 @@ def made_up(job: AttackedRun, gaps: Sequence[float], noise: float) -> dict[str, 
 
 def verdicts(folder: Path, gaps: Sequence[float], noise: Callable[[float], float]) -> list[str]:
     """What becomes of the paper's four sentences, for both attacks."""
-    setting, kept = Setting("full", "mnist"), Kept(folder)
+    setting, kept = Setting("full", "mnist"), ResultStore(folder)
     for job in Membership().jobs(setting):
         kept.keep(job, made_up(job, gaps, noise(job.epsilon)), 1.0, "test")
     return [claim.verdict for claim in Membership().conclude(setting, kept).claims]

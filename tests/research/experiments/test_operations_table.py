@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hiddenarm.mpc.dealing import ProgramDealer, trace
-from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, record
+from hiddenarm.mpc.dealing import ProgramDealer, layout_of
+from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, compile_program
 from hiddenarm.mpc.lockstep import run_lockstep
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.paper import rounds
 from hiddenarm.research.bench.operation import BITS
 from hiddenarm.research.experiments.findings import Claim, Findings
-from hiddenarm.research.experiments.kept import Kept
 from hiddenarm.research.experiments.linked import measure_linked, program_of
 from hiddenarm.research.experiments.operation_times import OperationTiming
 from hiddenarm.research.experiments.operations import Operations, argmax_rounds
+from hiddenarm.research.experiments.result_store import ResultStore
 from hiddenarm.research.experiments.setting import Setting, Suite
 from hiddenarm.research.experiments.step_times import StepTiming
 from hiddenarm.research.experiments.table_operations import NAMES, table_operation, table_operations
@@ -35,13 +35,13 @@ EPOCH_KEY = bytes(range(32))
 def opened(suite: Suite, name: str, parties: int, inputs: list[np.ndarray]) -> Any:
     """What all parties together find, run in lockstep."""
     text = program_of(table_operation(suite, name, parties, len(inputs[0])))
-    seeds, layout = Seeds(EPOCH_KEY), trace(text, parties, 1)
+    seeds, layout = Seeds(EPOCH_KEY), layout_of(text, parties, 1)
     materials = [ProgramMaterial(party, parties, name, layout, seeds.party(party), ahead=1) for party in range(parties)]
     materials[-1].add_corrections(0, ProgramDealer(name, text, layout, seeds, 1).deal(0, 1))
     given = [encode(value[None], BITS) for value in inputs]
     zeros = [np.zeros_like(value) for value in given]
     evaluations = [
-        Evaluation(record(text, party, parties), material.take(0), zeros if party else given)
+        Evaluation(compile_program(text, party, parties), material.take(0), zeros if party else given)
         for party, material in enumerate(materials)
     ]
     return run_lockstep(evaluations)
@@ -124,7 +124,7 @@ def concluded(
     suites: tuple[Suite, ...] = SUITES,
 ) -> Findings:
     """What follows if slowdowns are the paper's times a factor, and a step's is `learner`."""
-    setting, kept = Setting("full", "digits", suites), Kept(folder)
+    setting, kept = Setting("full", "digits", suites), ResultStore(folder)
     for job in Operations().jobs(setting):
         if isinstance(job, OperationTiming):
             arrays = operations_made_up(job, factor, others)

@@ -17,13 +17,13 @@ import pytest
 from rich.console import Console
 
 from hiddenarm.errors import ConfigError
-from hiddenarm.research.experiments import watch as watch_module
+from hiddenarm.research.experiments import job_progress as watch_module
+from hiddenarm.research.experiments.environment import commit_of_source
+from hiddenarm.research.experiments.job_progress import JobProgress
 from hiddenarm.research.experiments.jobs import Arrays, Job, Progress
-from hiddenarm.research.experiments.kept import Kept
 from hiddenarm.research.experiments.pool import Backend, Workshop, do_job
-from hiddenarm.research.experiments.surroundings import commit_of_source
+from hiddenarm.research.experiments.result_store import ResultStore
 from hiddenarm.research.experiments.under_way import News, OrphanedError, UnderWay
-from hiddenarm.research.experiments.watch import Watch
 
 
 def awaited(condition: Callable[[], bool]) -> None:
@@ -77,9 +77,9 @@ class Mishap(Nap):
         raise ZeroDivisionError("never mind")
 
 
-def do(jobs: list[Job], folder: Path, backend: Backend = "loky") -> Kept:
-    kept, under_way = Kept(folder / "runs"), UnderWay(folder / "under-way")
-    with Watch(jobs, 0, under_way.read, Console(file=StringIO())) as watch:
+def do(jobs: list[Job], folder: Path, backend: Backend = "loky") -> ResultStore:
+    kept, under_way = ResultStore(folder / "runs"), UnderWay(folder / "under-way")
+    with JobProgress(jobs, 0, under_way.read, Console(file=StringIO())) as watch:
         Workshop(kept, None, under_way, backend).do_all(jobs, watch)
         assert watch.share == pytest.approx(1.0)
     return kept
@@ -121,7 +121,7 @@ def test_an_error_names_its_run_and_keeps_what_was_finished(
     do([finished], tmp_path)
     with pytest.raises(kind, match=says):
         do([Nap(2, seconds=30.0), Mishap(7, error=error, seconds=31.0 if error == "" else 0.1)], tmp_path)
-    assert finished in Kept(tmp_path / "runs")
+    assert finished in ResultStore(tmp_path / "runs")
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
@@ -130,7 +130,7 @@ def test_the_time_left_follows_from_the_work_done(tmp_path: Path) -> None:
     text = StringIO()
     jobs: list[Job] = [Nap(1, seconds=30.0), Nap(2, seconds=10.0)]
     news = {jobs[0].digest: News(1 / 3, "reward 0.5", 17), "of another": News(0.9, "", 18)}
-    with Watch(jobs, 3, lambda: news, Console(file=text, width=200), lambda: now[0]) as watch:
+    with JobProgress(jobs, 3, lambda: news, Console(file=text, width=200), lambda: now[0]) as watch:
         now[0] = 20.0
         watch.look()
         now[0] = 60.0
@@ -144,7 +144,7 @@ def test_lines_are_printed_while_no_job_ends(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(watch_module, "SECONDS_BETWEEN_LOOKS", 0.01)
     monkeypatch.setattr(watch_module, "SECONDS_BETWEEN_LINES", 0.05)
     text, job = StringIO(), Nap(1)
-    with Watch([job], 0, lambda: {job.digest: News(0.5, "half way", 17)}, Console(file=text, width=200)):
+    with JobProgress([job], 0, lambda: {job.digest: News(0.5, "half way", 17)}, Console(file=text, width=200)):
         awaited(lambda: text.getvalue().count("[nap 1: 50% half way]") >= 2)
 
 

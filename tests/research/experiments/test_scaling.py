@@ -11,9 +11,9 @@ import pytest
 from hiddenarm.research.experiments.arms_time import ArmsTime
 from hiddenarm.research.experiments.findings import Experiment, Findings
 from hiddenarm.research.experiments.jobs import Job
-from hiddenarm.research.experiments.kept import Kept
 from hiddenarm.research.experiments.operations import Operations
 from hiddenarm.research.experiments.parties_time import PartiesTime
+from hiddenarm.research.experiments.result_store import ResultStore
 from hiddenarm.research.experiments.setting import Setting
 from hiddenarm.research.experiments.step_times import StepTiming
 
@@ -26,7 +26,7 @@ def concluded(
     experiment: Experiment, time: Time, folder: Path, setting: Setting = FULL, others: float = 0.0
 ) -> Findings:
     """What an experiment concludes if steps take so many milliseconds, and bytes grow with the peers."""
-    kept = Kept(folder)
+    kept = ResultStore(folder)
     for job in experiment.jobs(setting):
         kept.keep(job, made_up(job, time, others), 1.0, "abc")
     return experiment.conclude(setting, kept)

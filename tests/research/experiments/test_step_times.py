@@ -16,12 +16,12 @@ import pytest
 
 from hiddenarm.paper import rounds
 from hiddenarm.research.bench.timing import Spread
-from hiddenarm.research.experiments.kept import Kept
+from hiddenarm.research.experiments.job_progress import JobProgress
 from hiddenarm.research.experiments.pool import Workshop
+from hiddenarm.research.experiments.result_store import ResultStore
 from hiddenarm.research.experiments.setting import Setting, Suite
 from hiddenarm.research.experiments.step_times import StepTime, StepTiming, disturbed, step_timing, steps_table
 from hiddenarm.research.experiments.under_way import UnderWay
-from hiddenarm.research.experiments.watch import Watch
 
 TINY = Setting("tiny", "digits")
 
@@ -32,7 +32,7 @@ def point(others: float) -> StepTime:
 
 
 def test_a_kept_point_is_read_in_milliseconds(tmp_path: Path) -> None:
-    job, kept = step_timing(TINY, "fast", 10, 2), Kept(tmp_path)
+    job, kept = step_timing(TINY, "fast", 10, 2), ResultStore(tmp_path)
     arrays = {"us": [1900, 2000, 2200], "plain_us": [24, 25, 27], "rounds": 10, "rounds_of_decision": 5}
     arrays |= {"bytes": 23_464, "steps": 60, "others": 0.123}
     kept.keep(job, {name: np.array(value) for name, value in arrays.items()}, 1.0, "abc")
@@ -81,8 +81,8 @@ def test_an_interrupt_ends_the_roles_of_a_timed_run_and_leaves_nothing_behind(tm
 
     thread = Thread(target=interrupt)
     thread.start()
-    workshop = Workshop(Kept(tmp_path / "runs"), None, under_way)
-    with pytest.raises(KeyboardInterrupt), Watch([job], 0, under_way.read) as watch:
+    workshop = Workshop(ResultStore(tmp_path / "runs"), None, under_way)
+    with pytest.raises(KeyboardInterrupt), JobProgress([job], 0, under_way.read) as watch:
         workshop.do_all([job], watch)
     thread.join()
     assert len(roles) >= 3

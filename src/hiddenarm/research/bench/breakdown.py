@@ -22,20 +22,21 @@ import numpy as np
 from hiddenarm.bandit.catalogue import program_texts
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.mpc.codec import payload_bytes
-from hiddenarm.mpc.dealing import DealerRun, trace, walk
-from hiddenarm.mpc.evaluation import DealtWords, Evaluation, record
+from hiddenarm.mpc.dealing import DealerRun, layout_of, walk
+from hiddenarm.mpc.evaluation import DealtWords, Evaluation, compile_program
 from hiddenarm.mpc.material import CountingTape, program_stream
 from hiddenarm.mpc.run import Opening, Openings, Program, ProgramText, Run
 from hiddenarm.net.connection import Connection
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import Frame, LinkKind
 from hiddenarm.net.tls import client_context, server_context
 from hiddenarm.research.bench.machines import Machines
 from hiddenarm.research.bench.timing import seconds_of
 from hiddenarm.research.data.worlds import World
 from hiddenarm.ring.streams import fresh_key
 from hiddenarm.ring.words import Words
-from hiddenarm.roles.kit import Kit
-from hiddenarm.roles.memory import keep_freed_memory
+from hiddenarm.roles.messages import Kind
+from hiddenarm.service.allocator import keep_freed_memory
+from hiddenarm.service.kit import Kit
 
 _AHEAD = 16
 _SAMPLES = 15
@@ -86,7 +87,7 @@ def _typical(work: Callable[[], object]) -> float:
 
 
 def _randomness(name: str, text: ProgramText, federation: Federation, party: int) -> float:
-    words = trace(text, federation.parties, 1).party_words[party]
+    words = layout_of(text, federation.parties, 1).party_words[party]
     stream = program_stream(fresh_key(), name, words)
     first = iter(range(0, 10**9, _AHEAD))
     return _typical(lambda: stream.steps(next(first), _AHEAD)) / _AHEAD
@@ -105,7 +106,7 @@ def _serialising(openings: Openings, federation: Federation, party: int) -> floa
         here = [replace(opening, outgoing=_given(run, opening), finish=lambda words: words) for opening in openings]
         return (yield tuple(here))
 
-    script = record(text, party, federation.parties)
+    script = compile_program(text, party, federation.parties)
     given = [np.zeros(words, np.uint64) for words in script.expected.given_words]
     (sizes,) = script.expected.round_bytes
     received = tuple(None if sender == party else bytes(size) for sender, size in enumerate(sizes))
@@ -138,7 +139,7 @@ def _frames(kits: tuple[Kit, Kit], sizes: list[int]) -> float:
         while not far.receive(buffer):
             near.flush()
 
-    exchange(Frame(Kind.HELLO))
+    exchange(Frame(LinkKind.HELLO))
     total = sum(_typical(partial(exchange, Frame(Kind.ROUND, payload=bytes(size)))) for size in sizes)
     for end in (near, far):
         end.close()

@@ -21,7 +21,7 @@ from rich.console import Console
 from hiddenarm.bandit.catalogue import ProgramId, program_texts
 from hiddenarm.bandit.decisions import new_epoch
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.mpc.dealing import trace
+from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.research.bench.measure import measure_beside
 from hiddenarm.research.bench.report import Result, micros, print_table, quartiles
@@ -29,10 +29,10 @@ from hiddenarm.research.bench.session import make_federation
 from hiddenarm.research.bench.timing import Effort
 from hiddenarm.ring.streams import fresh_key
 from hiddenarm.roles.dealer import DealerEpoch
-from hiddenarm.roles.kit import KitFile
-from hiddenarm.roles.memory import keep_freed_memory
 from hiddenarm.roles.messages import want_frame
 from hiddenarm.roles.stock import batch_steps
+from hiddenarm.service.allocator import keep_freed_memory
+from hiddenarm.service.kit import KitFile
 
 READINGS = 20
 """How often the memory is read."""
@@ -44,7 +44,9 @@ class LoneDealer:
     def __init__(self, federation: Federation) -> None:
         stock = int(KitFile.model_fields["stock"].default)
         texts = program_texts(federation)
-        self._batches = {name: batch_steps(trace(text, federation.parties, 1), stock) for name, text in texts.items()}
+        self._batches = {
+            name: batch_steps(layout_of(text, federation.parties, 1), stock) for name, text in texts.items()
+        }
         self._last = Identity(Role.PARTY, federation.parties - 1)
         self._dealer = DealerEpoch(federation, fresh_key(), new_epoch(), lambda identity, frame: None)
         self._dealt = dict.fromkeys(texts, 0)

@@ -12,15 +12,16 @@ from hiddenarm.net.identity import Identity, Role
 from hiddenarm.research.data.worlds import World
 from hiddenarm.ring.words import Floats
 from hiddenarm.roles.actor import Actor, all_decided
-from hiddenarm.roles.attempts import PeerLoss
 from hiddenarm.roles.client_records import MemoryActorRecords, MemoryRewarderRecords
 from hiddenarm.roles.dealer import Dealer
+from hiddenarm.roles.epochs.attempts import PeerLoss
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
 from hiddenarm.roles.party import Party
 from hiddenarm.roles.party_records import MemoryPartyRecords
-from hiddenarm.roles.process import Machine
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.runs import Send
+from hiddenarm.service.features import words_by_key
+from hiddenarm.service.process import Machine
 
 
 class _Slice:
@@ -49,10 +50,11 @@ class Machines:
         self._machines[DEALER] = Dealer(federation, self._sender(DEALER), peer_loss=loss)
         start = 0
         for party, count in zip(self.parties, federation.features, strict=True):
-            features = _Slice(world.contexts[:, start : start + count])
+            source = _Slice(world.contexts[:, start : start + count])
+            own_words = words_by_key(source, federation, party.number)
             records = MemoryPartyRecords(federation, party.number)
             send = self._sender(party)
-            self._machines[party] = Party(federation, party.number, features, send, records=records, peer_loss=loss)
+            self._machines[party] = Party(federation, party.number, own_words, send, records=records, peer_loss=loss)
             start += count
         self._machines |= {ACTOR: self._actor, REWARDER: self._rewarder}
         self._introduce()

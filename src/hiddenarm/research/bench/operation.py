@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from hiddenarm.mpc.dealing import ProgramDealer, trace
-from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, record
+from hiddenarm.mpc.dealing import ProgramDealer, layout_of
+from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, compile_program
 from hiddenarm.mpc.lockstep import run_lockstep
 from hiddenarm.mpc.masking import given_share
 from hiddenarm.mpc.material import Seeds
@@ -62,7 +62,7 @@ class OperationCost:
 def cost_of(operation: Operation, parties: int, replicates: int, repeats: int) -> OperationCost:
     """Run an operation and its plain counterpart in turn."""
     shape = () if operation.size is None else (operation.size,)
-    words = trace(_text(operation, shape), parties, 1).party_words[0]
+    words = layout_of(_text(operation, shape), parties, 1).party_words[0]
     count = max(1, min(replicates, _MOST_WORDS // max(1, words)))
     runner = _Runner(operation, shape, parties, count)
     inputs = [_floats((count, *shape), number) for number in range(operation.inputs)]
@@ -92,9 +92,9 @@ class _Runner:
     def __init__(self, operation: Operation, shape: tuple[int, ...], parties: int, replicates: int) -> None:
         self._seeds = Seeds(fresh_key())
         text = _text(operation, shape)
-        self.layout = trace(text, parties, replicates)
+        self.layout = layout_of(text, parties, replicates)
         self._dealer = ProgramDealer(_NAME, text, self.layout, self._seeds, replicates)
-        self._scripts = [record(text, party, parties, replicates) for party in range(parties)]
+        self._scripts = [compile_program(text, party, parties, replicates) for party in range(parties)]
         self._materials = [
             ProgramMaterial(party, parties, _NAME, self.layout, self._seeds.party(party), ahead=1)
             for party in range(parties)

@@ -51,7 +51,7 @@ def bench_parties(
         kilobytes = Curve(
             "KB sent by a party", [(n, _exact(size / 1000)) for (n, _), size in zip(points, sent, strict=True)]
         )
-        times = Curve("ms a step", [(count, point.private.scaled(1e-3)) for count, point in points])
+        times = Curve("ms per step", [(count, point.private.scaled(1e-3)) for count, point in points])
         draw(plot, "A step by parties", "parties", "", (kilobytes, times))
     return {
         "points": [point.as_dict() for _, point in points],

@@ -15,7 +15,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import Self
 
-from hiddenarm.roles.kit import Address
+from hiddenarm.service.kit import Address
 
 READ = selectors.EVENT_READ
 WRITE = selectors.EVENT_WRITE
@@ -156,7 +156,7 @@ class _Loop:
         self._watch(end)
 
     def _watch(self, end: _End) -> None:
-        """Watch for what can still happen at an end."""
+        """JobProgress for what can still happen at an end."""
         wanted = (READ if end.reading else 0) | (WRITE if end.waiting else 0)
         if wanted == end.interest:
             return

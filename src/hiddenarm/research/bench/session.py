@@ -29,9 +29,9 @@ from hiddenarm.research.local_roles import LocalRoles
 from hiddenarm.research.results import Traffic, count_traffic
 from hiddenarm.ring.streams import fresh_key
 from hiddenarm.roles.actor import all_decided
-from hiddenarm.roles.application import CONNECT_SECONDS, ActorClient, RewarderClient
-from hiddenarm.roles.kit import Kit
 from hiddenarm.roles.messages import ACTOR, REWARDER
+from hiddenarm.service.application import CONNECT_SECONDS, ActorClient, RewarderClient
+from hiddenarm.service.kit import Kit
 
 Client = TypeVar("Client", ActorClient, RewarderClient)
 

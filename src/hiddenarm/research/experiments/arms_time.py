@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hiddenarm.research.experiments.company import judged_times
 from hiddenarm.research.experiments.findings import Claim, Findings, Picture, Table
-from hiddenarm.research.experiments.kept import Kept
+from hiddenarm.research.experiments.machine_load import judged_times
+from hiddenarm.research.experiments.result_store import ResultStore
 from hiddenarm.research.experiments.scaling import Line, draw_scaling, spoken
 from hiddenarm.research.experiments.setting import SUITE_NAMES, Scale, Setting, Suite
 from hiddenarm.research.experiments.step_times import (
@@ -41,7 +41,7 @@ class ArmsTime:
     def jobs(self, setting: Setting) -> Sequence[StepTiming]:
         return [job for suite in setting.suites for jobs in _grid(setting, suite).values() for job in jobs]
 
-    def conclude(self, setting: Setting, kept: Kept) -> Findings:
+    def conclude(self, setting: Setting, kept: ResultStore) -> Findings:
         lines = [
             Line(suite, f"N = {parties}", [job.arms for job in jobs], [StepTime.of(job, kept) for job in jobs])
             for suite in setting.suites

@@ -21,7 +21,7 @@ from hiddenarm.research.data.load import load_pair
 from hiddenarm.research.data.split import split_features
 from hiddenarm.research.data.worlds import LabelWorld
 from hiddenarm.research.experiments.attack import outcomes_of_halves
-from hiddenarm.research.experiments.course import Course
+from hiddenarm.research.experiments.context_stream import ContextStream
 from hiddenarm.research.experiments.jobs import Arrays, Job, Progress
 from hiddenarm.research.experiments.learners import FEATURES, BufferedCoins, checkpoints_within
 from hiddenarm.research.experiments.setting import Data
@@ -79,8 +79,8 @@ class AttackedRun(Job):
 
     def attacked(self, training: LabelWorld, held_out: LabelWorld, progress: Progress) -> Arrays:
         """Train on one world, and evaluate the models on both."""
-        course, learner = Course(training, self.seeds, self.steps), self._learner()
-        held_out_course = Course(held_out, self.seeds, len(held_out.contexts))
+        course, learner = ContextStream(training, self.seeds, self.steps), self._learner()
+        held_out_course = ContextStream(held_out, self.seeds, len(held_out.contexts))
         checkpoints = checkpoints_within(self.steps)
         members = np.full((len(checkpoints), len(self.seeds), 2, ARMS, 2), np.nan)
         others = members.copy()
@@ -101,7 +101,7 @@ class AttackedRun(Job):
 
 
 def _trained(
-    learner: _Learner, course: Course, checkpoints: Sequence[int], progress: Progress
+    learner: _Learner, course: ContextStream, checkpoints: Sequence[int], progress: Progress
 ) -> Iterator[tuple[int, Floats]]:
     """Train; give every checkpoint's number and the models [replicates, arms, features] then, as far as it goes."""
     steps = checkpoints[-1]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from hiddenarm.research.experiments.jobs import Job
-from hiddenarm.research.experiments.kept import Kept
+from hiddenarm.research.experiments.result_store import ResultStore
 from hiddenarm.research.experiments.setting import Setting
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Experiment(Protocol):
     def jobs(self, setting: Setting) -> Sequence[Job]:
         """All work that it needs."""
 
-    def conclude(self, setting: Setting, kept: Kept) -> Findings:
+    def conclude(self, setting: Setting, kept: ResultStore) -> Findings:
         """What follows, once all jobs are done."""
 
 

@@ -17,7 +17,7 @@ from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.errors import ScoreRangeError
 from hiddenarm.research.data.load import ArmKind
 from hiddenarm.research.data.split import split_features
-from hiddenarm.research.experiments.course import Course, load_course
+from hiddenarm.research.experiments.context_stream import ContextStream, load_course
 from hiddenarm.research.experiments.jobs import Arrays, Job, Progress
 from hiddenarm.research.experiments.setting import Data, Suite
 
@@ -90,7 +90,7 @@ class LearnerRun(Job):
 class _Pair:
     """A private learner and its twin on the same course."""
 
-    def __init__(self, run: LearnerRun, course: Course) -> None:
+    def __init__(self, run: LearnerRun, course: ContextStream) -> None:
         self._run, self._course = run, course
         copies, federation = len(run.seeds), run.federation
         self._cuts = np.cumsum(federation.features)[:-1]

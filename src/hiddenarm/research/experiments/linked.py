@@ -25,21 +25,22 @@ from typing import Any
 import numpy as np
 
 from hiddenarm.errors import PeerLost
-from hiddenarm.mpc.dealing import ProgramDealer, trace
-from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, record
+from hiddenarm.mpc.dealing import ProgramDealer, layout_of
+from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, compile_program
 from hiddenarm.mpc.masking import given_share
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.mpc.run import ProgramText
 from hiddenarm.net.certificates import Authority, write_private
-from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.net.switchboard import Switchboard
 from hiddenarm.net.tls import TlsFiles
+from hiddenarm.net.transport import Transport
 from hiddenarm.research.bench.operation import BITS, Operation
 from hiddenarm.research.bench.timing import Spread, seconds_of
 from hiddenarm.ring.streams import Stream, fresh_key
 from hiddenarm.ring.words import Floats, Words, encode
-from hiddenarm.roles.logs import configure_logs
+from hiddenarm.roles.messages import Kind
+from hiddenarm.service.logs import configure_logs
 
 Operations = Callable[[], Sequence[Operation]]
 """Makes the list anew in every process: programs cannot be sent."""
@@ -131,7 +132,7 @@ class _Links:
         self._exchanges = 0
         spin = _SPIN_SECONDS if place.parties <= (os.cpu_count() or 1) else 0.0
         caps = {Kind.ROUND: _LARGEST_FRAME}
-        self._board = Switchboard(Identity(Role.PARTY, me), place.tls, {}, caps, self, spin_seconds=spin)
+        self._board = Transport(Identity(Role.PARTY, me), place.tls, {}, caps, self, spin_seconds=spin)
         self._board.listen_on(listener)
         for peer in self._peers[:me]:
             self._board.dial(peer, _HOST, place.ports[peer.number])
@@ -176,8 +177,8 @@ class _Worker:
         self._place, self._operation = place, operation
         text = program_of(operation)
         seeds = Seeds(place.epoch_key)
-        self.layout = trace(text, place.parties, 1)
-        self._script = record(text, place.number, place.parties)
+        self.layout = layout_of(text, place.parties, 1)
+        self._script = compile_program(text, place.number, place.parties)
         self._block = min(_MOST_RUNS, max(_LEAST_RUNS, _BLOCK_WORDS // max(1, self.layout.party_words[0])))
         self._dealer = ProgramDealer(operation.name, text, self.layout, seeds, 1)
         self._material = ProgramMaterial(

@@ -13,8 +13,8 @@ from hiddenarm.research.experiments.attack import Rates, attack, attack_across_h
 from hiddenarm.research.experiments.attacked import AttackedRun
 from hiddenarm.research.experiments.figures import add_curve, add_legend, empty_figure
 from hiddenarm.research.experiments.findings import Cell, Claim, Findings, Picture, Table, judged
-from hiddenarm.research.experiments.kept import Kept
 from hiddenarm.research.experiments.learners import checkpoints_within
+from hiddenarm.research.experiments.result_store import ResultStore
 from hiddenarm.research.experiments.setting import EPSILONS, Scale, Setting
 from hiddenarm.ring.words import Floats
 
@@ -79,7 +79,7 @@ class Membership:
             for run in (*_many_runs(setting, epsilon), _few_runs(setting, epsilon), _private_runs(setting, epsilon))
         ]
 
-    def conclude(self, setting: Setting, kept: Kept) -> Findings:
+    def conclude(self, setting: Setting, kept: ResultStore) -> Findings:
         steps = checkpoints_within(_steps(setting))
         courses = {epsilon: _Course.of(_many_runs(setting, epsilon), kept) for epsilon in EPSILONS}
         return Findings(
@@ -122,7 +122,7 @@ class _Course:
     others: Floats
 
     @classmethod
-    def of(cls, runs: Sequence[AttackedRun], kept: Kept) -> _Course:
+    def of(cls, runs: Sequence[AttackedRun], kept: ResultStore) -> _Course:
         results = [kept[run] for run in runs]
         return cls(*(np.concatenate([result[name] for result in results], axis=1) for name in ("members", "others")))
 
@@ -386,7 +386,7 @@ def _how(setting: Setting) -> str:
     )
 
 
-def _of_private_models(setting: Setting, kept: Kept) -> str:
+def _of_private_models(setting: Setting, kept: ResultStore) -> str:
     """How far the attack on private models is from that on their twins."""
     differences = np.array([_difference(setting, epsilon, kept) for epsilon in EPSILONS])
     there = np.isfinite(differences)
@@ -399,7 +399,7 @@ def _of_private_models(setting: Setting, kept: Kept) -> str:
     )
 
 
-def _difference(setting: Setting, epsilon: float, kept: Kept) -> Floats:
+def _difference(setting: Setting, epsilon: float, kept: ResultStore) -> Floats:
     """Between the advantages on private models and on their twins, [attacks, checkpoints, runs]."""
     private, plain = (_Course.of([run(setting, epsilon)], kept) for run in (_private_runs, _few_runs))
     return np.array([abs(private.advantages(which) - plain.advantages(which)) for which in _ATTACKS])

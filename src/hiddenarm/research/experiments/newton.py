@@ -8,8 +8,8 @@ import numpy as np
 
 from hiddenarm.research.experiments.figures import add_line, empty_figure
 from hiddenarm.research.experiments.findings import Claim, Findings, Picture, Table, judged
-from hiddenarm.research.experiments.kept import Kept
 from hiddenarm.research.experiments.learners import LearnerRun, learner_runs
+from hiddenarm.research.experiments.result_store import ResultStore
 from hiddenarm.research.experiments.rewards import SUMMARY_HEADER, Rewards, summary_row
 from hiddenarm.research.experiments.setting import Scale, Setting
 
@@ -39,7 +39,7 @@ class Newton:
     def jobs(self, setting: Setting) -> Sequence[LearnerRun]:
         return [run for count in setting.sized(_ITERATIONS) for run in _runs(setting, count)]
 
-    def conclude(self, setting: Setting, kept: Kept) -> Findings:
+    def conclude(self, setting: Setting, kept: ResultStore) -> Findings:
         line = {count: Rewards.of(_runs(setting, count), kept) for count in setting.sized(_ITERATIONS)}
         return Findings(
             pictures=[_picture(setting, line)],

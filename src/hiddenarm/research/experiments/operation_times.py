@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from hiddenarm.research.bench.ops import measure_operations
 from hiddenarm.research.bench.timing import Spread
-from hiddenarm.research.experiments.company import Company
 from hiddenarm.research.experiments.jobs import Arrays, Job, Progress
-from hiddenarm.research.experiments.kept import Kept
 from hiddenarm.research.experiments.linked import measure_linked
+from hiddenarm.research.experiments.machine_load import OtherLoad
+from hiddenarm.research.experiments.result_store import ResultStore
 from hiddenarm.research.experiments.setting import SUITE_NAMES, Scale, Setting, Suite
 from hiddenarm.research.experiments.step_times import quartiles
 from hiddenarm.research.experiments.table_operations import table_operations
@@ -65,7 +65,7 @@ class OperationTiming(Job):
 
     def perform(self, data_dir: Path | None, progress: Progress) -> Arrays:
         progress(0.0, "")
-        company = Company()
+        company = OtherLoad()
         linked = measure_linked(
             partial(table_operations, self.suite, self.parties, self.arms), self.parties, self.blocks
         )
@@ -108,7 +108,7 @@ class OperationTime:
         return self.private.median / self.plain.median
 
 
-def operation_times(job: OperationTiming, kept: Kept) -> Sequence[OperationTime]:
+def operation_times(job: OperationTiming, kept: ResultStore) -> Sequence[OperationTime]:
     """The operations of the paper's table."""
     result = kept[job]
     columns = zip(*(result[name] for name in ("names", "rounds", "bytes", "us", "plain_us")), strict=True)

@@ -8,16 +8,15 @@ from math import isnan, log2
 
 from hiddenarm.bandit.catalogue import program_texts
 from hiddenarm.bandit.federation import NEWTON_ITERATIONS
-from hiddenarm.mpc.dealing import trace
+from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.paper import rounds as declared
 from hiddenarm.paper.reciprocal import SQUARES
 from hiddenarm.research.bench.session import make_federation
-from hiddenarm.research.experiments.company import judged_times
 from hiddenarm.research.experiments.findings import Cell, Claim, Findings, Table, Verdict, judged
 from hiddenarm.research.experiments.jobs import Job
-from hiddenarm.research.experiments.kept import Kept
 from hiddenarm.research.experiments.learners import FEATURES
 from hiddenarm.research.experiments.linked import program_of
+from hiddenarm.research.experiments.machine_load import judged_times
 from hiddenarm.research.experiments.operation_times import (
     ARMS,
     PARTIES,
@@ -26,6 +25,7 @@ from hiddenarm.research.experiments.operation_times import (
     operation_times,
     operation_timing,
 )
+from hiddenarm.research.experiments.result_store import ResultStore
 from hiddenarm.research.experiments.setting import SUITE_NAMES, Setting, Suite
 from hiddenarm.research.experiments.step_times import StepTime, StepTiming, disturbed, step_timing, steps_table
 from hiddenarm.research.experiments.table_operations import NAMES, table_operation
@@ -67,7 +67,7 @@ class Operations:
     def jobs(self, setting: Setting) -> Sequence[Job]:
         return [job for suite in setting.suites for job in (operation_timing(setting, suite), _learner(setting, suite))]
 
-    def conclude(self, setting: Setting, kept: Kept) -> Findings:
+    def conclude(self, setting: Setting, kept: ResultStore) -> Findings:
         jobs = {suite: operation_timing(setting, suite) for suite in setting.suites}
         times = {suite: {one.name: one for one in operation_times(job, kept)} for suite, job in jobs.items()}
         learners = [StepTime.of(_learner(setting, suite), kept) for suite in setting.suites]
@@ -137,7 +137,7 @@ def _details(times: _Times) -> Table:
     return Table("operations-times", "The times behind the table: one operation on 100 numbers", header, rows)
 
 
-def _many_at_once(jobs: Mapping[Suite, OperationTiming], kept: Kept) -> Table:
+def _many_at_once(jobs: Mapping[Suite, OperationTiming], kept: ResultStore) -> Table:
     """What is left of the slowdown when rounds cost nothing."""
     rows: list[tuple[Cell, ...]] = []
     for suite, job in jobs.items():
@@ -154,7 +154,7 @@ def _many_at_once(jobs: Mapping[Suite, OperationTiming], kept: Kept) -> Table:
 
 def argmax_rounds(suite: Suite, parties: int, arms: int) -> int:
     """Counted by running the program on nothing, as the dealer does before it deals."""
-    return trace(program_of(table_operation(suite, "argmax", parties, arms)), parties, 1).rounds
+    return layout_of(program_of(table_operation(suite, "argmax", parties, arms)), parties, 1).rounds
 
 
 def _argmax_table() -> Table:
@@ -270,7 +270,7 @@ def _learner_claim(learner: StepTime) -> Claim:
         "500x slower than a regular implementation.",
         place=_PLACE_TEXT,
         measured=f"{SUITE_NAMES[learner.suite]}: {learner.ratio:,.0f} times ({learner.private.median:.2f} ms against "
-        f"{1e3 * learner.plain.median:.0f} µs; {learner.rounds:g} rounds a step)",
+        f"{1e3 * learner.plain.median:.0f} µs; {learner.rounds:g} rounds per step)",
         verdict=verdict,
         explanation=explanation,
     )
@@ -298,7 +298,7 @@ def _rounds_now(suite: Suite) -> int:
     """Of a strictly online step."""
     federation = make_federation(_LEARNER_PARTIES, _LEARNER_ARMS, FEATURES, suite)
     texts = program_texts(federation)
-    return sum(trace(text, federation.parties, 1).rounds for text in texts.values())
+    return sum(layout_of(text, federation.parties, 1).rounds for text in texts.values())
 
 
 def _why_learner_differs(learner: StepTime, factor: float) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from hiddenarm.research.experiments.company import judged_times
 from hiddenarm.research.experiments.findings import Claim, Findings, Picture, Table, judged
-from hiddenarm.research.experiments.kept import Kept
+from hiddenarm.research.experiments.machine_load import judged_times
+from hiddenarm.research.experiments.result_store import ResultStore
 from hiddenarm.research.experiments.scaling import Line, draw_scaling, spoken
 from hiddenarm.research.experiments.setting import SUITE_NAMES, Scale, Setting, Suite
 from hiddenarm.research.experiments.step_times import (
@@ -37,7 +37,7 @@ class PartiesTime:
     def jobs(self, setting: Setting) -> Sequence[StepTiming]:
         return [job for suite in setting.suites for jobs in _grid(setting, suite).values() for job in jobs]
 
-    def conclude(self, setting: Setting, kept: Kept) -> Findings:
+    def conclude(self, setting: Setting, kept: ResultStore) -> Findings:
         lines = [
             Line(suite, f"|A| = {arms}", [job.parties for job in jobs], [StepTime.of(job, kept) for job in jobs])
             for suite in setting.suites

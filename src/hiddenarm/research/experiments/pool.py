@@ -26,14 +26,14 @@ from typing import Any, Final, Literal
 from joblib.externals.loky import ProcessPoolExecutor  # type: ignore[import-untyped]
 
 from hiddenarm.errors import ConfigError, HiddenArmError
+from hiddenarm.research.experiments.environment import commit_of_source
+from hiddenarm.research.experiments.job_progress import JobProgress
 from hiddenarm.research.experiments.jobs import Arrays, Job
-from hiddenarm.research.experiments.kept import Kept
-from hiddenarm.research.experiments.surroundings import commit_of_source
+from hiddenarm.research.experiments.result_store import ResultStore
 from hiddenarm.research.experiments.under_way import OrphanedError, UnderWay
-from hiddenarm.research.experiments.watch import Watch
 from hiddenarm.research.interrupts import interrupts_put_off
-from hiddenarm.roles.logs import configure_logs
-from hiddenarm.roles.memory import keep_freed_memory
+from hiddenarm.service.allocator import keep_freed_memory
+from hiddenarm.service.logs import configure_logs
 
 Backend = Literal["loky", "dask"]
 
@@ -83,13 +83,13 @@ class Workshop:
     `cluster` is the address of a Dask scheduler; without one, `dask` is a cluster of this machine's cores.
     """
 
-    kept: Kept
+    kept: ResultStore
     data_dir: Path | None
     under_way: UnderWay
     backend: Backend = "loky"
     cluster: str | None = None
 
-    def do_all(self, jobs: Sequence[Job], watch: Watch) -> None:
+    def do_all(self, jobs: Sequence[Job], watch: JobProgress) -> None:
         """Side by side what may be, the longest first; then one by one, on this machine, what is timed.
 
         Whatever ends this, an error or an interrupt, ends the workers before. What was kept stays kept.
@@ -110,7 +110,7 @@ class Workshop:
             return _dask_workers(self.cluster, self.under_way.folder)
         return _local_workers(_cores())
 
-    def _do(self, jobs: Sequence[Job], workers: _Workers, watch: Watch) -> None:
+    def _do(self, jobs: Sequence[Job], workers: _Workers, watch: JobProgress) -> None:
         """Keep results in the order in which they come."""
         given = (self.data_dir, UnderWay(self.under_way.folder, workers.command), version("hiddenarm"))
         waiting, begun = deque(jobs), dict[Future[_Outcome], Job]()

@@ -8,8 +8,8 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import ConfigError
 from hiddenarm.research.experiments.figures import add_dots, add_legend, add_line, empty_figure
 from hiddenarm.research.experiments.findings import Claim, Findings, Picture, Table, judged
-from hiddenarm.research.experiments.kept import Kept
 from hiddenarm.research.experiments.learners import LearnerRun, learner_runs
+from hiddenarm.research.experiments.result_store import ResultStore
 from hiddenarm.research.experiments.rewards import SUMMARY_HEADER, Rewards, summary_row
 from hiddenarm.research.experiments.setting import SUITE_NAMES, Scale, Setting, Suite
 
@@ -38,7 +38,7 @@ class Precision:
             run for suite in setting.suites for bits in _bits(setting, suite) for run in _runs(setting, suite, bits)
         ]
 
-    def conclude(self, setting: Setting, kept: Kept) -> Findings:
+    def conclude(self, setting: Setting, kept: ResultStore) -> Findings:
         lines = {
             suite: {bits: Rewards.of(_runs(setting, suite, bits), kept) for bits in _bits(setting, suite)}
             for suite in setting.suites

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from hiddenarm.research.experiments.figures import add_legend, add_line, empty_figure
 from hiddenarm.research.experiments.findings import Claim, Findings, Picture, Table, judged
-from hiddenarm.research.experiments.kept import Kept
 from hiddenarm.research.experiments.learners import LearnerRun, learner_runs
 from hiddenarm.research.experiments.loss import (
     LOSS_HEADER,
@@ -16,6 +15,7 @@ from hiddenarm.research.experiments.loss import (
     places_of,
     privacy_loss,
 )
+from hiddenarm.research.experiments.result_store import ResultStore
 from hiddenarm.research.experiments.rewards import SUMMARY_HEADER, Rewards, summary_row
 from hiddenarm.research.experiments.setting import Scale, Setting
 
@@ -42,7 +42,7 @@ class Privacy:
     def jobs(self, setting: Setting) -> Sequence[LearnerRun]:
         return [run for epsilon in setting.sized(_EPSILONS) for run in _runs(setting, epsilon)]
 
-    def conclude(self, setting: Setting, kept: Kept) -> Findings:
+    def conclude(self, setting: Setting, kept: ResultStore) -> Findings:
         points = {epsilon: Rewards.of(_runs(setting, epsilon), kept) for epsilon in setting.sized(_EPSILONS)}
         lengths = _lengths(setting)
         return Findings(

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from hiddenarm.research.experiments.figures import add_legend, add_line, empty_figure
 from hiddenarm.research.experiments.findings import Claim, Findings, Picture, Table, judged
-from hiddenarm.research.experiments.kept import Kept
 from hiddenarm.research.experiments.learners import LearnerRun, learner_runs
 from hiddenarm.research.experiments.loss import LOSS_HEADER, loss_cells, mark_infinity, places_of, privacy_loss
+from hiddenarm.research.experiments.result_store import ResultStore
 from hiddenarm.research.experiments.rewards import SUMMARY_HEADER, Rewards, summary_row
 from hiddenarm.research.experiments.setting import Scale, Setting
 
@@ -41,7 +41,7 @@ class PrivacyArms:
             for run in _runs(setting, arms, epsilon)
         ]
 
-    def conclude(self, setting: Setting, kept: Kept) -> Findings:
+    def conclude(self, setting: Setting, kept: ResultStore) -> Findings:
         lines = {
             arms: {epsilon: Rewards.of(_runs(setting, arms, epsilon), kept) for epsilon in setting.sized(_EPSILONS)}
             for arms in setting.sized(_ARMS)

@@ -13,15 +13,15 @@ from rich.console import Console
 
 from hiddenarm.errors import ConfigError
 from hiddenarm.research.data.mnist import Split, read_mnist
+from hiddenarm.research.experiments.environment import surroundings
 from hiddenarm.research.experiments.findings import Experiment
+from hiddenarm.research.experiments.job_progress import JobProgress
 from hiddenarm.research.experiments.jobs import Job
-from hiddenarm.research.experiments.kept import Kept
 from hiddenarm.research.experiments.page import Cost, Report, write_report
 from hiddenarm.research.experiments.pool import Backend, Workshop
+from hiddenarm.research.experiments.result_store import ResultStore
 from hiddenarm.research.experiments.setting import Setting
-from hiddenarm.research.experiments.surroundings import surroundings
 from hiddenarm.research.experiments.under_way import UnderWay
-from hiddenarm.research.experiments.watch import Watch
 from hiddenarm.research.interrupts import obeying_interrupts
 from hiddenarm.research.progress import duration
 
@@ -42,13 +42,13 @@ class Reproduction:
         if self.setting.data == "mnist":
             for split in get_args(Split):
                 read_mnist(self.data_dir, split)
-        kept = Kept(self._runs_folder())
+        kept = ResultStore(self._runs_folder())
         jobs = list(dict.fromkeys(job for one in self.experiments for job in one.jobs(self.setting)))
         missing = [job for job in jobs if job not in kept]
         self._announce(console, jobs, missing)
         under_way = UnderWay(self.folder.resolve() / "under-way")
         try:
-            with obeying_interrupts(), Watch(missing, len(jobs) - len(missing), under_way.read) as watch:
+            with obeying_interrupts(), JobProgress(missing, len(jobs) - len(missing), under_way.read) as watch:
                 workshop = Workshop(kept, self._data_folder(), under_way, self.backend, self.cluster)
                 workshop.do_all(missing, watch)
         except KeyboardInterrupt:
@@ -75,7 +75,7 @@ class Reproduction:
         kept = len(jobs) - len(missing)
         console.print(f"{names}: {len(jobs)} runs, {kept} of them kept from before.", soft_wrap=True)
 
-    def _report(self, kept: Kept, jobs: Sequence[Job]) -> Report:
+    def _report(self, kept: ResultStore, jobs: Sequence[Job]) -> Report:
         return Report(
             setting=self.setting,
             sections=[(one, one.conclude(self.setting, kept)) for one in self.experiments],
@@ -85,7 +85,7 @@ class Reproduction:
             surroundings=surroundings(),
         )
 
-    def _costs(self, kept: Kept) -> list[Cost]:
+    def _costs(self, kept: ResultStore) -> list[Cost]:
         costs, made = [], set[Job]()
         for one in self.experiments:
             jobs = dict.fromkeys(one.jobs(self.setting))

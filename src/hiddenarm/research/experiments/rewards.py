@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hiddenarm.research.experiments.kept import Kept
 from hiddenarm.research.experiments.learners import LearnerRun
+from hiddenarm.research.experiments.result_store import ResultStore
 from hiddenarm.research.plots import running_mean
 
 
@@ -23,7 +23,7 @@ class Rewards:
     steps_made: int
 
     @classmethod
-    def of(cls, runs: Sequence[LearnerRun], kept: Kept) -> Rewards:
+    def of(cls, runs: Sequence[LearnerRun], kept: ResultStore) -> Rewards:
         """The results of jobs that differ in their seeds only."""
         results = [kept[run] for run in runs]
         private, plain, same = (

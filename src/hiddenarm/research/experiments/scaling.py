@@ -57,7 +57,7 @@ def draw_scaling(
         set_logarithmic(axes, sorted({size for line in here for size in line.sizes}))
         axes.set_title(SUITE_NAMES[suite], fontsize=11)
         axes.set_xlabel(across)
-    panels[0].set_ylabel("milliseconds a step")
+    panels[0].set_ylabel("milliseconds per step")
     for suite, axes in zip(suites, panels, strict=True):
         here = [line for line in lines if line.suite == suite]
         times = list(zip(*(line.times for line in here), strict=True))

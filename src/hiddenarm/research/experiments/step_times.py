@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from hiddenarm.research.bench.session import Session, make_federation
 from hiddenarm.research.bench.timing import Effort, Spread, alternate
-from hiddenarm.research.experiments.company import BUSY, Company
 from hiddenarm.research.experiments.findings import Cell, Table
 from hiddenarm.research.experiments.jobs import Arrays, Job, Progress
-from hiddenarm.research.experiments.kept import Kept
 from hiddenarm.research.experiments.learners import FEATURES
+from hiddenarm.research.experiments.machine_load import BUSY, OtherLoad
+from hiddenarm.research.experiments.result_store import ResultStore
 from hiddenarm.research.experiments.setting import SUITE_NAMES, Scale, Setting, Suite
 
 _EFFORTS: Mapping[Scale, tuple[int, float]] = {"full": (20, 4.0), "quick": (8, 0.8), "tiny": (2, 0.1)}
@@ -31,7 +31,7 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 class StepTiming(Job):
     """A strictly online step of one federation, in blocks that alternate with blocks of its plain twin. The result:
 
-    us, plain_us   [3]   microseconds a step: lower quartile, median, upper quartile over blocks
+    us, plain_us   [3]   microseconds per step: lower quartile, median, upper quartile over blocks
     rounds, rounds_of_decision, bytes   of a step, as the parties' meters counted them; bytes are those of one party
     steps          how many were made
     others         cores that other processes took meanwhile
@@ -68,7 +68,7 @@ class StepTiming(Job):
 
     def perform(self, data_dir: Path | None, progress: Progress) -> Arrays:
         progress(0.0, "")
-        company = Company()
+        company = OtherLoad()
         federation = make_federation(self.parties, self.arms, FEATURES, self.suite)
         with Session(federation) as session:
             private, plain = alternate(self.effort, [_Online(session).work, session.plain_twin().work])
@@ -131,7 +131,7 @@ class StepTime:
     others: float
 
     @classmethod
-    def of(cls, job: StepTiming, kept: Kept) -> StepTime:
+    def of(cls, job: StepTiming, kept: ResultStore) -> StepTime:
         result = kept[job]
         private, plain = (
             Spread(*(1e-3 * float(result[name][place]) for place in (1, 0, 2))) for name in ("us", "plain_us")
@@ -170,8 +170,8 @@ class StepTime:
 def steps_table(name: str, title: str, points: Sequence[StepTime], *, shown: bool = True) -> Table:
     """All that was measured at some points."""
     header = (
-        "suite", "parties", "arms", "ms a step", "lower quartile", "upper quartile", "plain µs a step",
-        "plain lower quartile", "plain upper quartile", "slowdown", "rounds a step", "bytes a step sent by a party",
+        "suite", "parties", "arms", "ms per step", "lower quartile", "upper quartile", "plain µs a step",
+        "plain lower quartile", "plain upper quartile", "slowdown", "rounds per step", "bytes per step sent by a party",
         "steps made", "cores taken by others",
     )  # fmt: skip
     return Table(name, title, header, [point.row for point in points], shown=shown)

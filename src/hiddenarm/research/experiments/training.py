@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from hiddenarm.research.experiments.figures import add_curve, add_legend, empty_figure
 from hiddenarm.research.experiments.findings import Claim, Findings, Picture, Table, judged
-from hiddenarm.research.experiments.kept import Kept
 from hiddenarm.research.experiments.learners import LearnerRun, learner_runs
+from hiddenarm.research.experiments.result_store import ResultStore
 from hiddenarm.research.experiments.rewards import SUMMARY_HEADER, Rewards, summary_row
 from hiddenarm.research.experiments.setting import EPSILONS, Scale, Setting
 
@@ -31,7 +31,7 @@ class Training:
     def jobs(self, setting: Setting) -> Sequence[LearnerRun]:
         return [run for epsilon in EPSILONS for run in training_runs(setting, epsilon)]
 
-    def conclude(self, setting: Setting, kept: Kept) -> Findings:
+    def conclude(self, setting: Setting, kept: ResultStore) -> Findings:
         curves = {epsilon: Rewards.of(training_runs(setting, epsilon), kept) for epsilon in EPSILONS}
         return Findings(
             pictures=[_picture(setting, curves)],

@@ -1,0 +1,136 @@
+"""The commands of whoever runs a role: thin, like `main`. Each calls the module that does its work."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from hiddenarm.cli.options import FILE
+
+_KIT: Final = click.Path(path_type=Path, exists=True, file_okay=False)
+_EXISTING: Final = click.Path(path_type=Path, exists=True, dir_okay=False)
+_DAYS: Final = click.IntRange(1, 3650)
+_STDIN: Final = 0
+_LEVELS: Final = ("debug", "info", "warning", "error")
+_FORMATS: Final = ("text", "json")
+
+
+@click.command()
+@click.argument("kit", type=_KIT)
+@click.option("--listen-fd", type=int, help="A listening socket that was handed over.")
+@click.option("--report", type=FILE, help="Write what the link's meter counted.")
+@click.option("--until-eof", is_flag=True, help="Also stop when standard input ends, and with it whoever holds it.")
+@click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
+@click.option("--log-format", type=click.Choice(_FORMATS), default="text", show_default=True)
+def serve(
+    kit: Path, listen_fd: int | None, report: Path | None, until_eof: bool, log_level: str, log_format: str
+) -> None:
+    """Run one role from its kit, until the federation ends or it is told to stop (SIGTERM)."""
+    from hiddenarm.cli.serve import serve_kit
+
+    serve_kit(kit, listen_fd, report, until_eof, _STDIN, sys.stdout, log_level, log_format)
+
+
+@click.command()
+@click.argument("federation_file", type=_EXISTING)
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Folder for the kits.")
+@click.option("--keys-on-site", is_flag=True, help="Make no keys: each role requests a certificate for its own.")
+@click.option("--days", type=_DAYS, default=365, show_default=True, help="How long certificates are valid.")
+def provision(federation_file: Path, out: Path, keys_on_site: bool, days: int) -> None:
+    """Make a start kit for every role of the federation that a TOML file describes."""
+    from hiddenarm.cli.provisioning import provision_kits
+
+    provision_kits(federation_file, out, keys_on_site, days)
+
+
+@click.command()
+@click.argument("kit", type=_KIT)
+def request(kit: Path) -> None:
+    """Make a key on site, and a request for its certificate: the first one, or the next."""
+    from hiddenarm.cli.provisioning import request_certificate
+
+    request_certificate(kit)
+
+
+@click.command()
+@click.argument("authority", type=_KIT)
+@click.argument("request", type=_EXISTING)
+@click.option("--out", type=FILE, help="Where the certificate goes; beside the request unless given.")
+@click.option("--fingerprint", help="The fingerprint that the role told; asked for unless given.")
+@click.option("--days", type=_DAYS, default=365, show_default=True, help="How long the certificate is valid.")
+def approve(authority: Path, request: Path, out: Path | None, fingerprint: str | None, days: int) -> None:
+    """Sign the request of a role, with the authority's folder."""
+    from hiddenarm.cli.provisioning import approve_request
+
+    approve_request(authority, request, out, fingerprint, days)
+
+
+@click.command()
+@click.argument("kit", type=_KIT)
+@click.argument("certificate", type=_EXISTING)
+def install(kit: Path, certificate: Path) -> None:
+    """Put an approved certificate and its key in place."""
+    from hiddenarm.cli.provisioning import install_certificate
+
+    install_certificate(kit, certificate)
+
+
+@click.command()
+@click.argument("kit", type=_KIT)
+@click.option("--offline", is_flag=True, help="Look at the kit only, not at the peers.")
+@click.option("--seconds", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="For each peer.")
+def check(kit: Path, offline: bool, seconds: float) -> None:
+    """Look at a kit before it is served: files, dates, names, features, and whether every peer agrees."""
+    from hiddenarm.cli.check import check_kit
+
+    check_kit(kit, offline, seconds)
+
+
+@click.command()
+@click.argument("kit", type=_KIT)
+@click.option("--json", "as_json", is_flag=True, help="Everything, for machines.")
+@click.option("--live", is_flag=True, help="Only ask whether it runs: print nothing, end with 0 if it answers.")
+def status(kit: Path, as_json: bool, live: bool) -> None:
+    """Ask the role that runs from this kit, on this machine, how it is doing; end with 4 if no decisions can be
+    served."""
+    from hiddenarm.cli.status import check_alive, show_status
+
+    if live:
+        check_alive(kit)
+    else:
+        show_status(kit, as_json)
+
+
+@click.command()
+@click.argument("kit", type=_KIT)
+def recover(kit: Path) -> None:
+    """Agree to go back to what all parties have in common, after one of them has lost state. Stop the role before."""
+    from hiddenarm.cli.state_commands import recover as consent
+
+    click.echo(consent(kit))
+
+
+@click.command()
+@click.argument("kit", type=_KIT)
+@click.argument("file", type=FILE)
+def export(kit: Path, file: Path) -> None:
+    """Write a copy of a role's lasting state, which may be in use. It holds shares: keep it as safe as the role."""
+    from hiddenarm.cli.state_commands import export as write_copy
+
+    write_copy(kit, file)
+
+
+@click.command("import")
+@click.argument("kit", type=_KIT)
+@click.argument("file", type=_EXISTING)
+def import_copy(kit: Path, file: Path) -> None:
+    """Put a copy of a role's lasting state in place. Stop the role before; one that is not the newest is refused."""
+    from hiddenarm.cli.state_commands import restore
+
+    restore(kit, file)
+
+
+SERVICE_COMMANDS: Final = (provision, request, approve, install, check, serve, status, recover, export, import_copy)

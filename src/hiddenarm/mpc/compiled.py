@@ -1,0 +1,230 @@
+"""A recorded program as the machine runs it: code, constants, and a place for every intermediate value.
+
+Places are given out by first fit in the order of the instructions and taken back after the last use, so memory is as
+large as what is alive at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import partial
+from itertools import pairwise
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+
+from hiddenarm.errors import ProtocolError, ScoreRangeError
+from hiddenarm.mpc.run import Openings
+from hiddenarm.mpc.tracing import Block, Instruction, TracedWords, Tracer, as_cells
+from hiddenarm.ring._kernels import execute
+from hiddenarm.ring.contraction import PlanWords
+from hiddenarm.ring.instructions import PLACE_BITS, listing
+from hiddenarm.ring.words import Words
+
+_WORD = np.dtype(np.uint64)
+_LINE_WORDS = 8
+"""Blocks begin at cache lines."""
+_SPARES = 4
+"""Memories that are kept for the next run."""
+
+
+Value = TypeVar("Value")
+Banks: TypeAlias = tuple[Words, ...]
+"""Where the machine finds its words, in the order of the banks."""
+Reader: TypeAlias = Callable[[Banks], Value]
+"""Reads a value out of the banks of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What one run of a script is given: words dealt and corrected, words of each array the party brings, and what the
+    parties send in each round, in bytes. If words are `awaited`, they are the last array, and needed to compute what is
+    sent in this round."""
+
+    own_words: int
+    correction_words: int
+    given_words: tuple[int, ...]
+    round_bytes: tuple[tuple[int, ...], ...]
+    awaited: int | None = None
+
+
+@dataclass(slots=True, repr=False)
+class CompiledProgram:
+    """A program as one party runs it. `result` and `announced` read what it came to from the banks of a run."""
+
+    party: int
+    replicates: int
+    expected: Expected
+    rounds: tuple[Openings, ...]
+    result: Reader[object]
+    announced: Reader[Words] | None
+    announced_after: int
+    """The round after which `announced` is known; -1 if nothing is announced."""
+    _code: PlanWords
+    _starts: tuple[int, ...]
+    _constants: Words
+    _memory_words: int
+    _spares: list[Words] = field(default_factory=list)
+
+    def listing(self, given: Sequence[str] = ()) -> list[list[str]]:
+        """The instructions before, between and after the rounds, one a line. They name places, never words: a script
+        has none. `given` are names for the arrays that the party brings, and awaits."""
+        numbered = [f"given {number}" for number in range(len(self.expected.given_words))]
+        names = ("memory", "constants", "own words", "corrections", *(given or numbered))
+        return [list(listing(self._code[first:last], names)) for first, last in pairwise(self._starts)]
+
+    def memory(self) -> Words:
+        """Memory for one run; `give_back` when it is over."""
+        return self._spares.pop() if self._spares else np.empty(self._memory_words, np.uint64)
+
+    def give_back(self, memory: Words) -> None:
+        if len(self._spares) < _SPARES:
+            self._spares.append(memory)
+
+    def banks(self, memory: Words, own: Words, corrections: Words, given: Iterable[Words]) -> Banks:
+        """Where the machine finds its words; their lengths are checked here, once for a run."""
+        brought = tuple(given)
+        expected = self.expected
+        if (own.size, corrections.size) != (expected.own_words, expected.correction_words):
+            raise ProtocolError(
+                f"a program uses {expected.own_words} words and {expected.correction_words} corrections, dealt were "
+                f"{own.size} and {corrections.size}; the parties and the dealer do not run the same program"
+            )
+        if tuple([words.size for words in brought]) != expected.given_words:
+            raise ValueError(f"a run takes arrays of {expected.given_words} words, got {[w.size for w in brought]}")
+        for words in brought:
+            if words.dtype != _WORD:
+                raise ValueError("a run takes arrays of words")
+        return (memory, self._constants, own, corrections, *brought)
+
+    def run_round(self, number: int, banks: Banks, received: tuple[bytes | None, ...]) -> bytes:
+        """Finish the round before with what was received in it, and compute what to send in this one."""
+        sizes = self.expected.round_bytes
+        sent = sizes[number][self.party] if number < len(sizes) else 0
+        try:
+            return execute(self._code, self._starts[number], self._starts[number + 1], banks, received, sent)
+        except ArithmeticError:
+            raise ScoreRangeError(
+                "the opened comparisons are no order: a score left the range that max_interactions allows; "
+                "a party's model or features are not what the protocol made them"
+            ) from None
+
+
+def reader_of(value: object, found: list[TracedWords]) -> Reader[object]:
+    """How to read a value that holds cells: the same value with arrays, copied, in their place. The cells are added to
+    `found`; they need no place yet."""
+    if isinstance(value, TracedWords):
+        found.append(value)
+        return partial(_array, value)
+    if isinstance(value, tuple | list):
+        kind, parts = type(value), [reader_of(part, found) for part in value]
+        return lambda banks: kind([read(banks) for read in parts])
+    if is_dataclass(value) and not isinstance(value, type):
+        made, parts = type(value), [reader_of(getattr(value, item.name), found) for item in fields(value)]
+        return lambda banks: made(*[read(banks) for read in parts])
+    return lambda banks: value
+
+
+def _array(cells: TracedWords, banks: Banks) -> Words:
+    block = cells.block
+    words = banks[block.bank].reshape(-1)[block.first : block.first + block.length]
+    return words.reshape(cells.shape).copy()
+
+
+def compile_script(
+    party: int,
+    replicates: int,
+    recording: Tracer,
+    expected: Expected,
+    rounds: tuple[Openings, ...],
+    result: object,
+    announced: Words | None,
+    announced_after: int,
+) -> CompiledProgram:
+    """Place all blocks and write the code. The cells of results keep their places to the end."""
+    found: list[TracedWords] = []
+    read_result = reader_of(result, found)
+    read_announced = None
+    if announced is not None:
+        found.append(as_cells(announced))
+        read_announced = partial(_array, as_cells(announced))
+    kept = {cells.block for cells in found}
+    instructions = [instruction for round_ in recording.rounds for instruction in round_]
+    memory_words = _place(instructions, kept)
+    code: list[int] = []
+    starts = [0]
+    for round_ in recording.rounds:
+        for instruction in round_:
+            code += _encoded(instruction)
+        starts.append(len(code))
+    constants = np.concatenate([np.empty(0, np.uint64), *recording.constants])
+    return CompiledProgram(
+        party,
+        replicates,
+        expected,
+        rounds,
+        read_result,
+        read_announced,
+        announced_after,
+        np.array(code, np.int64),
+        tuple(starts),
+        constants,
+        memory_words,
+    )
+
+
+def _encoded(instruction: Instruction) -> list[int]:
+    arguments = [_place_of(argument) for argument in instruction.arguments]
+    return [instruction.operation.code, len(arguments), *arguments]
+
+
+def _place_of(argument: int | Block) -> int:
+    if isinstance(argument, int):
+        return argument
+    return argument.bank << PLACE_BITS | argument.first
+
+
+def _place(instructions: list[Instruction], kept: set[Block]) -> int:
+    """Give every block in memory a place; return how many words of memory are needed."""
+    last_use = {block: at for at, instruction in enumerate(instructions) for block in instruction.used()}
+    space = _Space()
+    for at, instruction in enumerate(instructions):
+        for block in instruction.used():
+            if block.first < 0:
+                block.first = space.take(block.length)
+        for block in set(instruction.used()):
+            if last_use[block] == at and block not in kept:
+                space.release(block.first, block.length)
+    return space.end
+
+
+class _Space:
+    """Memory as a list of gaps, in order."""
+
+    def __init__(self) -> None:
+        self.end = 0
+        self._gaps: list[tuple[int, int]] = []
+
+    def take(self, length: int) -> int:
+        """The first gap that is large enough, or new memory."""
+        length = _rounded(length)
+        for number, (first, size) in enumerate(self._gaps):
+            if size >= length:
+                self._gaps[number : number + 1] = [(first + length, size - length)] if size > length else []
+                return first
+        first, self.end = self.end, self.end + length
+        return first
+
+    def release(self, first: int, length: int) -> None:
+        gaps: list[tuple[int, int]] = []
+        for start, size in sorted([*self._gaps, (first, _rounded(length))]):
+            if gaps and sum(gaps[-1]) == start:
+                gaps[-1] = (gaps[-1][0], gaps[-1][1] + size)
+            else:
+                gaps.append((start, size))
+        self._gaps = gaps
+
+
+def _rounded(length: int) -> int:
+    return -(-max(1, length) // _LINE_WORDS) * _LINE_WORDS

@@ -1,0 +1,1 @@
+"""How all roles open an epoch together."""

@@ -1,0 +1,296 @@
+"""Actor and rewarder inside an application, which calls them like functions.
+
+In a federation whose state lasts, a client does not wait for the others, nor end with them. A request that cannot be
+answered now raises `UnavailableError`, and may be made again. In memory a client begins when it has met parties and
+dealer, and ends with any of them, by `PeerLost`.
+
+A request with a name (`request`) is answered once: made again, it gets the same answer; where state lasts, also in
+another process after a crash, and in memory while it is one of the newest.
+
+Clients may be used from many threads at once: their requests are under way at the same time (`shared_loop`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from threading import Lock
+from types import TracebackType
+from typing import Self
+
+from hiddenarm.bandit.local import Decision
+from hiddenarm.errors import HiddenArmError, InputError, PeerLost, UnavailableError
+from hiddenarm.roles.actor import Actor, KeyAnswer, Outcome, Ticket, all_decided
+from hiddenarm.roles.client import RETRY_SECONDS, Client
+from hiddenarm.roles.rewarder import Rewarder
+from hiddenarm.service.kit import Kit
+from hiddenarm.service.process import Endpoint, make_actor, make_rewarder
+from hiddenarm.service.shared_loop import SharedLoop
+from hiddenarm.service.state import MemoryState, State
+
+CONNECT_SECONDS = 30.0
+ANSWER_SECONDS = 60.0
+STALE_SECONDS = 2.0
+"""Who was gone when the links were last served, so long ago, may be back."""
+READ_EVERY = 16
+"""Rewards submitted until the answers to earlier ones are read."""
+MAX_SUBMITTED = 256
+"""Rewards that may be submitted before the first of them is learned."""
+
+Question = Ticket
+"""Names decisions that were asked for."""
+
+
+class _Client(ABC):
+    """A role inside an application: connect on entry, say goodbye on exit."""
+
+    _machine: Client
+
+    def __init__(self, kit: Kit) -> None:
+        self._lock = Lock()
+        self._endpoint = Endpoint(kit, self._lock, self._make)
+        self._loop = SharedLoop(self._endpoint.transport, self._lock)
+        self._woken = False
+        self._organisations = kit.organisations
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """What connects it, for whoever wants to watch over it."""
+        return self._endpoint
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests can be answered now."""
+        return self._machine.active
+
+    @abstractmethod
+    def _make(self, endpoint: Endpoint, state: State | MemoryState) -> Actor | Rewarder:
+        """Make and keep the machine."""
+
+    def __enter__(self) -> Self:
+        with self._lock:
+            try:
+                self._endpoint.connect()
+                if not self._machine.lasting:
+                    self._meet_all()
+            except HiddenArmError as error:
+                self._endpoint.abort(str(error))
+                self._organisations.put_into(error)
+                raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            self._loop.end()
+            if error is None:
+                self._endpoint.close("done")
+            else:
+                told = isinstance(error, HiddenArmError) and not isinstance(error, InputError)  # which may name a key
+                why = str(error) if told else f"{self._endpoint.kit.identity} failed"
+                self._endpoint.abort(why)
+
+    def idle(self, until: Callable[[], bool] = lambda: False, seconds: float | None = None) -> None:
+        """Serve the links while the application has nothing to ask, until `wake` or `until`, or for so many seconds; a
+        lost peer is raised. For one thread: while another waits for an answer, the links are served anyway."""
+        with self._lock:
+            try:
+                self._loop.wait_until(lambda: self._woken or until(), seconds)
+            except HiddenArmError as error:
+                self._organisations.put_into(error)
+                raise
+            self._woken = False
+
+    def wake(self) -> None:
+        """End `idle`, or the next one. May be called from another thread and from a signal handler."""
+        self._woken = True
+        self._loop.wake()
+
+    def _meet_all(self) -> None:
+        machine = self._machine
+        if not self._loop.wait_until(lambda: machine.active, CONNECT_SECONDS):
+            raise PeerLost(f"{', '.join(map(str, machine.absent)) or 'an open epoch'} could not be reached")
+
+    def _await(self, until: Callable[[], bool], what: str) -> None:
+        """Wait for an answer, but not while somebody is known to be gone."""
+        machine = self._machine
+        try:
+            if self._loop.unserved_seconds > STALE_SECONDS:
+                machine.doubt_absence()
+            self._loop.wait_until(lambda: until() or bool(machine.gone), ANSWER_SECONDS)
+            if not until():
+                raise machine.unanswered(what)
+        except HiddenArmError as error:
+            self._organisations.put_into(error)
+            raise
+
+
+class ActorClient(_Client):
+    """The actor inside an application. Many threads may use one client.
+
+    with ActorClient(Kit.read(folder)) as actor:
+        decision = actor.decide("user 17")
+
+    To ask without waiting:
+
+        question = actor.ask(["user 17"])
+        [decision] = all_decided(actor.answer(question))
+    """
+
+    _machine: Actor
+
+    def _make(self, endpoint: Endpoint, state: State | MemoryState) -> Actor:
+        self._machine = make_actor(endpoint, state)
+        return self._machine
+
+    def decide(self, key: str, after: int = 0, request: str | None = None) -> Decision:
+        """A decision for a key, by a model that holds at least the lessons before number `after`."""
+        return all_decided(self.decide_many([key], after, request))[0]
+
+    def decide_many(self, keys: Sequence[str], after: int = 0, request: str | None = None) -> list[KeyAnswer]:
+        """Decisions for many keys, in the rounds of one. In the place of a key for which a party has no features stands
+        a `RefusedKeyError`, which is not raised: the other keys are decided all the same (see `all_decided`)."""
+        return self.answer(self.ask(keys, after, request))
+
+    def ask(self, keys: Sequence[str], after: int = 0, request: str | None = None) -> Question:
+        """Have decisions made, but do not wait for them.
+
+        `after` may be a version whose rewards are still to be given. Then the parties wait for them, and so does
+        everything that is asked later; if they do not come within seconds, `answer` raises `UnavailableError`.
+        """
+        with self._lock:
+            self._loop.check()
+            if self._machine.idle:
+                self._loop.look()  # to know of the newest version
+            return self._machine.ask(*keys, after=after, request=request)
+
+    def answer(self, question: Question) -> list[KeyAnswer]:
+        """Wait for what was asked for, as `decide_many` gives it. To be called once for each question."""
+        with self._lock:
+            outcome = self._answer(question)
+        if isinstance(outcome, HiddenArmError):
+            raise outcome
+        return outcome
+
+    def _answer(self, ticket: Ticket) -> Outcome:
+        machine, outcomes = self._machine, self._machine.outcomes
+        _check_expected(machine.expected(ticket))
+        try:
+            self._await(lambda: ticket in outcomes or not machine.expected(ticket), f"question {ticket}")
+            _check_expected(ticket in outcomes)
+            return outcomes[ticket]
+        finally:
+            machine.give_up(ticket)
+
+
+class RewarderClient(_Client):
+    """The rewarder inside an application. Many threads may use one client.
+
+    with RewarderClient(Kit.read(folder)) as rewarder:
+        version = rewarder.reward(decision_id, 1.0)
+
+    To ask for the next decision at once, by a model that will hold the reward:
+
+        version = rewarder.submit(decision_id, 1.0)
+        decision = actor.decide("user 18", after=version)
+
+    What was submitted is settled on the way out.
+    """
+
+    _machine: Rewarder
+
+    def __init__(self, kit: Kit) -> None:
+        super().__init__(kit)
+        self._submitted: deque[int] = deque()
+        self._unread = 0
+
+    def _make(self, endpoint: Endpoint, state: State | MemoryState) -> Rewarder:
+        self._machine = make_rewarder(endpoint, state)
+        return self._machine
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self.settle()
+        finally:
+            super().__exit__(kind, error, trace)
+
+    def reward(self, decision: str, reward: float, request: str | None = None) -> int:
+        """Have the reward of a decision learned; return the model's version that holds it."""
+        return self.reward_many([(decision, reward)], request)
+
+    def reward_many(self, rewards: Sequence[tuple[str, float]], request: str | None = None) -> int:
+        """Have the rewards of many decisions learned at once; return the model's version that holds them."""
+        with self._lock:
+            lesson, machine = self._teach(rewards, request), self._machine
+            self._await(lambda: machine.has_ended(lesson), f"lesson {lesson}")
+            machine.check_learned(lesson)
+        return lesson + 1
+
+    def submit(self, decision: str, reward: float, request: str | None = None) -> int:
+        """Have the reward of a decision learned, but do not wait for it: return the version that will hold it.
+
+        In a federation whose state lasts, the reward is written down when this returns. Should the parties refuse a
+        reward that was submitted, `settle` raises, or a later `submit`, before it does anything else, in whatever
+        thread comes first. A peer that is lost may be noticed after the reward has left.
+        """
+        with self._lock:
+            self._settle_ended()
+            lesson, machine = self._teach([(decision, reward)], request), self._machine
+            self._submitted.append(lesson)
+            if not self._loop.wait_until(lambda: machine.lasts(lesson), ANSWER_SECONDS):  # here, whoever is gone
+                raise UnavailableError("the reward is not written yet; make the same request again", RETRY_SECONDS)
+            self._read_answers()
+        return lesson + 1
+
+    def settle(self) -> None:
+        """Wait until all that was submitted, by any thread, is learned. Raises for one that was refused, and may then
+        be called again for the rest."""
+        with self._lock:
+            while self._submitted:
+                self._settle_first()
+
+    def _read_answers(self) -> None:
+        """Now and then, read what became of earlier rewards. The parties are at work on the last one meanwhile."""
+        self._unread += 1
+        if self._unread >= READ_EVERY:
+            self._unread = 0
+            self._loop.look()
+
+    def _settle_ended(self) -> None:
+        """Settle what has ended, and wait if too much has not."""
+        submitted, ended = self._submitted, self._machine.has_ended
+        while submitted and (ended(submitted[0]) or len(submitted) >= MAX_SUBMITTED):
+            self._settle_first()
+
+    def _settle_first(self) -> None:
+        """Settle what was submitted first, unless another thread does; it stays if no answer comes."""
+        submitted, machine = self._submitted, self._machine
+        lesson = submitted[0]
+
+        def is_first() -> bool:
+            return bool(submitted) and submitted[0] == lesson
+
+        self._await(lambda: machine.has_ended(lesson) or not is_first(), f"lesson {lesson}")
+        if is_first():
+            submitted.popleft()
+            machine.check_learned(lesson)
+
+    def _teach(self, rewards: Sequence[tuple[str, float]], request: str | None) -> int:
+        """Make a lesson, or find the one that was made; a new one waits for the first epoch."""
+        machine = self._machine
+        self._loop.check()
+        try:
+            return machine.teach(*rewards, request=request)
+        except UnavailableError:
+            self._await(lambda: machine.checked, "any lesson")
+            return machine.teach(*rewards, request=request)
+
+
+def _check_expected(expected: bool) -> None:
+    if not expected:
+        raise InputError("this question was answered before, or never asked")

@@ -1,0 +1,232 @@
+"""Roles at work: a kit, a state machine and a transport put together.
+
+`serve` runs a party or a dealer until the federation ends. Actor and rewarder live in an application (`application`).
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from threading import Lock
+
+from hiddenarm.bandit.catalogue import DECIDE, ProgramId, program_text
+from hiddenarm.bandit.schedule import GATHERED_BEFORE_A_BATCH
+from hiddenarm.errors import ConfigError, HiddenArmError
+from hiddenarm.mpc.dealing import layout_of
+from hiddenarm.net.frames import Frame
+from hiddenarm.net.identity import Identity, Role
+from hiddenarm.net.meter import Meter
+from hiddenarm.net.transport import Limits, Transport
+from hiddenarm.ring.streams import fresh_key
+from hiddenarm.roles.actor import Actor
+from hiddenarm.roles.arms import arm_reports
+from hiddenarm.roles.dealer import Dealer
+from hiddenarm.roles.epochs.attempts import PeerLoss
+from hiddenarm.roles.epochs.plan import committed_bytes, plan_bytes, statement_bytes
+from hiddenarm.roles.messages import DEALER, MAX_KEY_BYTES, PROGRAM_NUMBERS, REWARD_BYTES, Kind, refused_bytes
+from hiddenarm.roles.party import Party
+from hiddenarm.roles.rewarder import Rewarder
+from hiddenarm.roles.stock import BATCHES_IN_STOCK, largest_batch_bytes
+from hiddenarm.service.kit import Address, Kit
+from hiddenarm.service.state import MemoryState, State, open_state
+
+DRAIN_SECONDS = 10.0
+"""For what is under way when a role is told to stop."""
+LINGER_SECONDS = 0.5
+"""How long a role that has done its part stays before it leaves: its peers have to do theirs, and a goodbye must not
+overtake their answers to the clients."""
+
+Machine = Party | Dealer | Actor | Rewarder
+Make = Callable[["Endpoint", State | MemoryState], Machine]
+"""Makes the machine of an endpoint, on its state."""
+
+
+class Endpoint:
+    """A role's machine at its transport, and its state. The machine sends through the endpoint, which exists first:
+    `make`, if it is given, makes it. With a `lock` it is for many threads (see `Transport`)."""
+
+    def __init__(self, kit: Kit, lock: Lock | None = None, make: Make | None = None) -> None:
+        self.kit = kit
+        self._state = open_state(kit, self._call)
+        self.machine = (make or make_machine)(self, self._state)
+        caps = frame_caps(kit)
+        self.transport = Transport(
+            kit.identity,
+            kit.tls,
+            kit.hello,
+            caps,
+            self.machine,
+            spin_seconds=_spin_seconds(kit),
+            limits=_limits(caps),
+            uses_idle_time=kit.identity.role in (Role.PARTY, Role.DEALER),
+            lock=lock,
+        )
+
+    @property
+    def meter(self) -> Meter:
+        return self.transport.meter
+
+    def close(self, reason: str) -> None:
+        """Part with everybody in good order, and write what is to last."""
+        self.transport.close(reason)
+        self._state.close()
+
+    def abort(self, reason: str) -> None:
+        """Part with everybody, telling why."""
+        self.transport.abort(reason)
+        self._state.close()
+
+    def _call(self, then: Callable[[], None]) -> None:
+        self.transport.call(then)
+
+    def send(self, identity: Identity, frame: Frame) -> None:
+        self.transport.send(identity, frame)
+
+    def exchange(self, peers: Sequence[Identity], frame: Frame) -> list[bytes] | None:
+        return self.transport.exchange(peers, frame)
+
+    def send_later(self, identity: Identity, frame: Frame) -> None:
+        self.transport.send_later(identity, frame)
+
+    def connect(self, listener: socket.socket | None = None) -> None:
+        """Listen where others dial us, on our address or on a socket handed in; dial those who listen before us."""
+        me = self.kit.identity
+        if listener is not None:
+            self.transport.listen_on(listener)
+        elif me.role in (Role.PARTY, Role.DEALER):
+            address = self.kit.address(me)
+            self._listen(Address(host=self.kit.file.listen or address.host, port=address.port))
+        for identity in self._dialled():
+            address = self.kit.address(identity)
+            self.transport.dial(identity, address.host, address.port, lasting=self.kit.file.durable)
+
+    def _listen(self, address: Address) -> None:
+        try:
+            self.transport.listen(address.host, address.port)
+        except OSError as error:
+            raise ConfigError(f"cannot listen at {address.host}:{address.port}: {error.strerror}") from None
+
+    def _dialled(self) -> list[Identity]:
+        """Everybody dials the dealer, clients dial all parties, a party dials those with smaller numbers."""
+        me = self.kit.identity
+        if me.role is Role.DEALER:
+            return []
+        parties = me.number if me.role is Role.PARTY else self.kit.federation.parties
+        return [DEALER, *(Identity(Role.PARTY, number) for number in range(parties))]
+
+
+class StopRequest:
+    """Whether somebody wants the role to stop."""
+
+    def __init__(self) -> None:
+        self.made = False
+
+
+def serve(endpoint: Endpoint, listener: socket.socket | None = None, stop: StopRequest | None = None) -> None:
+    """Run a party or the dealer until the federation ends, or until it is to stop and has done what was asked of it.
+    An error tells all peers before it is raised."""
+    stop = stop or StopRequest()
+    machine, transport = endpoint.machine, endpoint.transport
+    try:
+        endpoint.connect(listener)
+        while not machine.finished and not stop.made:
+            transport.run_once(None)
+        if not machine.finished:
+            transport.run_until(lambda: machine.finished or not machine.busy, DRAIN_SECONDS)
+            transport.run_until(lambda: machine.finished, LINGER_SECONDS)
+    except HiddenArmError as error:
+        endpoint.abort(str(error))
+        raise
+    endpoint.close("the federation has ended" if machine.finished else f"{endpoint.kit.identity} was told to stop")
+
+
+def frame_caps(kit: Kit) -> dict[Kind, int]:
+    """The largest payload of each kind of frame, from the public configuration."""
+    federation, many = kit.federation, kit.file.max_batch
+    learner = federation.learner
+    largest = ProgramId(DECIDE, many), *learner.single_lessons, *learner.largest_programs
+    layouts = [layout_of(program_text(federation, program), federation.parties, 1) for program in largest]
+    reports = arm_reports(federation)
+    return {
+        Kind.WANT: 16,
+        Kind.CORRECTIONS: max(largest_batch_bytes(layout) for layout in layouts),
+        Kind.DECIDE: 16 + many * (2 + MAX_KEY_BYTES),
+        reports.kind: reports.most_bytes(many),
+        Kind.REWARD: REWARD_BYTES * many,
+        Kind.LEARNED: 0,
+        Kind.OPEN: max(128, statement_bytes(federation.parties)),
+        Kind.PREPARED: plan_bytes(),
+        Kind.ACTIVE: plan_bytes(),
+        Kind.COMMITTED: committed_bytes(),
+        Kind.REFUSED: refused_bytes(many),
+        Kind.ROUND: max(size for layout in layouts for sizes in layout.round_bytes for size in sizes),
+    }
+
+
+def _spin_seconds(kit: Kit) -> float:
+    """A party waits for its peers' next words. The others wait for whole programs, or for people: they sleep at
+    once."""
+    return kit.file.spin_microseconds / 1e6 if kit.identity.role is Role.PARTY else 0.0
+
+
+def _limits(caps: dict[Kind, int]) -> Limits:
+    """An honest peer may be behind by all that it has ordered: a stock for each program."""
+    ordered = len(PROGRAM_NUMBERS) * BATCHES_IN_STOCK * caps[Kind.CORRECTIONS]
+    return Limits(backlog_bytes=max(Limits().backlog_bytes, ordered))
+
+
+def make_machine(endpoint: Endpoint, state: State | MemoryState) -> Machine:
+    """The machine of the role whose kit it is."""
+    match endpoint.kit.identity.role:
+        case Role.PARTY:
+            return make_party(endpoint, state)
+        case Role.DEALER:
+            return make_dealer(endpoint)
+        case Role.ACTOR:
+            return make_actor(endpoint, state)
+        case Role.REWARDER:
+            return make_rewarder(endpoint, state)
+
+
+def make_party(endpoint: Endpoint, state: State | MemoryState) -> Party:
+    kit, number = endpoint.kit, endpoint.kit.identity.number
+    return Party(
+        kit.federation,
+        number,
+        kit.features().encoded(kit.federation, number).words,
+        endpoint.send,
+        endpoint.exchange,
+        endpoint.send_later,
+        records=state.party(),
+        peer_loss=PeerLoss.of(kit.file.durable),
+        stock=kit.file.stock,
+        max_batch=kit.file.max_batch,
+        checkpoint_every=kit.file.checkpoint_every,
+    )
+
+
+def make_dealer(endpoint: Endpoint) -> Dealer:
+    """An `epoch.key` in the kit is the key of the only epoch of a federation in memory."""
+    kit = endpoint.kit
+    key = None if kit.file.durable else kit.take_epoch_key()
+    return Dealer(
+        kit.federation,
+        endpoint.send,
+        peer_loss=PeerLoss.of(kit.file.durable),
+        max_batch=max(kit.file.max_batch, GATHERED_BEFORE_A_BATCH),
+        make_key=fresh_key if key is None else lambda: key,
+    )
+
+
+def make_actor(endpoint: Endpoint, state: State | MemoryState) -> Actor:
+    kit, many = endpoint.kit, endpoint.kit.file.max_batch
+    loss, name_of = PeerLoss.of(kit.file.durable), kit.organisations.of
+    return Actor(kit.federation, endpoint.send, records=state.actor(), peer_loss=loss, max_batch=many, name_of=name_of)
+
+
+def make_rewarder(endpoint: Endpoint, state: State | MemoryState) -> Rewarder:
+    kit, many = endpoint.kit, endpoint.kit.file.max_batch
+    loss, name_of = PeerLoss.of(kit.file.durable), kit.organisations.of
+    return Rewarder(
+        kit.federation, endpoint.send, records=state.rewarder(), peer_loss=loss, max_batch=many, name_of=name_of
+    )
