@@ -35,7 +35,12 @@ def test_fuzzed_frames_against_a_live_party(tmp_path: Path) -> None:
             assert observed.attacked_ms < 2 * observed.calm_ms
         refused = [line for line in deployment.log("hotel") if line["event"] == "refused"]
         assert len(refused) > observed.connections / 2
-        assert {line["event"] for line in deployment.log("hotel")} <= {"serving", "peer ready", "refused"}
+        assert {line["event"] for line in deployment.log("hotel")} <= {
+            "serving",
+            "peer ready",
+            "epoch opened",
+            "refused",
+        }
         assert "Traceback" not in deployment.log_path("hotel").read_text()
         deployment.start("rewarder")
         deployment.step()

@@ -44,6 +44,22 @@ def test_a_reward_need_not_be_waited_for(session: Session) -> None:
     assert session.rewarder.reward(decide(session, REWARDS).id, 0.0) == REWARDS + 1
 
 
+def test_a_request_with_a_name_is_answered_once(session: Session) -> None:
+    """In either mode, while the process lives."""
+    first, second = session.next_context()[0], session.next_context()[0]
+    decision = session.actor.decide(first, request="one")
+    assert session.actor.decide(first, request="one") == decision
+    with pytest.raises(InputError, match="'one' was made before, with other keys"):
+        session.actor.decide(second, request="one")
+    assert session.actor.decide(first).id != decision.id
+    assert session.rewarder.reward(decision.id, 1.0, request="two") == 1
+    assert session.rewarder.reward(decision.id, 1.0, request="two") == 1
+    with pytest.raises(InputError, match="'two' was made before, with other decisions or other rewards"):
+        session.rewarder.reward(decision.id, 0.0, request="two")
+    with pytest.raises(DecisionIdError, match="rewarded before"):
+        session.rewarder.reward(decision.id, 1.0, request="three")
+
+
 @pytest.fixture
 def unconfigured_logs() -> Iterator[None]:
     """As in an application that has not configured structlog, whatever tests before this one did."""

@@ -45,7 +45,7 @@ def split_number(number: int) -> tuple[int, int, int]:
 
 
 def decision_name(epoch: int, number: int) -> int:
-    """A decision among those of all epochs. Where there is only one epoch, it has number 0, and a name is a number."""
+    """A decision among those of all epochs. `epoch` is the epoch's public name as a number."""
     return epoch << _NUMBER_BITS | number
 
 

@@ -353,7 +353,9 @@ class MemoryRewarderRecords:
 def _spend(spent: _Spent, lesson: MadeLesson) -> None:
     for name, _ in lesson.rewards:
         line, place = _place(name)
-        spent.setdefault(line, SpentSteps(in_order=False)).spend(place)
+        if line not in spent:
+            spent[line] = SpentSteps(in_order=False)
+        spent[line].spend(place)
 
 
 def _is_spent(spent: _Spent, name: int) -> bool:

@@ -338,7 +338,18 @@ class Party:
             self.on_frame(identity, frame)
 
     def _restored(self, plan: Plan) -> PartyEpoch:
-        """The work of this epoch, from where all parties start. What is called back late is not said in another one."""
+        """The work of this epoch, from where all parties start."""
+        links = self._links_of_this_epoch() if self._lasting else self._links
+        ledger = Ledger(self.records, plan)
+        epoch = PartyEpoch(self._setup, links, ledger, named=plan.named, present=self._attempts.present)
+        state = self.records.state(plan.checkpoint)
+        before = self.records.lessons(state.ungathered, plan.checkpoint.version)
+        ungathered = [lesson for lesson in before if not lesson.refused]
+        epoch.resume(state, ungathered, self.records.lessons(plan.checkpoint.version, plan.length))
+        return epoch
+
+    def _links_of_this_epoch(self) -> Links:
+        """What is called back late, when records last, is not said in another epoch."""
         attempt = self._attempts.number
 
         def in_this_epoch(send: Send) -> Send:
@@ -348,14 +359,7 @@ class Party:
 
             return guarded
 
-        links = Links(in_this_epoch(self._links.send), self._links.exchange, in_this_epoch(self._links.send_later))
-        ledger = Ledger(self.records, plan)
-        epoch = PartyEpoch(self._setup, links, ledger, named=plan.named, present=self._attempts.present)
-        state = self.records.state(plan.checkpoint)
-        before = self.records.lessons(state.ungathered, plan.checkpoint.version)
-        ungathered = [lesson for lesson in before if not lesson.refused]
-        epoch.resume(state, ungathered, self.records.lessons(plan.checkpoint.version, plan.length))
-        return epoch
+        return Links(in_this_epoch(self._links.send), self._links.exchange, in_this_epoch(self._links.send_later))
 
     def _seed(self) -> tuple[str, bytes]:
         return read_seed(self._attempts.said[DEALER])

@@ -90,10 +90,6 @@ class Supply:
         self._lines: dict[ProgramId, _Line] = {}
 
     @property
-    def seeded(self) -> bool:
-        return self._seed is not None
-
-    @property
     def in_stock(self) -> dict[str, int]:
         """Steps for which the last party has corrections, by program. The other parties need none."""
         if not self.corrected:
