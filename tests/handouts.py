@@ -8,7 +8,7 @@ corrections from them. Two exceptions, and no others:
 
 - The dealer reads the rewarder's words of `decide` once more, at the same steps, for `learn ahead`
   (`ProgramId.rewarded_label`). It learns nothing it did not know, and the rewarder uses them once.
-- A lasting rewarder may compute the mask of a decision again, to compare a repeated request with what it hid before.
+- The rewarder may compute the mask of a decision again, to compare a repeated request with what it hid before.
   The word belongs to this decision for good; that it hides one reward only is checked where it is sent.
 """
 
@@ -23,7 +23,7 @@ from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE_AHEAD
 from hiddenarm.mpc.dealing import ProgramDealer
 from hiddenarm.ring.streams import Stream
 from hiddenarm.ring.words import Words
-from hiddenarm.roles.durable_rewarder import DurableRewarder
+from hiddenarm.roles.rewarder import Rewarder
 
 DEALER, ROLE = "the dealer", "a role"
 REWARDED = frozenset((DECIDE_ONE.label, LEARN_ONE_AHEAD.label))
@@ -66,7 +66,7 @@ class HandOuts:
             (Stream, "steps"),
             (ProgramDealer, "__init__"),
             (ProgramDealer, "deal"),
-            (DurableRewarder, "_mask"),
+            (Rewarder, "_mask"),
         ]
         seen = [self._step, self._word, self._steps, self._labelled, self._deal, self._mask]
         self._replaced: list[tuple[type, str, Any, Any]] = [
@@ -162,7 +162,7 @@ class HandOuts:
         return deal
 
     def _mask(self, honest: Any) -> Any:
-        def mask(rewarder: DurableRewarder, name: int, streams: Any) -> int:
+        def mask(rewarder: Rewarder, name: int, streams: Any) -> int:
             with self._while(masking=name):
                 word: int = honest(rewarder, name, streams)
             return word

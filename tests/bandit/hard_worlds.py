@@ -21,6 +21,10 @@ from hiddenarm.ring.streams import derive
 from hiddenarm.ring.words import Floats, decode, encode
 
 MARGIN = 0.01
+INTERACTIONS = 300
+"""Of a world; in some the model can hold no more."""
+_MOST_PRODUCTS = 5_000
+"""Entries of all o x' of a batch, which bound how long it takes."""
 KINDS = (
     "collinear",
     "one direction, then another",
@@ -58,21 +62,22 @@ class ExactTwin:
 
 
 def drawn_federation(draw: random.Random) -> Federation:
-    """A federation that was accepted. Few interactions are declared, so that bounds are as tight as they can be."""
+    """A federation that was accepted. Few interactions are declared, so that bounds are as tight as they can be; more
+    than 20 fraction_bits are never accepted."""
     while True:
-        widest = draw.choice((3, 3, 3, 3, 25))
-        features = tuple(draw.randint(1, widest) for _ in range(draw.choice((2, 2, 3, 4))))
+        parties, widest = draw.choice((2, 2, 3, 4, 7)), draw.choice((3, 3, 3, 3, 25))
+        features = tuple(draw.randint(1, min(widest, 75 // parties)) for _ in range(parties))
         try:
             return Federation(
                 arms=draw.choice((2, 2, 3, 5, 12, 17, 40)),
                 features=features,
                 epsilon=draw.choice((0.0, 0.3, 0.7)),
-                ridge=10 ** draw.uniform(-3.5, 2),
-                norms=tuple(10 ** draw.uniform(-2, 0.5) for _ in features),
-                fraction_bits=draw.randint(12, 21),
-                max_interactions=draw.choice((400, 400, 4_000, 100_000)),
-                max_batch=draw.choice((1, 2, 16, 64, 256)),
-                reciprocal_bits=draw.choice((6, 7, 8, 8)),
+                ridge=10 ** draw.uniform(-4, 3),
+                norms=tuple(10 ** draw.uniform(-3, 1) for _ in features),
+                fraction_bits=draw.randint(12, 20),
+                max_interactions=draw.choice((INTERACTIONS, INTERACTIONS, 4_000, 100_000)),
+                max_batch=draw.choice((1, 2, 16, 64, 256, 1024, 4095)),
+                reciprocal_bits=draw.choice((4, 6, 8, 8, 10, 12)),
                 repair_every=draw.choice((1, 25, 50, 150, 10_000)),
             )
         except ConfigError:
@@ -141,7 +146,7 @@ class HardWorld:
     """One world, reproducible from its seed."""
 
     seed: int
-    interactions: int = 300
+    interactions: int = INTERACTIONS
     federation: Federation = field(init=False)
     kinds: list[str] = field(init=False)
     rewards: str = field(init=False)
@@ -157,6 +162,12 @@ class HardWorld:
     def __str__(self) -> str:
         return f"world {self.seed}: {self.federation}, contexts {self.kinds}, rewards {self.rewards}"
 
+    @property
+    def largest_batch(self) -> int:
+        """The most interactions that are learned at once."""
+        quick = max(64, _MOST_PRODUCTS // (self.federation.arms * self.federation.dimension))
+        return min(self.federation.max_batch, quick, self.interactions)
+
     def worst(self) -> float:
         """The largest shortfall of an arm that was chosen greedily, over the whole run, which learns singly and in
         batches."""
@@ -167,7 +178,7 @@ class HardWorld:
         while number < self.interactions:
             stream = streams[number * 2 >= self.interactions]
             count = draw.choice((1, draw.randint(1, min(16, federation.max_batch)), federation.max_batch))
-            count = min(count, self.interactions - number, 64)
+            count = min(count, self.interactions - number, self.largest_batch)
             for _ in range(draw.randint(1, 80) if count == 1 else 1):
                 if number + count > self.interactions:
                     break

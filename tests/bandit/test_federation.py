@@ -111,6 +111,28 @@ def test_keys_fit_the_comparison(arms: int, bits: int) -> None:
     assert kept + federation.tag_bits >= federation.comparison_bits
 
 
+@pytest.mark.parametrize("bits", [12, 16, 20])
+@pytest.mark.parametrize("arms", [2, 17])
+def test_what_rounding_leaves_of_a_key_is_as_wide_as_its_comparison(bits: int, arms: int) -> None:
+    """Modulo one bit less, and the signs of large differences are lost: bounds from 2^21 to 2^22 at 20 bits were such.
+    Where the bound grows beyond what fits, it is refused."""
+    numbers: dict[str, Any] = {"max_interactions": 10, "repair_every": 40}
+    accepted = Federation(arms=arms, features=(1, 1), epsilon=0.0, fraction_bits=bits, **numbers)
+    largest = 0.0
+    for bound in (factor * 2.0**power for power in range(4, 30) for factor in (0.7, 0.99, 1.01)):
+        ridge = 10 * (accepted.joint_norm / (2 * bound)) ** 2  # as it is, other numbers are refused much earlier
+        federation = accepted._with(ridge=ridge)
+        assert federation.score_bound == pytest.approx(bound)
+        if federation._comparison_problem() is None:
+            kept = 64 - (2 * bits - federation.key_fraction_bits)
+            assert kept + federation.tag_bits >= federation.comparison_bits
+            assert 2 * bound < 2.0**federation.score_range_bits
+            largest = bound
+    assert 2**15 < largest < 2**26
+    if (bits, arms) == (20, 2):
+        assert 2**21 < largest < 2**22
+
+
 @pytest.mark.parametrize(
     ("numbers", "exactly"),
     [

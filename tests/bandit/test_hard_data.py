@@ -4,12 +4,12 @@ refused when it is made."""
 from __future__ import annotations
 
 import os
-import random
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
-from hard_worlds import MARGIN, ExactTwin, HardWorld, clipped, drawn_federation
+from hard_worlds import INTERACTIONS, MARGIN, ExactTwin, HardWorld, clipped
 
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
@@ -30,10 +30,14 @@ def test_no_decision_parts_from_the_twin_by_more_than_a_margin(seed: int) -> Non
 
 def test_worlds_are_as_different_as_they_can_be() -> None:
     """The property is worth what its worlds are: they reach all forms of a decision, and all kinds of lessons."""
-    federations = [drawn_federation(random.Random(seed)) for seed in range(WORLDS)]
+    worlds = [HardWorld(seed) for seed in range(WORLDS)]
+    federations = [world.federation for world in worlds]
     assert {federation.compares_exactly for federation in federations} == {True, False}
-    assert {federation.parties for federation in federations} >= {2, 3, 4}
+    assert {federation.parties for federation in federations} >= {2, 3, 4, 7}
     assert min(federation.ridge for federation in federations) < 0.1
+    assert max(federation.max_batch for federation in federations) == 4095
+    assert max(world.largest_batch for world in worlds) == INTERACTIONS
+    assert min(federation.max_interactions for federation in federations) == INTERACTIONS
     assert max(federation.largest_quadratic_form for federation in federations) > 5
     assert len({federation.fraction_bits for federation in federations}) >= 5
 
@@ -120,6 +124,25 @@ def test_scores_at_their_bound_are_compared_rightly() -> None:
     assert scores.max() > 0.5 * bound
     assert scores.max() > 64
     assert arms.tolist() == scores.argmax(axis=1).tolist()
+
+
+def test_errors_between_two_repairs_do_not_turn_a_margin() -> None:
+    """As many lessons between repairs as are accepted, in one direction: in the other, errors add up and nothing
+    corrects them. The scores of two arms that differ by the margin are four standard deviations apart, at least."""
+    numbers: dict[str, Any] = {"fraction_bits": 12, "ridge": 4.0, "reciprocal_bits": 4, "max_batch": 1}
+    accepted = []
+    for repair_every in range(10, 400, 5):
+        with suppress(ConfigError):
+            Federation(2, (1, 1), 0.0, max_interactions=400, repair_every=repair_every, **numbers)
+            accepted.append(repair_every)
+    lessons = accepted[-1] - 1
+    run = Demonstration("between repairs", max_interactions=400, repair_every=accepted[-1], **numbers)
+    for number in range(lessons):
+        run.singly((0.8, 0.77), 1, reward=number % 2)
+    _, weights = run.lockstep.reveal_model()
+    errors = (weights - np.array([twin.weights for twin in run.twins])) @ np.array([0.77, -0.8]) / np.hypot(0.77, 0.8)
+    apart = (errors[:, 0] - errors[:, 1]).std() * run.federation.joint_norm
+    assert 4 * apart * np.sqrt(run.federation.numbers.unrepaired / lessons) < MARGIN
 
 
 REFUSED = [

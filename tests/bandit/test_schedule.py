@@ -12,6 +12,7 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.schedule import (
     GATHERED_BEFORE_A_BATCH,
     LEARNED_AGAIN,
+    OVERDUE_LAG,
     RUNS_OF_A_REPAIR,
     BeginSecond,
     Counters,
@@ -83,6 +84,37 @@ def test_a_batch_gathers_all_and_solves() -> None:
     assert isinstance(after, RidgeSchedule)
     assert after.counters == Counters(first=300, singly=0, gathered=308)
     assert after.gathers == {100: 2, 30: 1}
+
+
+def test_an_overdue_repair_begins_with_the_first_lesson_and_lags_less() -> None:
+    schedule = schedule_of(repair_every=1000).resumed(version=300, singly=30, gathered=70, due=True)
+    plans, after = follow(schedule, [1] * 100, first=300)
+    assert runs_of(plans[0])[1] == Run(ProgramId("repair", 25), 0, range(25))
+    assert not isinstance(plans[0].actions[-1], BeginSecond) or plans[0].forgotten == 25
+    (begun,) = [place for place, plan in enumerate(plans) if isinstance(plan.actions[-1], BeginSecond)]
+    (end,) = [place for place, plan in enumerate(plans) if TakeSecond() in plan.actions]
+    assert begun < 3
+    assert all(len(plan.actions) == 1 for plan in plans[begun + 1 : begun + OVERDUE_LAG])
+    assert begun + OVERDUE_LAG < end < 90
+    assert schedule.repair_is_due
+    assert all(plan.after.repair_is_due for plan in plans[:end])
+    assert not after.repair_is_due
+    assert schedule.recounted(schedule.counted()) == schedule
+
+
+def test_a_batch_before_an_overdue_repair_is_solved_from_the_sums_alone() -> None:
+    schedule = schedule_of(repair_every=1000).resumed(version=300, singly=3, gathered=70, due=True)
+    plan = schedule.lesson(300, 8)
+    gather, drop, repair, begin, *runs, take = plan.actions
+    assert (gather, drop) == (Run(ProgramId("gather", 8), 0), DropSecond())
+    assert repair == Run(ProgramId("repair", 3), 0, range(3))
+    assert isinstance(begin, BeginSecond)
+    assert begin.runs == ()
+    assert [run.program.name for run in runs if isinstance(run, Run) and run.second][-1] == "invert last"
+    assert len(runs) > 1
+    assert take == TakeSecond()
+    assert not plan.after.repair_is_due
+    assert plan.after.lesson(301, 2).actions[-1] == Run(ProgramId("solve", 2), 1)
 
 
 def test_a_repair_is_spread_over_lessons() -> None:

@@ -188,7 +188,10 @@ def test_a_lonely_role_is_alive_and_says_who_is_missing(tmp_path: Path) -> None:
     with Deployment(provision(tmp_path)) as deployment:
         deployment.start("dealer", "hotel")
         deployment.until("hotel", "peer ready")
-        assert deployment.ready("hotel")["reasons"] == ["airline (party 1) not connected", "actor not connected"]
+        assert deployment.ready("hotel")["reasons"] == [
+            "no epoch is open: airline (party 1) not connected",
+            "actor not connected",
+        ]
         result = hiddenarm("status", deployment.kits / "hotel")
         assert "hotel (party 0): not ready" in result.output
         assert "airline (party 1) not connected" in str(result.exception)

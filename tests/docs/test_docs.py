@@ -69,11 +69,15 @@ from hiddenarm.ring._kernels import OPERATIONS
 from hiddenarm.roles import memory
 from hiddenarm.roles.application import ANSWER_SECONDS
 from hiddenarm.roles.kit import KitFile
+from hiddenarm.roles.ledger import Ledger
 from hiddenarm.roles.messages import MAX_KEY_BYTES
-from hiddenarm.roles.party import LESSON_SECONDS, NO_FEATURES, Party
+from hiddenarm.roles.openings import INITIAL, Plan
+from hiddenarm.roles.party_epoch import LESSON_SECONDS, NO_FEATURES, Links, PartyEpoch, Setup
+from hiddenarm.roles.party_records import MemoryPartyRecords
 from hiddenarm.roles.runs import MAX_WAITING
 from hiddenarm.roles.stock import BATCHES_IN_STOCK, stock_steps
-from hiddenarm.roles.updater import KEPT_VERSIONS, Lesson
+from hiddenarm.roles.supply import Shelf
+from hiddenarm.roles.updater import KEPT_VERSIONS, Lesson, LessonEnded
 from support import RoundingFederation
 
 ROOT = Path(__file__).parents[2]
@@ -656,7 +660,7 @@ def test_limits_of_fraction_bits(federation: Federation) -> None:
     for bits in (11, 15, 21, 31):
         with pytest.raises(ConfigError, match="fraction_bits"):
             replace(federation, fraction_bits=bits, max_interactions=0)
-    least = Federation(arms=10, features=(10, 10), epsilon=0.1, norms=(0.15, 0.15), fraction_bits=12, reciprocal_bits=4)
+    least = Federation(arms=10, features=(10, 10), epsilon=0.1, norms=(0.08, 0.08), fraction_bits=12, reciprocal_bits=4)
     assert least.fraction_bits == 12
 
 
@@ -721,11 +725,12 @@ def test_how_roles_wait_and_work_ahead() -> None:
 @pytest.mark.parametrize("number", [0, 1])
 def test_only_party_0_tells_the_actor_what_was_learned(number: int, federation: Federation) -> None:
     sent: list[tuple[Identity, Frame]] = []
-    party = Party(federation, number, Mock(), lambda identity, frame: sent.append((identity, frame)))
     clients = {Identity(Role.ACTOR), Identity(Role.REWARDER)}
-    for client in clients:
-        party.on_ready(client)
-    party._lesson_ended(Lesson(0, []), None, False)
+    setup = Setup(federation, number, Mock(), 8, 2, 256, True, Shelf(federation, number), lambda: 0.0)
+    links = Links(Mock(), Mock(), lambda identity, frame: sent.append((identity, frame)))
+    ledger = Ledger(MemoryPartyRecords(federation, number), Plan(1, bytes(6), INITIAL, 0), 256)
+    party = PartyEpoch(setup, links, ledger, named=0, present=clients)
+    party._lesson_ended(LessonEnded(Lesson(0, []), None, None, tells_peers=False))
     told = {identity for identity, frame in sent if frame.kind is Kind.LEARNED}
     assert told == (clients if number == 0 else {Identity(Role.REWARDER)})
     assert "LEARNED k (party 0)" in ARCHITECTURE

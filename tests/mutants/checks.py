@@ -15,14 +15,14 @@ import test_masking
 import test_old_backups
 import test_simulated_faults
 import test_views
-from application import simulate
+from application import simulate, simulate_memory
 from trials import EXTREMES, check_no_mask_is_known, check_uniform, run_trials
 from world import Faults
 
 from hiddenarm.errors import FrameError
 from hiddenarm.net.frames import Frame, Kind
-from hiddenarm.roles.durable_party import DurableParty
 from hiddenarm.roles.messages import REWARDER
+from hiddenarm.roles.party import Party
 
 TRIES = 60
 """Worlds among which a mutant must be noticed."""
@@ -50,14 +50,14 @@ def _prepared_again(_: int) -> None:
     world = test_old_backups.opened_world()
     node = world.nodes[world.parties[0]]
     party, disk = node.machine, node.disk
-    assert isinstance(party, DurableParty)
+    assert isinstance(party, Party)
     assert disk is not None
-    before = party._party
+    before = party._epoch
     with suppress(FrameError):
         world.run(node, lambda: party.on_frame(REWARDER, Frame(Kind.PREPARED)))
     while disk.pending:
         world.run(node, disk.sync)
-    assert party._party is before, "the epoch began again, under the same seed"
+    assert party._epoch is before, "the epoch began again, under the same seed"
 
 
 def _known_masks(_: int) -> None:
@@ -69,6 +69,7 @@ def _known_masks(_: int) -> None:
 LOCKSTEP_WORDS = Check("words in one process", lambda _: test_handouts.mixed_lessons())
 ROLES_WORDS = Check("words of the roles", lambda _: test_batched_lessons.all_kinds_of_lessons())
 CALM_WORLDS = worlds(0.003)
+MEMORY_WORLDS = Check("worlds in memory", simulate_memory, range(TRIES))
 UNIFORM = Check("uniform trials", lambda _: check_uniform(run_trials(EXTREMES, "mutants", count=400)))
 NO_KNOWN_MASK = Check("no known mask", _known_masks)
 MASKS_DIFFER = Check("two masks", lambda _: test_masking.test_two_masks_of_one_value_differ_uniformly())

@@ -29,13 +29,13 @@ from hiddenarm.mpc.shuffle import Shuffle, deal_shuffle
 from hiddenarm.mpc.values import Masked, MaskPart, Shared
 from hiddenarm.ring.streams import Stream
 from hiddenarm.ring.words import Words, encode
-from hiddenarm.roles import durable_party
+from hiddenarm.roles import party as party_module
 from hiddenarm.roles.client_records import MadeLesson
-from hiddenarm.roles.durable_ledger import DurableLedger
-from hiddenarm.roles.durable_party import DurableParty
-from hiddenarm.roles.durable_rewarder import DurableRewarder
-from hiddenarm.roles.ledger import Then
+from hiddenarm.roles.ledger import Ledger
+from hiddenarm.roles.party import Party
+from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.updater import LessonEnded
+from hiddenarm.store.journal import Then
 
 Install = Callable[[pytest.MonkeyPatch], None]
 
@@ -79,11 +79,11 @@ def same_mask_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def prepared_again(patch: pytest.MonkeyPatch) -> None:
-    def accept(party: DurableParty) -> None:
+    def accept(party: Party) -> None:
         party._opening.rewarder_prepared = True
         party._activate_if_all_prepared()
 
-    patch.setattr(DurableParty, "_on_rewarder_prepared", accept)
+    patch.setattr(Party, "_on_rewarder_prepared", accept)
 
 
 # Words that hide nothing
@@ -169,35 +169,35 @@ def world_with(**broken: bool) -> Install:
 
 
 def acknowledged_early(patch: pytest.MonkeyPatch) -> None:
-    honest = DurableLedger.lesson_ended
+    honest = Ledger.lesson_ended
 
-    def early(self: DurableLedger, ended: LessonEnded, then: Then) -> None:
+    def early(self: Ledger, ended: LessonEnded, then: Then) -> None:
         if not ended.lesson.logged:
             then()
         honest(self, ended, lambda: None)
 
-    patch.setattr(DurableLedger, "lesson_ended", early)
+    patch.setattr(Ledger, "lesson_ended", early)
 
 
 def sent_early(patch: pytest.MonkeyPatch) -> None:
     """A crash forgets the reward, and the application gives another one for the same decision."""
 
-    def early(self: DurableRewarder, lesson: MadeLesson) -> int:
+    def early(self: Rewarder, lesson: MadeLesson) -> int:
         number = self._records.make(lesson, lambda: None)
         self._lesson_lasts(lesson)
         self._unwritten[lesson.request] = number
         return number
 
-    patch.setattr(DurableRewarder, "_make", early)
+    patch.setattr(Rewarder, "_make", early)
 
 
 def old_backup_accepted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(durable_party, "find_behind", lambda *_: [])
+    patch.setattr(party_module, "find_behind", lambda *_: [])
     lost_decisions_accepted(patch)
 
 
 def lost_decisions_accepted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(DurableParty, "_lost_decisions", lambda _: [])
+    patch.setattr(Party, "_lost_decisions", lambda _: [])
 
 
 AHEAD = "`learn ahead` has the stream of `learn`"
@@ -217,6 +217,7 @@ MUTANTS = [
     Mutant(AHEAD, TWO_TIME_PAD, one_stream("learn ahead", "learn"), checks.LOCKSTEP_WORDS, "of one key twice"),
     Mutant(AHEAD, TWO_TIME_PAD, one_stream("learn ahead", "learn"), checks.ROLES_WORDS, "of one key twice"),
     Mutant(AHEAD, TWO_TIME_PAD, one_stream("learn ahead", "learn"), checks.CALM_WORLDS, "of one key twice"),
+    Mutant(AHEAD, TWO_TIME_PAD, one_stream("learn ahead", "learn"), checks.MEMORY_WORLDS, "of one key twice"),
     Mutant(REPAIR, TWO_TIME_PAD, one_stream("repair", "gather"), checks.ROLES_WORDS, "of one key twice"),
     Mutant(REPAIR, TWO_TIME_PAD, one_stream("repair", "gather"), checks.CALM_WORLDS, "of one key twice"),
     Mutant(AGAIN, TWO_TIME_PAD, one_stream("learn again", "learn"), checks.CALM_WORLDS, "of one key twice"),

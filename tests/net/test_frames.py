@@ -81,7 +81,7 @@ def test_garbage_is_refused_or_understood(garbage: bytes, size: int) -> None:
         (header(kind=0), "unknown frame kind 0"),
         (header(kind=255), "unknown frame kind 255"),
         (header(reserved=1), "reserved header field in use"),
-        (header(kind=Kind.SEED), "SEED frames are not expected on this link"),
+        (header(kind=Kind.OPEN), "OPEN frames are not expected on this link"),
         (header(length=101), "ROUND frame of 101 bytes, at most 100 are allowed"),
         (header(kind=Kind.HELLO, length=65537), "HELLO frame of 65537 bytes, at most 65536 are allowed"),
         (header(kind=Kind.ABORT, length=1025), "ABORT frame of 1025 bytes, at most 1024 are allowed"),

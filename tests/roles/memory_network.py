@@ -18,18 +18,23 @@ from numpy.typing import ArrayLike
 from handouts import HandOuts
 from hiddenarm.bandit.audit import audit_coins
 from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE_AHEAD
+from hiddenarm.bandit.decisions import decision_name
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.plain import coins_at
-from hiddenarm.errors import FeatureError, PeerLost
+from hiddenarm.errors import DecisionIdError, FeatureError, PeerLost
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.roles.actor import Actor
+from hiddenarm.roles.actor import Actor, ActorEpoch, Ticket
+from hiddenarm.roles.attempts import PeerLoss
+from hiddenarm.roles.client_records import MemoryActorRecords, MemoryRewarderRecords
 from hiddenarm.roles.dealer import Dealer
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER, read_decide
 from hiddenarm.roles.party import Party, Send
+from hiddenarm.roles.party_epoch import PartyEpoch
+from hiddenarm.roles.party_records import MemoryPartyRecords
 from hiddenarm.roles.rewarder import Rewarder
 
 EPOCH_KEY = bytes(range(32))
@@ -99,6 +104,8 @@ class MemoryNetwork:
     keys: dict[int, str] = field(default_factory=dict)
     decisions: dict[int, Decision] = field(default_factory=dict)
     refused: dict[int, Exception] = field(default_factory=dict)
+    asked: dict[Ticket, int] = field(default_factory=dict)
+    """Single decisions that were asked for by `ask`, by their tickets."""
     taught: list[Taught] = field(default_factory=list)
     lessons: dict[int, Exception | None] = field(default_factory=dict)
     handouts: HandOuts = field(default_factory=HandOuts)
@@ -107,7 +114,7 @@ class MemoryNetwork:
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
         self._ready: set[Link] = set()
-        count = self.federation.parties
+        count, loss = self.federation.parties, PeerLoss.ENDS_FEDERATION
         contexts = user_contexts(self.federation)
         by_party = zip(*(slices(self.federation, context) for context in contexts.values()), strict=True)
         self.tables = [Table(dict(zip(contexts, own, strict=True))) for own in by_party]
@@ -118,13 +125,18 @@ class MemoryNetwork:
                 number,
                 self.tables[number],
                 self._sender(me),
+                records=MemoryPartyRecords(self.federation, number),
+                peer_loss=loss,
                 stock=self.stock,
                 expand_ahead=4,
                 clock=lambda: self.now,
             )
-        self.machines[DEALER] = Dealer(self.federation, self.epoch_key, self._sender(DEALER))
-        self.machines[ACTOR] = Actor(self.federation, self._sender(ACTOR))
-        self.machines[REWARDER] = Rewarder(self.federation, self._sender(REWARDER))
+        federation, sender = self.federation, self._sender
+        self.machines[DEALER] = Dealer(federation, sender(DEALER), peer_loss=loss, make_key=lambda: self.epoch_key)
+        self.machines[ACTOR] = Actor(federation, sender(ACTOR), records=MemoryActorRecords(), peer_loss=loss)
+        self.machines[REWARDER] = Rewarder(
+            federation, sender(REWARDER), records=MemoryRewarderRecords(), peer_loss=loss
+        )
         for sender, receiver in permutations(self.machines, 2):
             if {sender, receiver} != {ACTOR, REWARDER}:
                 assert self.machines[receiver].expects(sender)
@@ -156,6 +168,22 @@ class MemoryNetwork:
     @property
     def parties(self) -> list[Party]:
         return [self.party(number) for number in range(self.federation.parties)]
+
+    def epoch(self, number: int) -> PartyEpoch:
+        """The work of a party in the open epoch."""
+        epoch = self.party(number)._epoch
+        assert epoch is not None
+        return epoch
+
+    @property
+    def epochs(self) -> list[PartyEpoch]:
+        return [self.epoch(number) for number in range(self.federation.parties)]
+
+    @property
+    def asking(self) -> ActorEpoch:
+        """The work of the actor in the open epoch."""
+        assert self.actor._epoch is not None
+        return self.actor._epoch
 
     def _sender(self, me: Identity) -> Send:
         def send(to: Identity, frame: Frame) -> None:
@@ -202,8 +230,8 @@ class MemoryNetwork:
     def start(self) -> MemoryNetwork:
         """Let everybody meet."""
         self.settle()
-        assert self.actor.ready
-        assert self.rewarder.ready
+        assert self.actor.active
+        assert self.rewarder.active
         return self
 
     def inject(self, sender: Identity, receiver: Identity, frame: Frame) -> None:
@@ -223,22 +251,26 @@ class MemoryNetwork:
         self.machines[machine].on_lost(client, "cut off", False)
 
     def _collect(self) -> None:
-        for (count, number), outcome in list(self.actor.outcomes.items()):
-            del self.actor.outcomes[count, number]
+        """Take what came of single decisions, and of lessons."""
+        for ticket in [ticket for ticket in self.asked if ticket in self.actor.outcomes]:
+            number, outcome = self.asked.pop(ticket), self.actor.outcomes.pop(ticket)
             (answer,) = outcome if isinstance(outcome, list) else [outcome]
             if isinstance(answer, Decision):
                 self.decisions[number] = answer
             else:
                 self.refused[number] = answer
-        for lesson, error in list(self.rewarder.outcomes.items()):
-            del self.rewarder.outcomes[lesson]
-            self.lessons[lesson] = error
+        for lesson in range(len(self.lessons), self.rewarder._records.kept):
+            refused = self.rewarder.ending(lesson)
+            self.lessons[lesson] = DecisionIdError(refused) if refused else None
 
     # Clients
 
     def ask(self, key: str, after: int = 0) -> int:
+        """Ask for a single decision; its number."""
         with self.handouts:
-            return self.actor.ask(key, after=after)[1]
+            number = self.asking._next_step.get(1, 0)
+            self.asked[self.actor.ask(key, after=after)] = number
+        return number
 
     def teach(self, identifier: str, reward: float) -> int:
         with self.handouts:
@@ -248,8 +280,12 @@ class MemoryNetwork:
 
     def id_of(self, number: int) -> str:
         """The id that a decision has or would have."""
-        assert self.rewarder._ids is not None
-        return self.rewarder._ids.id_of(number)
+        return self.asking._ids.id_of(number)
+
+    def name_of(self, identifier: str) -> int:
+        """The name of a decision at the parties."""
+        epoch, number, _ = identifier.split("-")
+        return decision_name(int(epoch, 16), int(number))
 
     def decide(self, key: str, after: int = 0) -> Decision:
         """One decision, by itself."""
@@ -270,23 +306,23 @@ class MemoryNetwork:
 
     def version_at(self, number: int) -> int:
         """How many lessons a party's model holds."""
-        return self.party(number)._school.version
+        return self.epoch(number)._updater.version
 
     def round_at(self, number: int, decision: int) -> int | None:
         """The round a decision has come to at a party; None when it is not under way."""
-        active = self.party(number)._runs._runs.get((DECIDE_ONE, decision))
+        active = self.epoch(number)._runs._runs.get((DECIDE_ONE, decision))
         return None if active is None else active.evaluation.round
 
     def waiting_at(self, number: int) -> list[int]:
         """How much a party keeps for things to come: runs, early frames, requests, lessons, refusals."""
-        machine = self.party(number)
-        runs, school = machine._runs, machine._school
+        machine = self.epoch(number)
+        runs, school = machine._runs, machine._updater
         kept = (runs._early, machine._requests, school._lessons)
         return [len(runs) - school.runs_beside, *map(len, kept), len(machine._refused_by_peer) + len(school._refused)]
 
     def shared_model(self) -> tuple[np.ndarray, np.ndarray]:
         """The model in the clear: inverses and weights, all parties' shares added up."""
-        return self.federation.learner.reveal([machine._school.state for machine in self.parties])
+        return self.federation.learner.reveal([machine._updater.state for machine in self.epochs])
 
     # Checking
 
@@ -296,13 +332,14 @@ class MemoryNetwork:
 
     def check_nothing_is_left(self) -> None:
         """Nobody waits, nobody keeps frames that no run will take, and all count alike."""
-        assert not self.actor._asked
-        assert not self.rewarder._waiting
+        assert self.actor.idle
+        assert not self.asking._asked
+        assert not self.rewarder.busy
         numbers = range(self.federation.parties)
         for number in numbers:
             assert not any(self.waiting_at(number)), f"party {number} keeps {self.waiting_at(number)}"
         assert len({self.version_at(number) for number in numbers}) == 1
-        assert len({frozenset(machine._interactions) for machine in self.parties}) == 1
+        assert len({frozenset(machine._interactions._at_hand) for machine in self.epochs}) == 1
 
     def check_against_references(self) -> None:
         """Arms and model are those of the plain twin, and bit for bit those of the lockstep federation.

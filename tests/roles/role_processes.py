@@ -20,6 +20,7 @@ from hiddenarm.net.identity import Identity, Role
 from hiddenarm.research.local_roles import LocalRoles
 from hiddenarm.roles.kit import Kit
 from hiddenarm.roles.messages import ACTOR, DEALER, PROGRAM_NUMBERS, REWARDER
+from hiddenarm.roles.openings import plan_bytes
 
 PATIENCE = 40.0
 """Seconds after which a process that should end is called hung, and killed."""
@@ -114,11 +115,16 @@ def check_meter(kit: Kit, rows: list[dict[str, int | str]], steps: int) -> None:
     for client in ("actor", "rewarder") if number == 0 else ("rewarder",):
         expected[client, "LEARNED", PROGRAM_NUMBERS[LEARN]] = (steps, steps * header)
     for peer in members(federation):
+        if peer in (ACTOR, REWARDER):
+            expected[str(peer), "ACTIVE", 0] = (1, header + plan_bytes())
         if peer != kit.identity:
             expected[str(peer), "HELLO", 0] = (1, header + len(hello_payload(kit.hello)))
     counted = {(row["peer"], row["kind"], row["program"]): (row["frames"], row["bytes"]) for row in rows}
     goodbyes = {row: counted.pop(row) for row in list(counted) if row[1] == "BYE"}
     for row in [row for row in counted if row[1] in ("PING", "PONG")]:  # they depend on how quick this machine is
         del counted[row]
+    openings = [counted.pop(row) for row in list(counted) if row[1] in ("OPEN", "PREPARED")]
+    links = federation.parties * (federation.parties + 1) // 2  # which may be made in any order
+    assert all(1 <= frames <= 2 * links for frames, _ in openings)
     assert counted == expected
     assert all(frames == 1 and size <= header + 100 for frames, size in goodbyes.values())

@@ -8,16 +8,18 @@ from memory_network import party, small_federation
 from hiddenarm.errors import FrameError
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.roles.actor import Actor
+from hiddenarm.roles.attempts import PeerLoss
+from hiddenarm.roles.client import RECONNECT_SECONDS, START_SECONDS, Client
 from hiddenarm.roles.client_records import ActorRecords, RewarderRecords
-from hiddenarm.roles.durable_actor import DurableActor
-from hiddenarm.roles.durable_client import RECONNECT_SECONDS, START_SECONDS, DurableClient
-from hiddenarm.roles.durable_rewarder import DurableRewarder
-from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER, seed_frame
+from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER, seed_payload
 from hiddenarm.roles.openings import INITIAL, Plan, Standing, decode_members, encode_members
+from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.store.journal import DirectJournal
 from hiddenarm.store.memory import MemoryStore
 
 PARTIES = [party(0), party(1)]
+LOSS = PeerLoss.ENDS_EPOCH
 
 
 class World:
@@ -28,14 +30,14 @@ class World:
         self.client = client
         self.machine = self._machine()
 
-    def _machine(self) -> DurableClient:
+    def _machine(self) -> Client:
         store = MemoryStore()
         journal, federation = DirectJournal(store), small_federation(2)
-        machine: DurableClient
+        machine: Client
         if self.client == ACTOR:
-            machine = DurableActor(federation, self._send, records=ActorRecords(store, journal))
+            machine = Actor(federation, self._send, records=ActorRecords(store, journal), peer_loss=LOSS)
         else:
-            machine = DurableRewarder(federation, self._send, records=RewarderRecords(store, journal))
+            machine = Rewarder(federation, self._send, records=RewarderRecords(store, journal), peer_loss=LOSS)
         machine._clock = lambda: self.now
         machine._absent_since = self.now
         return machine
@@ -53,7 +55,7 @@ class World:
         for peer in PARTIES:
             self.machine.on_frame(peer, Frame(Kind.OPEN, step=attempt, payload=self._statement(missing)))
         name = attempt.to_bytes(6, "big")
-        seed = seed_frame(name.hex(), bytes(32), bytes(32)).payload
+        seed = seed_payload(name.hex(), bytes(32), bytes(32))
         self.machine.on_frame(DEALER, Frame(Kind.OPEN, step=attempt, payload=seed))
         if not missing:
             for peer in PARTIES:
@@ -80,10 +82,10 @@ def other(world: World) -> Identity:
 
 def test_nobody_is_gone_while_an_epoch_is_open(world: World) -> None:
     world.open()
-    assert world.machine.ready
+    assert world.machine.active
     world.machine.on_lost(DEALER, "away", False)  # what it dealt is in stock
     world.now += 100
-    assert world.machine.ready
+    assert world.machine.active
     assert world.gone == world.machine.absent == []
 
 
@@ -108,7 +110,7 @@ def test_a_role_to_which_there_is_no_link_is_named_by_the_parties(world: World) 
         world.now += RECONNECT_SECONDS / 4
     assert world.gone == [other(world)]
     world.open()
-    assert world.machine.ready
+    assert world.machine.active
     assert world.gone == []
 
 

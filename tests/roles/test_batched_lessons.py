@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.schedule import GATHERED_AT_ONCE, Counters, Repairing, RidgeSchedule
 from hiddenarm.errors import DecisionIdError, FeatureError, InputError
 from hiddenarm.mpc.masking import triangle_to_square
+from hiddenarm.ring.words import encode
 from hiddenarm.roles.actor import all_decided
+from hiddenarm.roles.party_records import _decode_state, _encode_state
 from hiddenarm.roles.updater import Updater
 
 
@@ -41,9 +44,8 @@ class Class:
         with self.network.handouts:
             lesson = self.network.rewarder.teach(*((decision.id, value) for decision, value in rewards))
         self.network.settle()
-        error = self.network.rewarder.outcomes.pop(lesson)
-        if error is not None:
-            raise error
+        assert self.network.rewarder.has_ended(lesson)
+        self.network.rewarder.check_learned(lesson)
         self.lessons += [(self.keys[decision.id], decision.arm, value) for decision, value in rewards]
         return lesson + 1
 
@@ -147,7 +149,7 @@ def test_a_repair_replaces_a_model_that_was_spoilt(parties: int) -> None:
     rng = random.Random(2)
     federation = small_federation(parties, repair_every=2 * GATHERED_AT_ONCE)
     room = Class(MemoryNetwork(federation).start())
-    school = room.network.party(0)._school
+    school = room.network.epoch(0)._updater
     learn_singly(room, rng, federation.repair_every - 1)
     assert repairs(school) == 0
     for name, error in (("inverses", 2.0**39), ("weights", 2.0**19)):
@@ -169,11 +171,11 @@ def test_a_repair_replaces_a_model_that_was_spoilt(parties: int) -> None:
 def test_repairs_come_again_and_again(every: int) -> None:
     rng = random.Random(every)
     room = Class(MemoryNetwork(small_federation(2, repair_every=every)).start())
-    school = room.network.party(0)._school
+    school = room.network.epoch(0)._updater
     learn_singly(room, rng, 60)
     longest = every + every // 2 + 8  # until it is due and may take the model's place; to gather and to catch up
     assert repairs(school) >= 60 // longest
-    assert len({repairs(machine._school) for machine in room.network.parties}) == 1
+    assert len({repairs(machine._updater) for machine in room.network.epochs}) == 1
     assert len(school._singly) <= longest
     room.check_model(UNIT)
 
@@ -183,7 +185,7 @@ def test_a_batch_ends_a_repair_and_the_next_one_is_complete(lessons: int) -> Non
     rng = random.Random(3)
     federation = small_federation(2, repair_every=2 * GATHERED_AT_ONCE)
     room = Class(MemoryNetwork(federation).start())
-    school = room.network.party(1)._school
+    school = room.network.epoch(1)._updater
     learn_singly(room, rng, federation.repair_every + 1 + lessons)
     assert counters(school).repairing is not None
     room.reward(*((decision, rng.random()) for decision in room.decide(*some(3, rng))))
@@ -194,6 +196,66 @@ def test_a_batch_ends_a_repair_and_the_next_one_is_complete(lessons: int) -> Non
     while repairs(school) == before or counters(school).repairing is not None:
         learn_singly(room, rng, 1)
     room.check_model(UNIT)
+
+
+def in_another_epoch(room: Class, of_earlier_version: bool = False) -> Class:
+    """All that is kept at the end of an epoch, in a new one. In a state of an earlier version a repair is due."""
+    network = MemoryNetwork(room.network.federation).start()
+    for before, after in zip(room.network.epochs, network.epochs, strict=True):
+        kept = _encode_state(replace(before._updater.learned(), version=0, ungathered=0))
+        state = _decode_state(kept, network.federation.learner)
+        after._updater._singly.extend(before._updater._singly)
+        after.resume(replace(state, due=state.due or of_earlier_version), [], [])
+    again = Class(network)
+    again.lessons = room.lessons
+    return again
+
+
+def spoil(room: Class, error: float) -> None:
+    """Add an error to the inverses, and a half to the weights."""
+    state = room.network.epoch(0)._updater.state
+    state["inverses"] += encode(error, 40)
+    state["weights"] += encode(0.5, 20)
+
+
+@pytest.mark.parametrize("singly", [0, 3, 30])
+def test_a_batch_repairs_a_model_of_an_earlier_version(singly: int) -> None:
+    """It may be indefinite, and a batch that began with it would diverge."""
+    rng = random.Random(singly)
+    room = Class(MemoryNetwork(small_federation(2)).start())
+    room.reward(*((decision, rng.random()) for decision in room.decide(*some(5, rng))))
+    learn_singly(room, rng, singly)
+    spoil(room, -2.0)
+    room = in_another_epoch(room, of_earlier_version=True)
+    room.reward(*((decision, rng.random()) for decision in room.decide(*some(4, rng))))
+    room.check_model(UNIT)
+    room.reward(*((decision, rng.random()) for decision in room.decide(*some(4, rng))))
+    learn_singly(room, rng, 3)
+    room.check_model(UNIT)
+    assert {repairs(machine._updater) for machine in room.network.epochs} == {1}
+
+
+def test_single_lessons_repair_a_model_of_an_earlier_version_soon() -> None:
+    rng = random.Random(5)
+    room = Class(MemoryNetwork(small_federation(2)).start())
+    learn_singly(room, rng, 30)
+    spoil(room, 0.5)
+    room = in_another_epoch(room, of_earlier_version=True)
+    learn_singly(room, rng, 100)
+    room.check_model(UNIT)
+
+
+def test_a_repair_that_is_due_is_finished_however_short_epochs_are() -> None:
+    """It was forgotten with the epoch, and a federation that is restarted every hundred lessons was never repaired."""
+    rng = random.Random(6)
+    room = Class(MemoryNetwork(small_federation(2, repair_every=250)).start())
+    learn_singly(room, rng, 200)
+    spoil(room, 0.5)
+    for _ in range(3):
+        room = in_another_epoch(room)
+        learn_singly(room, rng, 100)
+    room.check_model(UNIT)
+    assert not room.network.epoch(0)._updater.learned().due
 
 
 def test_a_model_that_is_full_refuses_rewards_and_goes_on_deciding() -> None:
@@ -219,7 +281,7 @@ def test_rewards_are_refused_as_a_whole() -> None:
     with pytest.raises(InputError, match="1 to 256 keys"):
         room.network.actor.ask()
     decisions = room.decide(*KEYS[:3])
-    with pytest.raises(DecisionIdError, match="rewarded before"):
+    with pytest.raises(DecisionIdError, match="listed twice"):
         room.reward((decisions[0], 1.0), (decisions[0], 1.0))
     room.reward((decisions[1], 1.0))
     with pytest.raises(DecisionIdError, match="rewarded before"):

@@ -205,7 +205,8 @@ def test_nobody_runs_far_ahead_of_the_parties() -> None:
 def _next_id_after_refusal(session: Session) -> str:
     """The id of decision 0, which was refused."""
     machine = session.rewarder.endpoint.machine
-    return machine._ids.id_of(0)  # type: ignore[union-attr]
+    *_, epoch = machine._records.epochs.values()  # type: ignore[union-attr]
+    return epoch.ids.id_of(0)
 
 
 def test_an_error_about_a_key_is_not_told_to_the_parties(tmp_path: Path) -> None:

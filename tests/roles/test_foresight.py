@@ -12,7 +12,7 @@ from hiddenarm.errors import UnavailableError
 from hiddenarm.net.frames import Kind
 from hiddenarm.roles.foresight import Foresight
 from hiddenarm.roles.messages import ACTOR, PROGRAM_NUMBERS, refused_frame
-from hiddenarm.roles.party import LESSON_SECONDS
+from hiddenarm.roles.party_epoch import LESSON_SECONDS
 
 PARTIES = (2, 3, 5)
 ROUNDS_WITHOUT_REWARD = 3
@@ -67,7 +67,7 @@ def online(network: MemoryNetwork, steps: int) -> None:
 
 def rounds_ahead(network: MemoryNetwork, number: int, decision: int) -> int | None:
     """How many rounds a party has sent of the lesson of a decision whose reward is still to come."""
-    active = network.party(number)._runs._runs.get((LEARN_ONE_AHEAD, decision))
+    active = network.epoch(number)._runs._runs.get((LEARN_ONE_AHEAD, decision))
     return None if active is None else active.evaluation.round + 1
 
 
@@ -87,7 +87,7 @@ def test_three_rounds_are_run_before_the_reward_is_there(parties: int) -> None:
 def test_the_first_lesson_is_not_begun_before_its_reward() -> None:
     network = MemoryNetwork(small_federation(2)).start()
     network.decide(KEYS[0])
-    assert not any(machine._school.runs_beside for machine in network.parties)
+    assert not any(machine._updater.runs_beside for machine in network.epochs)
 
 
 @pytest.mark.parametrize("parties", PARTIES)
@@ -96,9 +96,9 @@ def test_what_was_begun_in_vain_is_dropped(parties: int) -> None:
     network = MemoryNetwork(small_federation(parties)).start()
     online(network, 2)
     fresh, other = network.decide(KEYS[5], after=2), network.decide(KEYS[6], after=2)
-    assert all(machine._school.runs_beside for machine in network.parties)
+    assert all(machine._updater.runs_beside for machine in network.epochs)
     network.reward(other.id, 1.0)
-    assert not any(machine._school.runs_beside or machine._runs._runs for machine in network.parties)
+    assert not any(machine._updater.runs_beside or machine._runs._runs for machine in network.epochs)
     network.reward(fresh.id, 0.5)
     network.check_against_references()
     online(network, 3)
@@ -109,11 +109,11 @@ def test_what_was_begun_in_vain_is_dropped(parties: int) -> None:
 def test_a_party_that_has_not_begun_keeps_what_its_peers_send(parties: int) -> None:
     network = MemoryNetwork(small_federation(parties)).start()
     online(network, 2)
-    network.party(0)._school._foresight.hopeful = False
+    network.epoch(0)._updater._foresight.hopeful = False
     decision = network.decide(KEYS[5], after=2)
     number = int(decision.id.split("-")[1])
     assert [rounds_ahead(network, p, number) for p in range(parties)] == [None] + [1] * (parties - 1)
-    assert (LEARN_ONE_AHEAD, number) in network.party(0)._runs._early
+    assert (LEARN_ONE_AHEAD, number) in network.epoch(0)._runs._early
     network.reward(decision.id, 1.0)
     network.check_against_references()
 
@@ -137,14 +137,14 @@ def test_a_refused_lesson_ends_what_was_begun_ahead_everywhere() -> None:
     network = MemoryNetwork(small_federation(3)).start()
     online(network, 2)
     decision = network.decide(KEYS[5], after=2)
-    forgetful = network.party(1)
-    del forgetful._interactions[int(decision.id.split("-")[1])]
+    forgetful = network.epoch(1)
+    del forgetful._interactions[network.name_of(decision.id)]
     lesson = network.teach(decision.id, 1.0)
     network.settle()
     assert network.lessons[lesson] is not None
-    assert not any(machine._school.runs_beside or machine._runs._runs for machine in network.parties)
+    assert not any(machine._updater.runs_beside or machine._runs._runs for machine in network.epochs)
     for number in (0, 2):
-        network.party(number)._interactions.pop(int(decision.id.split("-")[1]), None)
+        network.epoch(number)._interactions._at_hand.pop(network.name_of(decision.id), None)
     online(network, 3)
     network.check_against_twin()
 
@@ -153,7 +153,7 @@ def test_the_papers_suite_begins_nothing_before_its_reward() -> None:
     network = MemoryNetwork(small_paper_federation(2)).start()
     online(network, 2)
     network.decide(KEYS[5], after=2)
-    assert not any(machine._school.runs_beside for machine in network.parties)
+    assert not any(machine._updater.runs_beside for machine in network.epochs)
 
 
 @pytest.mark.parametrize(("parties", "seeds"), [(2, 30), (3, 20), (5, 8)])
@@ -171,7 +171,7 @@ def test_habits_that_change_in_every_order_of_delivery(parties: int, seeds: int)
                 network.deliver()
             for _ in range(rng.randrange(4 * parties)):
                 network.deliver()
-            begun = [machine._school.runs_beside for machine in network.parties]
+            begun = [machine._updater.runs_beside for machine in network.epochs]
             unrewarded.append(network.decisions[number].id)
             choice = rng.random()
             if choice < 0.9:
@@ -195,7 +195,7 @@ def test_rounds_of_a_lesson_that_is_over_are_of_no_use() -> None:
     network.reward(network.decisions[other].id, 1.0)
     late = next(frame for frame in sent if frame.kind is Kind.ROUND and frame.step == fresh)
     network.inject(party(0), party(1), late)
-    assert not network.party(1)._runs._early
+    assert not network.epoch(1)._runs._early
 
 
 def test_nothing_is_kept_for_requests_that_come_after_their_lesson() -> None:
@@ -207,12 +207,12 @@ def test_nothing_is_kept_for_requests_that_come_after_their_lesson() -> None:
         for number in range(2):
             while network.version_at(number) <= lesson:
                 network.deliver(*(link for link in network.links if ACTOR not in link))
-        network.actor._version = version
+        network.asking._version = version
         network.ask(KEYS[version], after=version)
         network.settle()
-    for machine in network.parties:
-        assert not machine._school._foresight._fresh.keys() - {8}
-        assert len(machine._school._foresight._made) <= 1
+    for machine in network.epochs:
+        assert not machine._updater._foresight._fresh.keys() - {8}
+        assert len(machine._updater._foresight._made) <= 1
         assert not machine._runs._early
     network.check_against_twin()
 
@@ -222,4 +222,4 @@ def test_a_lesson_that_a_peer_has_refused_is_not_begun() -> None:
     online(network, 2)
     network.inject(party(1), party(0), refused_frame(LEARN_ONE, 2, "no"))
     network.decide(KEYS[5], after=2)
-    assert [machine._school.runs_beside for machine in network.parties] == [False, True]
+    assert [machine._updater.runs_beside for machine in network.epochs] == [False, True]

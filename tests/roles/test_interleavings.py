@@ -20,7 +20,7 @@ class FreeRun:
     most_in_flight: int = 0
 
 
-def free_run(federation: Federation, seed: int, actions: int = 16) -> FreeRun:
+def free_run(federation: Federation, seed: int, actions: int = 20) -> FreeRun:
     """Ask and reward at random moments, before earlier answers are there; a third of the rewards never come."""
     rng = random.Random(seed)
     network = MemoryNetwork(federation, seed=seed, stock=rng.choice((1, 2, 5, 16))).start()
@@ -133,7 +133,7 @@ def test_clients_may_act_while_the_others_still_meet(parties: int) -> None:
     """Parties that are not all connected yet, or have no material yet, keep requests until they can run them."""
     for seed in range(12):
         network = MemoryNetwork(small_federation(parties), seed=seed)
-        while not network.actor.ready:
+        while not network.actor.active:
             network.deliver()
         for key in KEYS[:3]:
             network.ask(key)

@@ -12,13 +12,14 @@ import pytest
 
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.state import initial_state
-from hiddenarm.errors import FrameError, UnavailableError
+from hiddenarm.errors import FrameError, PeerLost, UnavailableError
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.roles.actor import MAX_ASKED
-from hiddenarm.roles.attempts import MAX_ATTEMPTS, Attempts
+from hiddenarm.roles.actor import MAX_ASKED, Actor
+from hiddenarm.roles.attempts import MAX_ATTEMPTS, Attempts, PeerLoss
 from hiddenarm.roles.client_records import ActorRecords
-from hiddenarm.roles.durable_actor import DurableActor
+from hiddenarm.roles.ledger import Ledger
+from hiddenarm.roles.messages import ACTOR, CLIENTS, DEALER
 from hiddenarm.roles.openings import (
     INITIAL,
     CheckpointName,
@@ -33,14 +34,19 @@ from hiddenarm.roles.openings import (
     plan_bytes,
     statement_bytes,
 )
-from hiddenarm.roles.party import Party
-from hiddenarm.roles.runs import MAX_WAITING
+from hiddenarm.roles.party_epoch import Links, PartyEpoch, Setup
+from hiddenarm.roles.party_records import MemoryPartyRecords
+from hiddenarm.roles.runs import MAX_WAITING, Send
+from hiddenarm.roles.supply import Shelf
 from hiddenarm.roles.updater import LearnedState, Lesson
 from hiddenarm.store.journal import DirectJournal
 from hiddenarm.store.memory import MemoryStore
 
 NAME = bytes(range(6))
 PARTIES = [Identity(Role.PARTY, number) for number in range(4)]
+MEMBERS = [*PARTIES[:2], DEALER, *CLIENTS]
+"""Of a federation of two parties."""
+LOSS = PeerLoss.ENDS_EPOCH
 
 
 def statement(lessons: int = 10, prepared: int = 3, activated: int = 3, **changes: object) -> PartyStatement:
@@ -136,16 +142,17 @@ def test_consent_of_one_is_not_enough_and_the_rewarder_needs_its_own() -> None:
 class Net:
     """Roles that only count attempts, and links that keep their order."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, loss: PeerLoss = LOSS) -> None:
         self.random = random.Random(seed)
+        self.loss = loss
         self.links: dict[tuple[Identity, Identity], deque[Frame | None]] = {}
-        self.roles = {me: self._role(me) for me in PARTIES}
+        self.roles = {me: self._role(me) for me in MEMBERS}
 
     def _role(self, me: Identity) -> Attempts:
         def send(to: Identity, frame: Frame) -> None:
             self.links[me, to].append(frame)
 
-        return Attempts([peer for peer in PARTIES if peer != me], send, lambda: None, lambda peer: str(me).encode())
+        return Attempts(me, 2, self.loss, send, lambda: None, lambda peer: str(me).encode())
 
     def connect(self, one: Identity, other: Identity) -> None:
         self.links[one, other], self.links[other, one] = deque(), deque()
@@ -155,8 +162,8 @@ class Net:
     def cut(self, one: Identity, other: Identity) -> None:
         for link in ((one, other), (other, one)):
             del self.links[link]
-        self.roles[one].on_lost(other)
-        self.roles[other].on_lost(one)
+        self.roles[one].on_lost(other, "cut")
+        self.roles[other].on_lost(one, "cut")
 
     def settle(self) -> None:
         for _ in range(10_000):
@@ -173,7 +180,7 @@ class Net:
 @pytest.mark.parametrize("seed", range(20))
 def test_all_come_to_one_attempt_whatever_the_order(seed: int) -> None:
     net = Net(seed)
-    pairs = list(combinations(PARTIES, 2))
+    pairs = [pair for pair in combinations(MEMBERS, 2) if set(pair) != set(CLIENTS)]
     net.random.shuffle(pairs)
     for one, other in pairs:
         assert not all(role.complete for role in net.roles.values())
@@ -186,7 +193,7 @@ def test_all_come_to_one_attempt_whatever_the_order(seed: int) -> None:
     assert len(number) == 1
     net.cut(PARTIES[0], PARTIES[1])
     net.settle()
-    assert not any(role.complete for role in list(net.roles.values())[:2])
+    assert not any(net.roles[cut_off].complete for cut_off in PARTIES[:2])
     assert net.roles[PARTIES[0]].missing == [PARTIES[1]]
     net.connect(PARTIES[0], PARTIES[1])
     net.settle()
@@ -194,14 +201,49 @@ def test_all_come_to_one_attempt_whatever_the_order(seed: int) -> None:
     assert min(role.number for role in net.roles.values()) > max(number)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_where_a_loss_ends_the_federation_clients_follow_whenever_they_come(seed: int) -> None:
+    """Parties and dealer come to one attempt without them, and do not move on for them."""
+    net = Net(seed, PeerLoss.ENDS_FEDERATION)
+    pairs = [pair for pair in combinations(MEMBERS, 2) if set(pair) != set(CLIENTS)]
+    net.random.shuffle(pairs)
+    servers = [pair for pair in pairs if not set(pair) & set(CLIENTS)]
+    early = net.random.randrange(len(pairs))
+    for one, other in [*pairs[:early], *(pair for pair in servers if pair not in pairs[:early])]:
+        net.connect(one, other)
+        if net.random.random() < 0.5:
+            net.settle()
+    net.settle()
+    number = {net.roles[member].number for member in (*PARTIES[:2], DEALER)}
+    assert len(number) == 1
+    assert all(net.roles[member].complete for member in (*PARTIES[:2], DEALER))
+    for one, other in pairs[early:]:
+        if (one, other) not in net.links:
+            net.connect(one, other)
+    net.settle()
+    assert all(role.complete for role in net.roles.values())
+    assert {role.number for role in net.roles.values()} == number
+    net.roles[PARTIES[0]].on_lost(ACTOR, "gone")
+    assert net.roles[PARTIES[0]].complete
+    for peer in (PARTIES[1], DEALER):
+        with pytest.raises(PeerLost, match=f"{peer} is gone: cut"):
+            net.roles[PARTIES[0]].on_lost(peer, "cut")
+    with pytest.raises(PeerLost, match="party 0 has left: done"):
+        net.roles[ACTOR].on_lost(PARTIES[0], "done", graceful=True)
+
+
+def attempts_of_party_1(send: Send) -> Attempts:
+    return Attempts(PARTIES[1], 3, LOSS, send, lambda: None, lambda _: b"mine")
+
+
 def test_a_peer_is_current_only_after_it_has_opened_this_attempt() -> None:
     sent: list[Frame] = []
-    role = Attempts(PARTIES[:2], lambda _, frame: sent.append(frame), lambda: None, lambda _: b"mine")
+    role = attempts_of_party_1(lambda _, frame: sent.append(frame))
     role.on_ready(PARTIES[0])
     assert [frame.step for frame in sent] == [1]
     role.on_open(PARTIES[0], Frame(Kind.OPEN, step=1, payload=b"theirs"))
     assert role.is_current(PARTIES[0])
-    role.on_ready(PARTIES[1])
+    role.on_ready(PARTIES[2])
     assert not role.is_current(PARTIES[0])
     role.on_open(PARTIES[0], Frame(Kind.OPEN, step=1))
     assert not role.is_current(PARTIES[0])
@@ -213,14 +255,14 @@ def test_a_peer_is_current_only_after_it_has_opened_this_attempt() -> None:
 
 @pytest.mark.parametrize("step", [0, MAX_ATTEMPTS])
 def test_an_attempt_that_cannot_be_is_refused(step: int) -> None:
-    role = Attempts(PARTIES[:1], lambda *_: None, lambda: None, lambda _: b"")
+    role = attempts_of_party_1(lambda *_: None)
     role.on_ready(PARTIES[0])
     with pytest.raises(FrameError, match="cannot be"):
         role.on_open(PARTIES[0], Frame(Kind.OPEN, step=step))
 
 
 def test_an_attempt_is_opened_once() -> None:
-    role = Attempts(PARTIES[:1], lambda *_: None, lambda: None, lambda _: b"")
+    role = attempts_of_party_1(lambda *_: None)
     role.on_ready(PARTIES[0])
     role.on_open(PARTIES[0], Frame(Kind.OPEN, step=1))
     with pytest.raises(FrameError, match="twice"):
@@ -233,7 +275,7 @@ def test_an_attempt_is_opened_once() -> None:
 def test_an_actor_keeps_no_more_requests_than_the_parties_take() -> None:
     store = MemoryStore()
     records = ActorRecords(store, DirectJournal(store))
-    actor = DurableActor(Federation(arms=2, features=(1, 1), epsilon=0.1), lambda *_: None, records=records)
+    actor = Actor(Federation(arms=2, features=(1, 1), epsilon=0.1), lambda *_: None, records=records, peer_loss=LOSS)
     for number in range(MAX_ASKED):
         actor.ask("user", request=f"request {number}")
     assert actor.ask("user", request="request 3") == MAX_ASKED
@@ -241,22 +283,30 @@ def test_an_actor_keeps_no_more_requests_than_the_parties_take() -> None:
         actor.ask("user", request="one more")
 
 
+def opened(federation: Federation) -> PartyEpoch:
+    """An epoch of party 0, in which nothing has happened."""
+    setup = Setup(federation, 0, Mock(), 8, 2, 256, True, 0, Shelf(federation, 0), lambda: 0.0)
+    records = MemoryPartyRecords(federation, 0)
+    links = Links(lambda *_: None, lambda *_: None, lambda *_: None)
+    return PartyEpoch(setup, links, Ledger(records, Plan(1, NAME, INITIAL, 0)), named=1, present=())
+
+
 def test_lessons_learned_again_do_not_count_among_those_that_may_wait() -> None:
     federation = Federation(arms=2, features=(1, 1), epsilon=0.1)
-    party = Party(federation, 0, Mock(), lambda *_: None)
+    party = opened(federation)
     again = [Lesson(number, [(number, 0)], logged=True) for number in range(300)]
     state = LearnedState(0, initial_state(federation.learner.arrays, 0))
     party.resume(state, [], again)
     for number in range(300, 300 + MAX_WAITING):
-        party._school.receive(Lesson(number, [(number, 0)]))
+        party._updater.receive(Lesson(number, [(number, 0)]))
     with pytest.raises(FrameError, match="lessons waiting"):
-        party._school.receive(Lesson(300 + MAX_WAITING, [(1, 0)]))
+        party._updater.receive(Lesson(300 + MAX_WAITING, [(1, 0)]))
 
 
 def test_two_peers_may_refuse_all_lessons_that_wait() -> None:
-    party = Party(Federation(arms=2, features=(1, 1, 1), epsilon=0.1), 0, Mock(), lambda *_: None)
+    party = opened(Federation(arms=2, features=(1, 1, 1), epsilon=0.1))
     for peer in PARTIES[1:3]:
         for number in range(MAX_WAITING):
-            party._school.refused_by_peer(peer, number, "unknown")
+            party._updater.refused_by_peer(peer, number, "unknown")
     with pytest.raises(FrameError, match="refusals ahead"):
-        party._school.refused_by_peer(PARTIES[1], MAX_WAITING, "unknown")
+        party._updater.refused_by_peer(PARTIES[1], MAX_WAITING, "unknown")

@@ -142,12 +142,13 @@ def watched_run(network: MemoryNetwork, decisions: int) -> tuple[Watched, list[i
 def test_only_the_actor_gets_shares_of_the_one_hot(parties: int) -> None:
     network = MemoryNetwork(small_paper_federation(parties))
     watched, arms = watched_run(network, 6)
-    assert watched.kinds(ACTOR) == {Kind.SEED, Kind.ONE_HOT, Kind.LEARNED}
-    assert watched.kinds(REWARDER) == {Kind.SEED, Kind.LEARNED}
-    assert watched.kinds(DEALER) == {Kind.WANT}
+    assert watched.kinds(ACTOR) == {Kind.OPEN, Kind.ACTIVE, Kind.ONE_HOT, Kind.LEARNED}
+    assert watched.kinds(REWARDER) == {Kind.OPEN, Kind.ACTIVE, Kind.LEARNED}
+    assert watched.kinds(DEALER) == {Kind.OPEN, Kind.WANT}
     for number in range(parties):
-        material = {Kind.SEED, Kind.CORRECTIONS} if number == parties - 1 else {Kind.SEED}
-        assert watched.kinds(party(number)) == material | {Kind.ROUND, Kind.DECIDE, Kind.REWARD}
+        material = {Kind.CORRECTIONS} if number == parties - 1 else set()
+        opening = {Kind.OPEN, Kind.PREPARED}
+        assert watched.kinds(party(number)) == material | opening | {Kind.ROUND, Kind.DECIDE, Kind.REWARD}
     total = np.add.reduce([watched.shares(number) for number in range(parties)])
     assert np.array_equal(total, np.eye(network.federation.arms, dtype=np.uint64)[arms])
 
@@ -168,7 +169,7 @@ def test_shares_of_the_one_hot_are_uniform_and_add_up_to_nothing_but_the_arm(par
 
 def test_the_fast_suite_sends_no_one_hot() -> None:
     watched, _ = watched_run(MemoryNetwork(small_federation(2)), 4)
-    assert watched.kinds(ACTOR) == {Kind.SEED, Kind.SLOT, Kind.LEARNED}
+    assert watched.kinds(ACTOR) == {Kind.OPEN, Kind.ACTIVE, Kind.SLOT, Kind.LEARNED}
 
 
 def test_many_are_decided_at_once(network: MemoryNetwork) -> None:
@@ -228,7 +229,7 @@ def test_there_is_no_repair() -> None:
     network = MemoryNetwork(replace(small_paper_federation(2), repair_every=1)).start()
     for key in KEYS[:3]:
         network.reward(network.decide(key).id, 1.0)
-    assert not any(machine._school._singly for machine in network.parties)
+    assert not any(machine._updater._singly for machine in network.epochs)
     network.check_against_lockstep()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from hiddenarm.bandit.interactions import Decided
 from hiddenarm.bandit.policy import Learner
 from hiddenarm.errors import DamagedStoreError, StoreError
 from hiddenarm.mpc.values import Shared
-from hiddenarm.roles.durable_ledger import DurableLedger
+from hiddenarm.roles.ledger import Ledger
 from hiddenarm.roles.openings import INITIAL, MAX_CHECKPOINTS, CheckpointName, Committed, Plan, statement_bytes
 from hiddenarm.roles.party_records import PartyRecords, _decode_state, _encode_state
 from hiddenarm.roles.updater import LearnedState, Lesson
@@ -77,7 +78,8 @@ def test_decisions_wait_until_a_lesson_has_used_them() -> None:
     assert records.pending == 5
     learn(records, 0, decision_name(NAMED, decision_number(4, 9, 2)), decision_name(NAMED, 3))
     assert records.pending == records_on(store).pending == 3
-    assert DurableLedger(records_on(store), 1, NAMED + 1, 256).pending == 3  # of an epoch before, none in memory
+    plan = Plan(1, (NAMED + 1).to_bytes(6, "big"), INITIAL, 0)
+    assert Ledger(records_on(store), plan).pending == 3  # of an epoch before, none at hand
 
 
 def test_a_checkpoint_comes_back_as_it_was() -> None:
@@ -133,6 +135,27 @@ def test_a_checkpoint_of_another_model_is_refused() -> None:
         _decode_state(_encode_state(state), other)
     with pytest.raises(DamagedStoreError, match="cannot be read"):
         _decode_state(_encode_state(state)[:-1], FEDERATION.learner)
+
+
+def test_a_repair_that_is_due_is_written_down() -> None:
+    """Of a model of an earlier version, which may be wrong, one is due."""
+    state = records_on(MemoryStore()).state(INITIAL)
+    sound, due = (_encode_state(replace(state, due=due)) for due in (False, True))
+    learner = FEDERATION.learner
+    assert not _decode_state(sound, learner).due
+    assert _decode_state(due, learner).due
+    assert _decode_state(earlier_state(learner, sums_full=False), learner).due
+
+
+def test_more_interactions_than_the_federation_holds_are_refused() -> None:
+    """An earlier version had no such bound, and scores beyond it would be compared wrongly."""
+    store = MemoryStore()
+    journal, records = DirectJournal(store), records_on(store)
+    learn(records, 0, decision_name(NAMED, 0))
+    learn(records, 1, decision_name(NAMED, 1))
+    PartyRecords(store, journal, replace(FEDERATION, max_interactions=2), 0)
+    with pytest.raises(StoreError, match="holds 2 interactions; this federation holds at most 1 "):
+        PartyRecords(store, journal, replace(FEDERATION, max_interactions=1), 0)
 
 
 def test_a_cut_log_gives_its_decisions_back() -> None:

@@ -54,7 +54,7 @@ def test_a_policy_with_another_schedule_runs_as_in_lockstep() -> None:
     run_online(network, 10, random.Random(5))
     network.check_nothing_is_left()
     network.check_against_lockstep()
-    assert all(machine._school.schedule.gathered == 10 for machine in network.parties)
+    assert all(machine._updater.schedule.gathered == 10 for machine in network.parties)
 
 
 def test_repairs_between_roles_are_those_in_lockstep() -> None:

@@ -24,7 +24,7 @@ from hiddenarm.errors import (
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.roles.actor import MAX_ASKED, KeyAnswer, all_decided
 from hiddenarm.roles.messages import ACTOR, MAX_KEY_BYTES, REWARDER, decide_frame, read_refused, refused_frame
-from hiddenarm.roles.party import LESSON_SECONDS
+from hiddenarm.roles.party_epoch import LESSON_SECONDS
 from hiddenarm.roles.runs import MAX_WAITING
 from hiddenarm.roles.updater import KEPT_VERSIONS
 
@@ -187,7 +187,7 @@ def test_peers_are_not_told_which_keys_a_party_refuses() -> None:
     network = MemoryNetwork(small_federation(3)).start()
     del network.tables[0].rows[KEYS[1]]
     sent: list[tuple[object, Frame]] = []
-    machine = network.party(0)
+    machine = network.epoch(0)
     send = machine._send
     machine._send = lambda to, frame: (sent.append((to, frame)), send(to, frame))[1]  # type: ignore[func-returns-value]
     ask_many(network, KEYS[:3])

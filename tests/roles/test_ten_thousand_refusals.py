@@ -37,11 +37,13 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[int, int]]:
 def state(network: MemoryNetwork) -> str:
     """A digest of everything that parties keep: shares of the model, versions, decisions and what waits."""
     digest = hashlib.sha256()
-    for number, machine in enumerate(network.parties):
-        for words in machine._school.state.values():
+    for number, machine in enumerate(network.epochs):
+        for words in machine._updater.state.values():
             digest.update(np.ascontiguousarray(words).tobytes())
         digest.update(
-            repr((machine._school.version, sorted(machine._interactions), network.waiting_at(number))).encode()
+            repr(
+                (machine._updater.version, sorted(machine._interactions._at_hand), network.waiting_at(number))
+            ).encode()
         )
     return digest.hexdigest()
 
@@ -124,7 +126,7 @@ def test_features_that_cannot_be_used(taken: Counter[tuple[int, int]]) -> None:
     network, choice = MemoryNetwork(small_federation(2), stock=64).start(), random.Random(4)
     first = network.decide(KEYS[0])
     before = state(network)
-    materials = [{id(line.material) for line in machine._supply._lines.values()} for machine in network.parties]
+    materials = [{id(line.material) for line in machine._supply._lines.values()} for machine in network.epochs]
     for case in range(FEATURE_CASES):
         spoilt = choice.randrange(2)
         rows = network.tables[spoilt].rows

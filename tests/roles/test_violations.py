@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from memory_network import EPOCH_KEY, KEYS, Machine, MemoryNetwork, party, small_federation
 
 from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, LEARN, LEARN_ONE, ProgramId, program_texts
-from hiddenarm.errors import ClientError, FrameError, HiddenArmError, PeerError, PeerLost, ProtocolError
+from hiddenarm.errors import (
+    ClientError,
+    FrameError,
+    HiddenArmError,
+    PeerError,
+    PeerLost,
+    ProtocolError,
+    UnavailableError,
+)
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
@@ -28,26 +36,24 @@ from hiddenarm.roles.messages import (
     learned_frame,
     refused_frame,
     reward_frame,
-    seed_frame,
     slot_frame,
     want_frame,
 )
-from hiddenarm.roles.party import MAX_WAITING
+from hiddenarm.roles.party_epoch import MAX_WAITING
 
 ALLOWED = {
-    (Role.PARTY, Role.PARTY): {Kind.ROUND, Kind.REFUSED},
-    (Role.DEALER, Role.PARTY): {Kind.SEED, Kind.CORRECTIONS},
+    (Role.PARTY, Role.PARTY): {Kind.ROUND, Kind.REFUSED, Kind.OPEN, Kind.PREPARED},
+    (Role.DEALER, Role.PARTY): {Kind.CORRECTIONS, Kind.OPEN},
     (Role.ACTOR, Role.PARTY): {Kind.DECIDE},
     (Role.REWARDER, Role.PARTY): {Kind.REWARD},
-    (Role.PARTY, Role.ACTOR): {Kind.SLOT, Kind.LEARNED, Kind.REFUSED},
-    (Role.DEALER, Role.ACTOR): {Kind.SEED},
-    (Role.PARTY, Role.REWARDER): {Kind.LEARNED, Kind.REFUSED},
-    (Role.DEALER, Role.REWARDER): {Kind.SEED},
-    (Role.PARTY, Role.DEALER): {Kind.WANT},
+    (Role.PARTY, Role.ACTOR): {Kind.SLOT, Kind.LEARNED, Kind.REFUSED, Kind.OPEN, Kind.ACTIVE},
+    (Role.DEALER, Role.ACTOR): {Kind.OPEN},
+    (Role.PARTY, Role.REWARDER): {Kind.LEARNED, Kind.REFUSED, Kind.OPEN, Kind.ACTIVE},
+    (Role.DEALER, Role.REWARDER): {Kind.OPEN},
+    (Role.PARTY, Role.DEALER): {Kind.WANT, Kind.OPEN},
     (Role.ACTOR, Role.DEALER): set(),
     (Role.REWARDER, Role.DEALER): set(),
 }
-SEED = seed_frame("0" * 12, bytes(32))
 LAST = party(1)
 
 
@@ -83,18 +89,36 @@ def test_only_the_last_party_may_order_material(network: MemoryNetwork) -> None:
         network.inject(party(0), DEALER, want_frame(DECIDE_ONE, 1000, 1))
 
 
+def attempt_of(network: MemoryNetwork, receiver: Identity) -> int:
+    machine: Any = network.machines[receiver]
+    number: int = machine._attempts.number
+    return number
+
+
 @pytest.mark.parametrize("receiver", [party(0), LAST, ACTOR, REWARDER], ids=str)
 def test_a_second_seed(network: MemoryNetwork, receiver: Identity) -> None:
-    with pytest.raises(FrameError, match="second seed"):
-        network.inject(DEALER, receiver, SEED)
+    """In the attempt that is an open epoch, or in another one, which would end the epoch."""
+    number = attempt_of(network, receiver)
+    with pytest.raises(FrameError, match=f"dealer opened attempt {number} twice"):
+        network.inject(DEALER, receiver, Frame(Kind.OPEN, step=number, payload=bytes(38)))
+    with pytest.raises(PeerLost, match="another epoch was begun, and this federation has one"):
+        network.inject(DEALER, receiver, Frame(Kind.OPEN, step=number + 1, payload=bytes(38)))
 
 
 @pytest.mark.parametrize("receiver", [party(0), ACTOR, REWARDER], ids=str)
 @pytest.mark.parametrize("size", [0, 6, 37, 39])
 def test_a_seed_of_the_wrong_length(receiver: Identity, size: int) -> None:
     network = MemoryNetwork(small_federation(2))
+    link = network.links[DEALER, receiver]
+
+    def settle() -> None:
+        while network.deliver():
+            for at, frame in enumerate(link):
+                if frame is not None and frame.kind is Kind.OPEN:
+                    link[at] = frame._replace(payload=bytes(size))
+
     with pytest.raises(FrameError, match=f"{size} bytes"):
-        network.inject(DEALER, receiver, Frame(Kind.SEED, payload=bytes(size)))
+        settle()
 
 
 def test_a_role_that_comes_back_gets_no_second_seed(network: MemoryNetwork) -> None:
@@ -191,26 +215,37 @@ class TestRequests:
         with pytest.raises(FrameError, match="REWARD"):
             network.inject(REWARDER, party(0), Frame(Kind.REWARD, 2, 0, 0, bytes(size)))
 
-    def test_too_many_decisions_at_once(self) -> None:
-        network = MemoryNetwork(small_federation(2))
+    def test_too_many_decisions_at_once(self, network: MemoryNetwork) -> None:
+        """All of them wait for a lesson."""
         for number in range(MAX_WAITING):
-            network.inject(ACTOR, party(0), decide_frame(number, 0, "k"))
+            network.inject(ACTOR, party(0), decide_frame(number, 1, "k"))
         with pytest.raises(FrameError, match="more than 1024 requests waiting"):
-            network.inject(ACTOR, party(0), decide_frame(MAX_WAITING, 0, "k"))
+            network.inject(ACTOR, party(0), decide_frame(MAX_WAITING, 1, "k"))
 
-    def test_too_many_lessons_at_once(self) -> None:
-        network = MemoryNetwork(small_federation(2))
+    def test_too_many_lessons_at_once(self, network: MemoryNetwork) -> None:
+        """The first one is under way, and party 1 does not answer."""
+        rewarded = network.name_of(network.decide(KEYS[0]).id)
         for number in range(MAX_WAITING):
-            network.inject(REWARDER, party(0), reward_frame(number, (0, 0)))
+            network.inject(REWARDER, party(0), reward_frame(number, (rewarded, 0)))
         with pytest.raises(FrameError, match="more than 1024 lessons waiting"):
-            network.inject(REWARDER, party(0), reward_frame(MAX_WAITING, (0, 0)))
+            network.inject(REWARDER, party(0), reward_frame(MAX_WAITING, (rewarded, 0)))
 
-    def test_a_client_that_has_not_met_everybody_cannot_begin(self) -> None:
+    def test_a_client_that_has_not_met_everybody_waits(self) -> None:
+        """The actor asks when it has; the rewarder cannot mask anything before."""
         network = MemoryNetwork(small_federation(2))
-        with pytest.raises(PeerLost, match="has not met"):
-            network.ask(KEYS[0])
-        with pytest.raises(PeerLost, match="has not met"):
-            network.rewarder.teach(("0" * 12 + "-000000", 1.0))
+        ticket = network.actor.ask(KEYS[0])
+        with pytest.raises(UnavailableError, match="no epoch has opened"):
+            network.rewarder.teach(("0" * 12 + "-000000-" + "0" * 16, 1.0))
+        network.collecting = False
+        network.settle()
+        assert isinstance(network.actor.outcomes[ticket], list)
+
+    @pytest.mark.parametrize("frame", [decide_frame(0, 0, "k"), reward_frame(0, (0, 0))], ids=["DECIDE", "REWARD"])
+    def test_a_client_that_does_not_wait(self, frame: Frame) -> None:
+        network = MemoryNetwork(small_federation(2))
+        client = ACTOR if frame.kind is Kind.DECIDE else REWARDER
+        with pytest.raises(ClientError, match=f"{client} sent {frame.kind.name} before this party was active"):
+            network.inject(client, party(0), frame)
 
 
 class TestCorrections:
@@ -226,9 +261,8 @@ class TestCorrections:
 
     @pytest.mark.parametrize("size", [0, 1, 7, 8, 1001])
     def test_of_the_wrong_length(self, network: MemoryNetwork, size: int) -> None:
-        for ordered in (network, MemoryNetwork(small_federation(2))):
-            with pytest.raises(FrameError, match="not asked for"):
-                ordered.inject(DEALER, LAST, Frame(Kind.CORRECTIONS, 1, 0, 0, bytes(size)))
+        with pytest.raises(FrameError, match="not asked for"):
+            network.inject(DEALER, LAST, Frame(Kind.CORRECTIONS, 1, 0, 0, bytes(size)))
 
     def test_to_a_party_that_needs_none(self, network: MemoryNetwork) -> None:
         rows = bytes(8 * self.columns(network))
@@ -301,7 +335,9 @@ class TestAnswers:
     def test_a_refusal_is_shown_without_what_could_harm_a_terminal(self, network: MemoryNetwork) -> None:
         number = network.ask(KEYS[0])
         network.inject(party(0), ACTOR, Frame(Kind.REFUSED, 1, 0, number, b"\0\0\x1b[2Jno\r\n\xff such key"))
-        shown = str(network.actor.outcomes[1, number])
+        (ticket,) = network.asked
+        assert network.asked[ticket] == number
+        shown = str(network.actor.outcomes[ticket])
         assert shown.isprintable()
         assert "such key" in shown
 

@@ -13,11 +13,12 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.plain import PlainBandit
 from hiddenarm.errors import DecisionIdError, HiddenArmError, InputError, UnavailableError
-from hiddenarm.roles.durable_actor import DurableActor
-from hiddenarm.roles.durable_party import DurableParty
-from hiddenarm.roles.durable_rewarder import DurableRewarder
+from hiddenarm.roles.actor import Actor
+from hiddenarm.roles.attempts import PeerLoss
 from hiddenarm.roles.messages import ACTOR, REWARDER
-from hiddenarm.roles.party import NO_LESSON
+from hiddenarm.roles.party import Party
+from hiddenarm.roles.party_epoch import NO_LESSON
+from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.updater import Lesson
 
 PATIENCE = 60_000
@@ -78,10 +79,10 @@ class Application:
 
     def _at_rest(self) -> bool:
         parties = [self.world.nodes[party].machine for party in self.world.parties]
-        if not all(isinstance(party, DurableParty) and party._party is not None for party in parties):
+        if not all(isinstance(party, Party) and party.active for party in parties):
             return False
-        schools = [party._party._school for party in parties]  # type: ignore[union-attr]
-        return all(school.version == school.taught == len(self._log(0)) for school in schools)
+        schools = [party._epoch._updater for party in parties]  # type: ignore[union-attr]
+        return all(school.version == school.taught == self._kept(0) for school in schools)
 
     # Talking
 
@@ -103,7 +104,7 @@ class Application:
     def _ask(self, job: Job) -> None:
         node = self.world.nodes[ACTOR]
         machine = node.machine
-        if not isinstance(machine, DurableActor):
+        if not isinstance(machine, Actor):
             return
         if job.after is None:
             job.after = self._lessons_to_wait_for()
@@ -131,7 +132,7 @@ class Application:
         if lives != self.asked_in_life:
             self.asked, self.asked_in_life = {}, lives
 
-    def _check_other_content_is_refused(self, machine: DurableActor, job: Job) -> None:
+    def _check_other_content_is_refused(self, machine: Actor, job: Job) -> None:
         if machine._records.asked(job.name) is not None and self.world.random.random() < 0.1:
             with pytest.raises(InputError, match=f"request '{job.name}' was made before"):
                 machine.ask(*job.keys, after=(job.after or 0) + 1, request=job.name)
@@ -139,7 +140,7 @@ class Application:
     def _teach(self, job: Job) -> None:
         node = self.world.nodes[REWARDER]
         machine = node.machine
-        if not isinstance(machine, DurableRewarder):
+        if not isinstance(machine, Rewarder):
             return
         assert job.decisions is not None
         pairs = list(zip([decision.id for decision in job.decisions], job.rewards, strict=True))
@@ -155,7 +156,7 @@ class Application:
         if number is not None:
             self.taught[number] = job
 
-    def _change_mind(self, machine: DurableRewarder, job: Job) -> None:
+    def _change_mind(self, machine: Rewarder, job: Job) -> None:
         """Give other rewards for the same decisions; refused if the first were written down, taken if not."""
         assert job.decisions is not None
         other = [1 - reward for reward in job.rewards]
@@ -172,11 +173,11 @@ class Application:
 
     def listen(self) -> None:
         actor, rewarder = self.world.nodes[ACTOR].machine, self.world.nodes[REWARDER].machine
-        if isinstance(actor, DurableActor):
+        if isinstance(actor, Actor):
             self._fresh_life()
             for ticket in [ticket for ticket in self.asked if ticket in actor.outcomes]:
                 self._hear_decisions(self.asked.pop(ticket), actor.outcomes.pop(ticket))
-        if isinstance(rewarder, DurableRewarder):
+        if isinstance(rewarder, Rewarder):
             for number, job in list(self.taught.items()):
                 if not job.acknowledged and self.world.random.random() < 0.5:
                     self._hear_ending(rewarder, number, job)
@@ -193,7 +194,7 @@ class Application:
             raise Violation(f"request {job.name} was answered in two ways")
         job.decisions = outcome
 
-    def _hear_ending(self, rewarder: DurableRewarder, number: int, job: Job) -> None:
+    def _hear_ending(self, rewarder: Rewarder, number: int, job: Job) -> None:
         if number >= rewarder._records.made or rewarder._records.lesson(number).request != f"r{job.name}":
             del self.taught[number]  # it was never written down, and the number is another lesson's now
             return
@@ -207,11 +208,20 @@ class Application:
 
     def _log(self, party: int) -> list[Lesson]:
         machine = self.world.nodes[self.world.parties[party]].machine
-        assert isinstance(machine, DurableParty)
+        assert isinstance(machine, Party)
         return machine.records.lessons(0, 2**60)
+
+    def _kept(self, party: int) -> int:
+        """How many lessons a party has written down; in memory, has counted."""
+        machine = self.world.nodes[self.world.parties[party]].machine
+        assert isinstance(machine, Party)
+        return len(self._log(party)) if self.world.lasting else machine.records.committed.lessons
 
     def check(self) -> None:
         """Every acknowledged reward is learned once, all parties hold the same log, and the model is its fold."""
+        if not self.world.lasting:
+            self._check_in_memory()
+            return
         logs = [self._log(number) for number in range(len(self.world.parties))]
         if any([lesson.rewards for lesson in log] != [lesson.rewards for lesson in logs[0]] for log in logs):
             raise Violation("the parties hold different logs")
@@ -223,6 +233,16 @@ class Application:
             raise Violation("a lesson was acknowledged that is not in the log")
         self._check_model([by_version[lesson.number + 1] for lesson in learned])
 
+    def _check_in_memory(self) -> None:
+        """There is no log: all parties have counted as many lessons as were acknowledged, and learned those."""
+        counts = {self._kept(number) for number in range(len(self.world.parties))}
+        if counts != {len(self.jobs)}:
+            raise Violation(f"the parties have learned {counts} lessons of {len(self.jobs)} that were acknowledged")
+        by_version = {job.version: job for job in self.jobs}
+        if by_version.keys() != set(range(1, len(self.jobs) + 1)):
+            raise Violation("two lessons were acknowledged with one number")
+        self._check_model([by_version[version] for version in sorted(by_version)])
+
     def _check_model(self, jobs: list[Job]) -> None:
         federation = self.world.federation
         twin = PlainBandit(federation.arms, federation.dimension, federation.ridge)
@@ -233,9 +253,9 @@ class Application:
         models = []
         for party in self.world.parties:
             machine = self.world.nodes[party].machine
-            assert isinstance(machine, DurableParty)
-            assert machine._party is not None
-            models.append(machine._party._school.state)
+            assert isinstance(machine, Party)
+            assert machine._epoch is not None
+            models.append(machine._epoch._updater.state)
         _, weights = federation.learner.reveal(models)
         error = float(np.abs(weights[0] - twin.weights).max())
         if error > UNIT * len(jobs):
@@ -258,6 +278,15 @@ def jobs_of(world: World, count: int, batches: bool) -> list[Job]:
 def simulate(seed: int, faults: Faults | None = None, jobs: int = 10, parties: int = 2) -> World:
     """One world from its beginning to rest, checked."""
     return run_application(seed, faults, jobs, parties).world
+
+
+def simulate_memory(seed: int, faults: Faults | None = None, jobs: int = 10, parties: int = 2) -> World:
+    """The same, in memory: what is lost there ends the world."""
+    world = World(seed, faults or Faults(crash=0, cut=0), federation_of(parties), peer_loss=PeerLoss.ENDS_FEDERATION)
+    application = Application(world, jobs_of(world, jobs, batches=seed % 5 == 0))
+    application.finish()
+    application.check()
+    return world
 
 
 def run_application(seed: int, faults: Faults | None = None, jobs: int = 10, parties: int = 2) -> Application:

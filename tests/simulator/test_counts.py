@@ -10,8 +10,8 @@ import structlog
 from application import Application, federation_of, jobs_of
 from world import Faults, World
 
-from hiddenarm.roles.durable_party import DurableParty
 from hiddenarm.roles.metrics import INTERACTIONS, RUNS, Sample, _of_runs
+from hiddenarm.roles.party import Party
 
 Counters = dict[tuple[object, ...], float]
 
@@ -36,11 +36,11 @@ class WatchedWorld(World):
             self._look_at(machine)
 
     @property
-    def party_machines(self) -> list[DurableParty]:
+    def party_machines(self) -> list[Party]:
         machines = [node.machine for node in self.nodes.values()]
-        return [machine for machine in machines if isinstance(machine, DurableParty)]
+        return [machine for machine in machines if isinstance(machine, Party)]
 
-    def _look_at(self, party: DurableParty) -> None:
+    def _look_at(self, party: Party) -> None:
         vitals = party.vitals()
         assert vitals.version is not None
         assert vitals.pending is not None

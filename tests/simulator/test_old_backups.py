@@ -18,11 +18,11 @@ from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import FrameError, UnavailableError
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity
+from hiddenarm.roles.actor import Actor
 from hiddenarm.roles.client_records import ActorRecords
-from hiddenarm.roles.durable_actor import DurableActor
-from hiddenarm.roles.durable_party import DurableParty
-from hiddenarm.roles.durable_rewarder import DurableRewarder
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
+from hiddenarm.roles.party import Party
+from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.store.memory import MemoryStore
 
 SEEDS = int(os.environ.get("HIDDENARM_SEEDS", "100"))
@@ -101,7 +101,7 @@ def quiet_world() -> World:
 def decided(world: World, request: str) -> Decision:
     """A decision that is answered before the parties have told each other of it."""
     actor = world.nodes[ACTOR].machine
-    assert isinstance(actor, DurableActor)
+    assert isinstance(actor, Actor)
     ticket = actor.ask(KEYS[0], request=request)
     while ticket not in actor.outcomes:
         world.step()
@@ -112,7 +112,7 @@ def decided(world: World, request: str) -> Decision:
 
 def lose_a_decision(world: World, monkeypatch: pytest.MonkeyPatch) -> tuple[Node, MemoryStore]:
     """Party 1 comes back without its last decision, of which it has told the actor only; and its newest disk."""
-    monkeypatch.setattr(DurableParty, "_tell_committed", lambda _: None)
+    monkeypatch.setattr(Party, "_tell_committed", lambda _: None)
     node = world.nodes[world.parties[1]]
     decided(world, "first")
     backup = disk_of(node).copy()
@@ -124,7 +124,7 @@ def until_refused_or_opened(world: World) -> None:
     for _ in range(5000):
         world.step()
         parties = [world.nodes[party].machine for party in world.parties]
-        if world.refused or all(isinstance(party, DurableParty) and party.active for party in parties):
+        if world.refused or all(isinstance(party, Party) and party.active for party in parties):
             return
     raise AssertionError("neither refused nor opened")
 
@@ -155,7 +155,7 @@ def test_after_the_consent_of_all_a_decision_may_be_missing_even_if_the_actor_wa
         if node.up:
             world.crash(node)
         world.start(node)
-        assert isinstance(node.machine, DurableParty)
+        assert isinstance(node.machine, Party)
         node.machine.records.consent()
         world.crash(node)
     until_refused_or_opened(world)
@@ -184,7 +184,7 @@ def test_an_old_backup_of_the_rewarder_does_not_call_an_epoch_unknown_before_it_
     decision = decided(world, "first")
     replace_disk(world, node, MemoryStore())
     world.start(node)
-    assert isinstance(node.machine, DurableRewarder)
+    assert isinstance(node.machine, Rewarder)
     with pytest.raises(UnavailableError, match="no epoch has opened"):
         node.machine.teach((decision.id, 1.0), request="reward")
 
@@ -205,11 +205,11 @@ def opened_world() -> World:
         ("party", "other", Kind.PREPARED, "prepared twice"),
         ("party", REWARDER, Kind.OPEN, "opened attempt .* twice"),
         ("party", DEALER, Kind.OPEN, "opened attempt .* twice"),
-        ("party", DEALER, Kind.SEED, "second seed"),
         ("party", ACTOR, Kind.ACTIVE, "may not send ACTIVE"),
         (ACTOR, "party", Kind.ACTIVE, "active twice"),
         (REWARDER, "party", Kind.ACTIVE, "active twice"),
-        (REWARDER, DEALER, Kind.SEED, "may not send SEED"),
+        (REWARDER, DEALER, Kind.OPEN, "opened attempt .* twice"),
+        (REWARDER, DEALER, Kind.ACTIVE, "dealer may not send ACTIVE"),
         (ACTOR, DEALER, Kind.OPEN, "opened attempt .* twice"),
         (DEALER, "party", Kind.OPEN, "opened attempt .* twice"),
     ],
@@ -234,12 +234,10 @@ def frame_of(world: World, receiver: Identity, sender: Identity, kind: Kind) -> 
     """What the sender said in this attempt, again."""
     machine, party = world.nodes[receiver].machine, world.nodes[world.parties[0]].machine
     assert machine is not None
-    assert isinstance(party, DurableParty)
+    assert isinstance(party, Party)
     match kind:
         case Kind.OPEN:
             return Frame(kind, step=machine._attempts.number, payload=machine._attempts.said[sender])
-        case Kind.SEED:
-            return Frame(kind, payload=machine._attempts.said[DEALER])
         case Kind.ACTIVE:
             assert party._opening.plan is not None
             return Frame(kind, payload=party._opening.plan.encode())
@@ -251,4 +249,4 @@ def frame_of(world: World, receiver: Identity, sender: Identity, kind: Kind) -> 
 def epoch_state(world: World) -> list[object]:
     """Which epoch each party runs: the object itself, and what it has written down."""
     parties = [world.nodes[party].machine for party in world.parties]
-    return [(party._party, party.records.activated) for party in parties if isinstance(party, DurableParty)]
+    return [(party._epoch, party.records.activated) for party in parties if isinstance(party, Party)]

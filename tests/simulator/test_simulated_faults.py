@@ -19,14 +19,16 @@ from world import KEYS, Faults, Violation, World
 from hiddenarm.bandit.decisions import DecisionIds, decision_name
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import DecisionIdError, FrameError, HiddenArmError, UnavailableError
-from hiddenarm.roles import durable_rewarder, updater
+from hiddenarm.roles import rewarder as rewarder_module
+from hiddenarm.roles import updater
+from hiddenarm.roles.actor import Actor
+from hiddenarm.roles.attempts import PeerLoss
 from hiddenarm.roles.client_records import KnownEpoch, MadeLesson, RewarderRecords
-from hiddenarm.roles.durable_actor import DurableActor
-from hiddenarm.roles.durable_dealer import DurableDealer
-from hiddenarm.roles.durable_party import DurableParty
-from hiddenarm.roles.durable_rewarder import DurableRewarder
+from hiddenarm.roles.dealer import Dealer
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
 from hiddenarm.roles.openings import INITIAL, Plan
+from hiddenarm.roles.party import Party
+from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.store.journal import DirectJournal
 from hiddenarm.store.memory import MemoryStore
 
@@ -127,7 +129,7 @@ def test_after_a_restored_backup_all_may_agree_to_go_back() -> None:
 
 def test_going_back_by_more_lessons_than_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rewarder sends no more at once than the parties take, and the rest as lessons end."""
-    monkeypatch.setattr(durable_rewarder, "MAX_WAITING", 2)
+    monkeypatch.setattr(rewarder_module, "MAX_WAITING", 2)
     monkeypatch.setattr(updater, "MAX_WAITING", 2)
     for seed in range(3):
         go_back(seed, Faults(crash=0, cut=0), kept=1, lost=6)
@@ -171,7 +173,7 @@ def consent(world: World) -> None:
     for party in world.parties:
         node = world.nodes[party]
         world.start(node)
-        assert isinstance(node.machine, DurableParty)
+        assert isinstance(node.machine, Party)
         node.machine.records.consent()
         world.crash(node)
 
@@ -205,7 +207,7 @@ def test_an_old_backup_of_the_rewarder_is_refused_and_with_consent_gives_up_earl
         assert set(world.refused) == {REWARDER}
         if not node.up:
             world.start(node)
-        assert isinstance(node.machine, DurableRewarder)
+        assert isinstance(node.machine, Rewarder)
         node.machine._records.consent()
         world.crash(node)
         world.refused.clear()
@@ -213,7 +215,7 @@ def test_an_old_backup_of_the_rewarder_is_refused_and_with_consent_gives_up_earl
         finish(application, application.jobs[3:])
         assert not world.refused
         assert sorted(job.version for job in application.jobs) == [1, 2, 3, 4, 5, 6]
-        assert isinstance(node.machine, DurableRewarder)
+        assert isinstance(node.machine, Rewarder)
         assert earlier is not None
         with pytest.raises(DecisionIdError, match="not known here"):
             node.machine.teach((earlier[0].id, 1.0), request="again")
@@ -231,7 +233,7 @@ def test_an_old_backup_of_the_rewarder_cannot_hide_behind_new_lessons() -> None:
     world.crash(node)
     node.disk.store = backup
     world.start(node)
-    assert isinstance(node.machine, DurableRewarder)
+    assert isinstance(node.machine, Rewarder)
     for job in application.jobs[1:]:
         assert job.decisions is not None
         with pytest.raises(UnavailableError, match="no epoch has opened") as refusal:
@@ -252,9 +254,9 @@ def until_refused(world: World) -> None:
 def test_a_lesson_that_finds_no_room_may_be_taught_later(monkeypatch: pytest.MonkeyPatch) -> None:
     world, decision = with_a_decision()
     rewarder = world.nodes[REWARDER].machine
-    assert isinstance(rewarder, DurableRewarder)
+    assert isinstance(rewarder, Rewarder)
     with monkeypatch.context() as patched:
-        patched.setattr(durable_rewarder, "MAX_WAITING", 0)
+        patched.setattr(rewarder_module, "MAX_WAITING", 0)
         with pytest.raises(UnavailableError, match="wait to be learned") as refusal:
             rewarder.teach((decision, 1.0), request="first")
         assert refusal.value.retry_after > 0
@@ -264,7 +266,7 @@ def test_a_lesson_that_finds_no_room_may_be_taught_later(monkeypatch: pytest.Mon
 def test_a_decision_that_is_listed_twice_is_refused_whether_its_request_is_known_or_not() -> None:
     world, decision = with_a_decision()
     rewarder = world.nodes[REWARDER].machine
-    assert isinstance(rewarder, DurableRewarder)
+    assert isinstance(rewarder, Rewarder)
     for _ in range(2):
         with pytest.raises(DecisionIdError, match="listed twice"):
             rewarder.teach((decision, 1.0), (decision, 1.0), request="first")
@@ -275,7 +277,7 @@ def with_a_decision() -> tuple[World, str]:
     """A world without faults, with a decision that waits for its reward."""
     world = World(1, Faults(crash=0, cut=0), federation_of())
     actor = world.nodes[ACTOR].machine
-    assert isinstance(actor, DurableActor)
+    assert isinstance(actor, Actor)
     ticket = actor.ask(KEYS[0])
     while ticket not in actor.outcomes:
         world.step()
@@ -310,7 +312,7 @@ def until_opened_after(world: World, before: list[int | None]) -> None:
 def epochs_of(world: World) -> list[int | None]:
     """The epoch that is open at each party."""
     machines = [world.nodes[party].machine for party in world.parties]
-    return [one.records.activated if isinstance(one, DurableParty) and one.active else None for one in machines]
+    return [one.records.activated if isinstance(one, Party) and one.active else None for one in machines]
 
 
 def test_a_rewarder_that_consented_gives_up_earlier_decisions_even_if_no_lesson_is_missing() -> None:
@@ -321,7 +323,7 @@ def test_a_rewarder_that_consented_gives_up_earlier_decisions_even_if_no_lesson_
         records.learn_epoch(KnownEpoch(bytes(32), DecisionIds(name, bytes(32))), lambda: None)
     records.make(MadeLesson("first", [(decision_name(1, 0), 5)]), lambda: None)
     records.consent()
-    rewarder = DurableRewarder(federation_of(), lambda *_: None, records=records)
+    rewarder = Rewarder(federation_of(), lambda *_: None, records=records, peer_loss=PeerLoss.ENDS_EPOCH)
     rewarder._check_plan(Plan(2, bytes.fromhex("000000000002"), INITIAL, 0), "000000000002")
     again = RewarderRecords(store, DirectJournal(store))
     assert again.epochs.keys() == {2}
@@ -342,7 +344,7 @@ def test_parties_may_go_back_behind_lessons_that_the_rewarder_has_lost() -> None
     world.crash(rewarder)
     rewarder.disk.store = backups[0]
     world.start(rewarder)
-    assert isinstance(rewarder.machine, DurableRewarder)
+    assert isinstance(rewarder.machine, Rewarder)
     rewarder.machine._records.consent()
     world.crash(rewarder)
     application.taught.clear()
@@ -363,10 +365,10 @@ def test_an_epoch_with_the_name_of_an_earlier_one_is_refused() -> None:
     application = Application(world, jobs_of(world, 1, batches=False))
     application.finish()
     dealer = world.nodes[DEALER].machine
-    assert isinstance(dealer, DurableDealer)
+    assert isinstance(dealer, Dealer)
     opened = epochs_of(world)
-    assert dealer._dealer is not None
-    name = dealer._dealer._epoch
+    assert dealer._epoch is not None
+    name = dealer._epoch._name
     dealer._make_name = lambda: name
     world.crash(world.nodes[world.parties[0]])
     with pytest.raises(FrameError, match="the name of an earlier one"):

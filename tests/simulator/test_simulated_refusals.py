@@ -8,8 +8,7 @@ from world import KEYS, Faults, World
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import HiddenArmError, RefusedKeyError, UnavailableError
-from hiddenarm.roles.actor import KeyAnswer
-from hiddenarm.roles.durable_actor import DurableActor
+from hiddenarm.roles.actor import Actor, KeyAnswer
 from hiddenarm.roles.messages import ACTOR
 
 FEDERATION = Federation(arms=3, features=(2, 1), epsilon=0.2)
@@ -22,7 +21,7 @@ def answered(world: World, name: str, keys: list[str]) -> list[KeyAnswer]:
     node = world.nodes[ACTOR]
     for _ in range(MAX_EVENTS):
         machine = node.machine
-        if isinstance(machine, DurableActor):
+        if isinstance(machine, Actor):
             if node.lives != life:
                 ticket, life = world.run(node, lambda: machine.ask(*keys, request=name)), node.lives  # noqa: B023
             elif ticket in machine.outcomes:
@@ -67,6 +66,6 @@ def test_a_request_of_which_every_key_was_refused_is_asked_anew() -> None:
     world = World(1, Faults(crash=0, cut=0), FEDERATION)
     assert [type(one) for one in answered(world, "one", ["late"])] == [RefusedKeyError]
     for party in world.parties:
-        table = world.nodes[party].machine._features  # type: ignore[union-attr]
-        table.rows["late"] = table.rows[KEYS[0]]  # type: ignore[attr-defined]
+        table = world.tables[party]
+        table.rows["late"] = table.rows[KEYS[0]]
     assert [type(one) for one in answered(world, "one", ["late"])] == [Decision]

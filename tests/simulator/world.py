@@ -22,21 +22,22 @@ from numpy.typing import ArrayLike
 from handouts import HandOuts
 from hiddenarm.bandit.decisions import split_name
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.errors import FeatureError, HiddenArmError, StaleStateError
+from hiddenarm.errors import FeatureError, HiddenArmError, PeerLost, StaleStateError
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.roles.client_records import ActorRecords, RewarderRecords
-from hiddenarm.roles.durable_actor import DurableActor
-from hiddenarm.roles.durable_dealer import DurableDealer
-from hiddenarm.roles.durable_party import DurableParty
-from hiddenarm.roles.durable_rewarder import DurableRewarder
+from hiddenarm.roles.actor import Actor
+from hiddenarm.roles.attempts import PeerLoss
+from hiddenarm.roles.client_records import ActorRecords, MemoryActorRecords, MemoryRewarderRecords, RewarderRecords
+from hiddenarm.roles.dealer import Dealer
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER, program_and_step, read_rewards
-from hiddenarm.roles.party_records import PartyRecords
+from hiddenarm.roles.party import Party
+from hiddenarm.roles.party_records import MemoryPartyRecords, PartyRecords, Records
+from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.supply import Shelf
 from hiddenarm.store.contract import Change
 from hiddenarm.store.memory import MemoryStore
 
-Machine = DurableParty | DurableDealer | DurableActor | DurableRewarder
+Machine = Party | Dealer | Actor | Rewarder
 KEYS = [f"user {number}" for number in range(6)]
 EVENT_SECONDS = 0.1
 
@@ -147,8 +148,19 @@ def _shelf(federation: Federation, number: int) -> Shelf:
 class World:
     """All roles of a small federation. `step` lets one thing happen."""
 
-    def __init__(self, seed: int, faults: Faults, federation: Federation, checkpoint_every: int = 3) -> None:
+    def __init__(
+        self,
+        seed: int,
+        faults: Faults,
+        federation: Federation,
+        checkpoint_every: int = 3,
+        peer_loss: PeerLoss = PeerLoss.ENDS_EPOCH,
+    ) -> None:
         self.random = random.Random(seed)
+        self.peer_loss = peer_loss
+        self.lasting = peer_loss is PeerLoss.ENDS_EPOCH
+        self.ended: dict[Identity, str] = {}
+        self.tables: dict[Identity, Table] = {}
         self.faults = faults
         self.federation = federation
         self.checkpoint_every = checkpoint_every
@@ -201,14 +213,18 @@ class World:
             case Role.PARTY:
                 own = sum(self.federation.features[: identity.number])
                 columns = slice(own, own + self.federation.features[identity.number])
-                table = Table(dict(zip(KEYS, self.contexts[:, columns], strict=True)))
-                records = PartyRecords(disk.store, disk, self.federation, identity.number)
-                return DurableParty(
+                table = self.tables[identity] = Table(dict(zip(KEYS, self.contexts[:, columns], strict=True)))
+                number = identity.number
+                memory = MemoryPartyRecords(self.federation, number)
+                lasting = PartyRecords(disk.store, disk, self.federation, number)
+                records: Records = lasting if self.lasting else memory
+                return Party(
                     self.federation,
                     identity.number,
                     table,
                     send,
                     records=records,
+                    peer_loss=self.peer_loss,
                     stock=8,
                     expand_ahead=2,
                     checkpoint_every=self.checkpoint_every,
@@ -217,16 +233,19 @@ class World:
                 )
             case Role.DEALER:
                 fresh = self.faults.fresh_keys
-                return DurableDealer(
+                return Dealer(
                     self.federation,
                     send,
+                    peer_loss=self.peer_loss,
                     make_key=lambda: self.random.randbytes(32) if fresh else self._key,
                     make_name=lambda: self.random.randbytes(6).hex(),
                 )
             case Role.ACTOR:
-                return DurableActor(self.federation, send, records=ActorRecords(disk.store, disk))
+                kept = ActorRecords(disk.store, disk) if self.lasting else MemoryActorRecords()
+                return Actor(self.federation, send, records=kept, peer_loss=self.peer_loss)
             case Role.REWARDER:
-                return DurableRewarder(self.federation, send, records=RewarderRecords(disk.store, disk))
+                made = RewarderRecords(disk.store, disk) if self.lasting else MemoryRewarderRecords()
+                return Rewarder(self.federation, send, records=made, peer_loss=self.peer_loss)
 
     def effect(self, node: Node) -> None:
         """Something is about to happen to the world; the power may go off before."""
@@ -243,6 +262,11 @@ class World:
             with self.handouts:
                 return act()
         except Crash:
+            self.crash(node)
+        except PeerLost as error:
+            if self.lasting:
+                raise
+            self.ended[node.identity] = str(error)
             self.crash(node)
         except StaleStateError:
             self.refused.append(node.identity)
@@ -322,9 +346,9 @@ class World:
             assert node.disk is not None
             if node.up and node.disk.pending:
                 events.append(lambda node=node: self.run(node, node.disk.sync))  # type: ignore[misc]
-            if not node.up:
+            if not node.up and self.lasting:
                 events.append(lambda node=node: self.start(node))  # type: ignore[misc]
-            elif self.random.random() < 0.2:
+            elif node.up and self.random.random() < 0.2:
                 events.append(lambda node=node: self.run(node, node.machine.on_idle))  # type: ignore[misc]
         events.extend(lambda pair=pair: self._connect(*pair) for pair in self._connectable())  # type: ignore[misc]
         events.extend(self._call_back for _ in self.later[:1])
@@ -340,9 +364,9 @@ class World:
     def _note(self, identity: Identity, frame: Frame) -> None:
         if frame.kind is Kind.ROUND:
             machine = self.nodes[identity].machine
-            assert isinstance(machine, DurableParty)
-            assert machine._party is not None
-            seed = machine._party._supply._seed
+            assert isinstance(machine, Party)
+            assert machine._epoch is not None
+            seed = machine._epoch._supply._seed
             self._once((identity, seed, *program_and_step(frame), frame.round), frame.payload)
         elif frame.kind is Kind.REWARD:
             for name, word in read_rewards(frame):

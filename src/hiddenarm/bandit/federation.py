@@ -48,8 +48,9 @@ DEFAULT_INTERACTIONS = range(10_000, 1_000_001)
 """Unless it is declared, a federation is given the most interactions in this range that its numbers hold."""
 _LEAST_KEY_BITS = 9
 """Fewest fractional bits of a score that is compared: an error of two units is below 0.004."""
-_LARGEST_DRIFT = 0.004
-"""Of a score between two repairs, as a standard deviation."""
+_LARGEST_DRIFT = 0.002
+"""Of a score between two repairs, as a standard deviation: scores that differ by 0.01 keep their order but for a chance
+below one in a million."""
 _MOST_BATCH = 4095
 NEWTON_ITERATIONS = 7
 """Of the paper's reciprocal, unless a federation says otherwise."""

@@ -13,8 +13,10 @@ Upkeep spreads the repair of the model over lessons, so that no decision waits f
     4. when it has caught up, it takes the place of the model
 
 All of this follows from numbers of lessons alone, so all parties do it alike. A batch, or the end of an epoch, ends a
-repair under way. Who runs the programs, and when their words are there, is not known here: a lesson's plan is data, and
-holds whether it is run in lockstep (`bandit.lockstep`) or between roles (`roles.updater`).
+repair under way. After the end of an epoch it is *overdue*: it is begun at once in the next one and takes fewer
+lessons; a batch that comes before it is solved by a repair, not from the model as it is. Who runs the programs, and
+when their words are there, is not known here: a lesson's plan is data, and holds whether it is run in lockstep
+(`bandit.lockstep`) or between roles (`roles.updater`).
 """
 
 from __future__ import annotations
@@ -46,6 +48,9 @@ GATHERED_BEFORE_A_BATCH = 100
 """The same before a batch is learned, which waits for all of them."""
 REPAIR_LAG = 256
 """Lessons that a repair may take before one waits for it; fewer where repairs are more frequent than that."""
+OVERDUE_LAG = 64
+"""As REPAIR_LAG, of a repair that is overdue. It is in place before the next checkpoint is written, however few lessons
+an epoch has: those since the last one are learned again in each."""
 LEARNED_AGAIN = 4
 """Lessons that one lesson teaches the repaired model, until that has caught up."""
 RUNS_OF_A_REPAIR = 64
@@ -123,9 +128,15 @@ class Schedule(ABC):
         """The plan of a lesson of `count` rewards. `ahead` is the step of its decision if it is learned ahead."""
 
     @abstractmethod
-    def resumed(self, version: int, singly: int, gathered: int) -> Schedule:
+    def resumed(self, version: int, singly: int, gathered: int, due: bool = False) -> Schedule:
         """In a new epoch that starts from a version of the model: with so many interactions that were learned singly
-        before and that the sums do not hold, and so many that they hold. Addresses are counted from there."""
+        before and that the sums do not hold, so many that they hold, and a repair that is `due` or not. Addresses are
+        counted from there."""
+
+    @property
+    def repair_is_due(self) -> bool:
+        """Whether a repair is due, and not finished."""
+        return False
 
     def is_over(self, program: ProgramId, step: int) -> bool:
         """Whether a run beside the lessons is of no use any more."""
@@ -168,7 +179,7 @@ class SinglySchedule(Schedule):
     def lesson(self, number: int, count: int, ahead: int | None = None) -> LessonPlan:
         return LessonPlan((Run(LEARN_ONE, number - self.first),), self)
 
-    def resumed(self, version: int, singly: int, gathered: int) -> SinglySchedule:
+    def resumed(self, version: int, singly: int, gathered: int, due: bool = False) -> SinglySchedule:
         return SinglySchedule(version)
 
 
@@ -196,6 +207,8 @@ class Counters(NamedTuple):
     """Repairs that were begun."""
     learned_again: int = 0
     """Runs of `learn again` so far."""
+    overdue: bool = False
+    """Whether a repair was due when the epoch began, and is not finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,14 +233,20 @@ class RidgeSchedule(Schedule):
 
     @property
     def lag(self) -> int:
-        return min(REPAIR_LAG, self.numbers.repair_every // 2)
+        """Lessons after which the second model is taught what came after it was begun."""
+        return min(OVERDUE_LAG if self.counters.overdue else REPAIR_LAG, self.numbers.repair_every // 2)
+
+    @property
+    def repair_is_due(self) -> bool:
+        counters = self.counters
+        return counters.overdue or counters.gathering or counters.repairing is not None
 
     def room_for(self, count: int) -> bool:
         counters = self.counters
         return counters.gathered + counters.singly + count <= self.numbers.interactions
 
-    def resumed(self, version: int, singly: int, gathered: int) -> RidgeSchedule:
-        return RidgeSchedule(self.numbers, Counters(version, singly, gathered))
+    def resumed(self, version: int, singly: int, gathered: int, due: bool = False) -> RidgeSchedule:
+        return RidgeSchedule(self.numbers, Counters(version, singly, gathered, gathering=due, overdue=due))
 
     def is_over(self, program: ProgramId, step: int) -> bool:
         if program.name not in REPAIR_RUNS:
@@ -253,19 +272,19 @@ class RidgeSchedule(Schedule):
         counters = self.counters
         gathered = counters._replace(singly=0, gathered=counters.gathered + counters.singly, gathering=False)
         begin, counters = _begun(self.numbers, gathered, number)
-        after = RidgeSchedule(self.numbers, counters._replace(repairing=None), gathers)
+        after = RidgeSchedule(self.numbers, counters._replace(repairing=None, overdue=False), gathers)
         return LessonPlan((DropSecond(), *runs, begin, TakeSecond()), after, forgotten=self.counters.singly)
 
     def counted(self) -> list[int]:
         counters, repairing = self.counters, self.counters.repairing
         under_way = (0, 0, 0) if repairing is None else (1, *repairing)
         gathers = (number for pair in sorted(self.gathers.items()) for number in pair)
-        return [*map(int, counters[:4]), *under_way, *counters[5:], *gathers]
+        return [*map(int, counters[:4]), *under_way, *map(int, counters[5:]), *gathers]
 
     def recounted(self, counted: Sequence[int]) -> RidgeSchedule:
-        first, singly, gathered, gathering, under_way, begun_at, caught_up, repairs, again, *pairs = counted
+        first, singly, gathered, gathering, under_way, begun_at, caught_up, repairs, again, overdue, *pairs = counted
         repairing = Repairing(begun_at, caught_up) if under_way else None
-        counters = Counters(first, singly, gathered, bool(gathering), repairing, repairs, again)
+        counters = Counters(first, singly, gathered, bool(gathering), repairing, repairs, again, bool(overdue))
         return RidgeSchedule(self.numbers, counters, dict(zip(pairs[::2], pairs[1::2], strict=True)))
 
     def behind(self, steps: Mapping[ProgramId, int], singly: int, gathered: int) -> RidgeSchedule:
@@ -279,8 +298,12 @@ class RidgeSchedule(Schedule):
         counters = before._replace(
             singly=0, gathered=before.gathered + before.singly + count, gathering=False, repairing=None
         )
-        first, last = Run(ProgramId(GATHER, count), step), Run(ProgramId(SOLVE, count), step)
-        actions: tuple[Action, ...] = (first, DropSecond(), *runs, last)
+        solve: tuple[Action, ...] = (Run(ProgramId(SOLVE, count), step),)
+        if before.overdue:
+            begin, counters = _begun(self.numbers, counters, step)
+            counters = counters._replace(repairing=None, overdue=False)
+            solve = (begin._replace(runs=()), *begin.runs, TakeSecond())  # the batch waits for them
+        actions = (Run(ProgramId(GATHER, count), step), DropSecond(), *runs, *solve)
         return LessonPlan(actions, RidgeSchedule(self.numbers, counters, gathers), forgotten=before.singly)
 
     def _gather_all(self, most: int) -> tuple[list[Run], dict[int, int]]:
@@ -314,7 +337,8 @@ class RidgeSchedule(Schedule):
         still: Repairing | None = repairing._replace(caught_up=last)
         if runs and last == counters.singly:
             actions, still = (*actions, TakeSecond()), None
-        counters = counters._replace(repairing=still, learned_again=again + len(runs))
+        overdue = counters.overdue and still is not None
+        counters = counters._replace(repairing=still, learned_again=again + len(runs), overdue=overdue)
         return LessonPlan(actions, RidgeSchedule(self.numbers, counters, self.gathers), kept=True)
 
 

@@ -10,8 +10,9 @@ Many at once: {"keys": [...], "after": 3} -> {"decisions": [{"id": ..., "arm": .
 {"rewards": [{"id": ..., "reward": ...}, ...]} -> {"version": 4}. A key for which a party has no features gets
 {"key": ..., "error": ...} in its place; the others are decided.
 
-Where state lasts (`durable` in kit.json), a request may have a name, "request": "order 4711". Made again under this
-name, it gets the same answer. What cannot be answered now gets {"error": ..., "retry_after": seconds}.
+A request may have a name, "request": "order 4711". Made again under this name, it gets the same answer; after a
+restart only where state lasts (`durable` in kit.json). What cannot be answered now gets {"error": ...,
+"retry_after": seconds}.
 
 A request that is refused is answered by {"error": ...}; the role goes on. "after" is optional: the model must hold at
 least so many lessons. A line has room for the longest keys, as many as the kit's `max_batch` allows, even if every

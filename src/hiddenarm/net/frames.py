@@ -31,7 +31,6 @@ class Kind(IntEnum):
     """What a frame is for."""
 
     HELLO = 1
-    SEED = 2
     WANT = 3
     CORRECTIONS = 4
     DECIDE = 5

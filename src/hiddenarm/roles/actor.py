@@ -1,5 +1,11 @@
 """The actor, as a state machine without I/O: it asks for decisions by key; it alone learns the arms (`arms`).
 
+Requests wait until an epoch is open, and are asked again in the next one if theirs ended before they were answered;
+that is another draw for the same key, and only the last one is given. A request that the application has named is
+answered once: its decisions are written down before they are given, and given again whenever the request is repeated,
+with the refusals of single keys among them. The same name with other content is refused. A request of which every key
+was refused has no answer to keep: made again, it is asked anew.
+
 A run in which a party has no features for some keys is refused as a whole, with the positions of these keys. Then the
 actor asks again for the others, in another run with its own randomness. A party names all its keys at once, so there
 are at most as many runs more as parties that refuse; and each has fewer keys than the one before.
@@ -7,9 +13,13 @@ are at most as many runs more as parties that refuse; and each has fewer keys th
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
+from hiddenarm.bandit.catalogue import DECIDE, ProgramId
 from hiddenarm.bandit.decisions import decision_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
@@ -19,24 +29,29 @@ from hiddenarm.errors import (
     HiddenArmError,
     InputError,
     PeerError,
-    PeerLost,
     RefusedKeyError,
     UnavailableError,
 )
+from hiddenarm.mpc.material import program_stream
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import Stream
 from hiddenarm.roles.arms import Answer, arm_reports
-from hiddenarm.roles.client import Client
+from hiddenarm.roles.attempts import PeerLoss
+from hiddenarm.roles.client import Client, check_name
+from hiddenarm.roles.client_records import ActorRecords, MemoryActorRecords
 from hiddenarm.roles.messages import (
+    ACTOR,
     MAX_KEY_BYTES,
     MAX_LESSONS,
     NO_STOCK,
     decide_frame,
     program_and_step,
+    read_client_seed,
     read_learned,
     read_refused,
 )
+from hiddenarm.roles.openings import Heard, Plan, decode_members
 from hiddenarm.roles.runs import MAX_WAITING, Send
 from hiddenarm.roles.vitals import Vitals
 
@@ -50,8 +65,14 @@ RunName = tuple[int, int]
 """How many decisions are made at once, and the step."""
 
 
+Ticket = int
+"""Names a request that waits, in this process."""
+
 KeyAnswer = Decision | RefusedKeyError
 """What becomes of a key that was asked for."""
+
+Outcome = list[KeyAnswer] | HiddenArmError
+"""What becomes of a request: an answer for each key, or the error to raise for all."""
 
 
 @dataclass(slots=True, repr=False)
@@ -76,49 +97,34 @@ class _Asked:
     answer: Answer | None = None
 
 
-class Actor(Client):
-    """Asks the parties; `outcomes` holds what came of it: an answer for each key, or the error to raise for all."""
+class ActorEpoch:
+    """What the actor asks in one epoch, from its seed; `outcomes` holds what came of it: an answer for each key, or the
+    error to raise for all. `version` is that of the model when the epoch began."""
 
     def __init__(
-        self,
-        federation: Federation,
-        send: Send,
-        *,
-        max_batch: int = 256,
-        version: int = 0,
-        name_of: Callable[[Identity], str] = str,
+        self, federation: Federation, send: Send, seed: bytes, version: int, name_of: Callable[[Identity], str] = str
     ) -> None:
-        super().__init__(federation, send, max_batch=max_batch, name_of=name_of)
-        self.outcomes: dict[RunName, list[KeyAnswer] | HiddenArmError] = {}
+        self.outcomes: dict[RunName, Outcome] = {}
+        self.stranded = False
+        """Whether the last party has refused a single decision, as it has nothing in stock."""
+        self._send = send
+        self._party_name = name_of
+        self._parties = [Identity(Role.PARTY, number) for number in range(federation.parties)]
+        self._ids, self._seed = read_client_seed(seed)
         self._reports = arm_reports(federation)
         self._streams: dict[int, Stream] = {}
         self._prepared: dict[int, tuple[int, Sequence[Answer]]] = {}  # by count: the first step, what follows
         self._next_step: dict[int, int] = {}
         self._version = version
         self._asked: dict[RunName, _Asked] = {}
-        self._stranded = False
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is under way."""
-        return not self._asked
 
     @property
     def full(self) -> bool:
         """Whether nothing more can be asked until answers have come."""
         return len(self._asked) >= MAX_ASKED
 
-    def expected(self, name: RunName) -> bool:
-        """Whether these decisions are under way, or there."""
-        return name in self.outcomes or any(asked.question.name == name for asked in self._asked.values())
-
-    def ask(self, *keys: str, after: int = 0) -> RunName:
+    def ask(self, keys: tuple[str, ...], after: int) -> RunName:
         """Ask all parties to decide for some keys at once, with a model that holds at least `after` lessons."""
-        check_request(keys, after, self._max_batch)
-        if not self.ready:
-            raise PeerLost("the actor has not met all parties and the dealer")
-        if self.full:
-            raise UnavailableError(f"{MAX_ASKED} requests wait already; make this one again later")
         name = len(keys), self._next_step.get(len(keys), 0)
         self._run(_Question(name, keys), range(len(keys)), max(self._version, after))
         return name
@@ -136,26 +142,19 @@ class Actor(Client):
 
     def _prepare(self, asked: _Asked, count: int, step: int) -> None:
         """Find out what can be known before the answers come."""
-        assert self._ids is not None
         asked.ids = [self._ids.id_of(decision_number(count, step, position)) for position in range(count)]
         asked.answer = self._answer(count, step)
 
-    def vitals(self) -> Vitals:
-        """How it is doing."""
-        return Vitals(waiting=len(self._asked), stranded=self._stranded)
-
     def on_frame(self, identity: Identity, frame: Frame) -> None:
-        match identity.role, frame.kind:
-            case Role.PARTY, self._reports.kind:
-                self._on_report(identity, frame)
-            case Role.PARTY, Kind.LEARNED:
-                self._version = max(self._version, read_learned(frame) + 1)
-            case Role.PARTY, Kind.REFUSED:
-                self._on_refused(identity, frame)
-            case Role.DEALER, Kind.SEED:
-                self._on_seed(frame)
-            case _:
-                raise FrameError(f"{identity} may not send {frame.kind.name}")
+        """A frame of a party."""
+        if frame.kind is self._reports.kind:
+            self._on_report(identity, frame)
+        elif frame.kind is Kind.LEARNED:
+            self._version = max(self._version, read_learned(frame) + 1)
+        elif frame.kind is Kind.REFUSED:
+            self._on_refused(identity, frame)
+        else:
+            raise FrameError(f"{identity} may not send {frame.kind.name}")
 
     def _on_report(self, identity: Identity, frame: Frame) -> None:
         program, step = program_and_step(frame)
@@ -196,7 +195,8 @@ class Actor(Client):
     def _stream(self, count: int) -> Stream:
         """This role's words for decisions that are made `count` at once."""
         if count not in self._streams:
-            self._streams[count] = self._decision_stream(count, count * self._reports.actor_words)
+            label, words = ProgramId(DECIDE, count).label, count * self._reports.actor_words
+            self._streams[count] = program_stream(self._seed, label, words)
         return self._streams[count]
 
     def _on_refused(self, identity: Identity, frame: Frame) -> None:
@@ -209,13 +209,160 @@ class Actor(Client):
         if not refused:
             kind = UnavailableError if frame.round else FeatureError
             self.outcomes[question.name] = kind(f"{self._party_name(identity)} refused the decision: {why}")
-            self._stranded |= program.count == 1 and why == NO_STOCK
+            self.stranded |= program.count == 1 and why == NO_STOCK
             return
         positions, named = [asked.positions[place] for place in refused], self._party_name(identity)
         errors = {at: RefusedKeyError(question.keys[at], identity.number, why, named=named) for at in positions}
         self._take(question, errors)
         if left := [position for position in asked.positions if position not in question.answers]:
             self._run(question, left, max(self._version, asked.version))
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class _Waiting:
+    """A request that was not answered yet: its name, if the application gave one, and what is asked."""
+
+    request: str | None
+    digest: bytes
+    keys: tuple[str, ...]
+    after: int
+    first: Ticket
+    tickets: set[Ticket]
+    answered: bool = False
+    """Whether the answer is only being written down."""
+
+
+class Actor(Client):
+    """Asks the parties; `outcomes` holds what came of it, by ticket: an answer for each key, or the error to raise for
+    all."""
+
+    me = ACTOR
+
+    def __init__(
+        self,
+        federation: Federation,
+        send: Send,
+        *,
+        records: ActorRecords | MemoryActorRecords,
+        peer_loss: PeerLoss,
+        max_batch: int = 256,
+        name_of: Callable[[Identity], str] = str,
+    ) -> None:
+        super().__init__(federation, send, peer_loss=peer_loss, max_batch=max_batch, name_of=name_of)
+        self.outcomes: dict[Ticket, Outcome] = {}
+        self._records = records
+        self._tickets = itertools.count()
+        self._waiting: dict[Ticket, _Waiting] = {}  # by the first ticket, in the order of requests
+        self._by_ticket: dict[Ticket, _Waiting] = {}
+        self._by_name: dict[str, _Waiting] = {}
+        self._asked: dict[RunName, _Waiting] = {}
+        self._epoch: ActorEpoch | None = None
+        self._epoch_name = 0
+        self._reported = arm_reports(federation).kind
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way."""
+        return not self._waiting
+
+    def vitals(self) -> Vitals:
+        """How it is doing."""
+        return Vitals(waiting=len(self._waiting), stranded=self._epoch is not None and self._epoch.stranded)
+
+    def ask(self, *keys: str, after: int = 0, request: str | None = None) -> Ticket:
+        """Ask for decisions, now or when an epoch is open."""
+        check_request(keys, after, self._max_batch)
+        ticket = next(self._tickets)
+        digest = b""
+        if request is not None:
+            digest = _digest(keys, after)
+            if self._answer_again(ticket, check_name(request), digest, keys):
+                return ticket
+        if len(self._waiting) >= MAX_ASKED or (self._epoch is not None and self._epoch.full):
+            raise UnavailableError(f"{MAX_ASKED} requests wait already; make this one again later")
+        waiting = _Waiting(request, digest, keys, after, ticket, {ticket})
+        self._waiting[ticket] = self._by_ticket[ticket] = waiting
+        if request is not None:
+            self._by_name[request] = waiting
+            self._records.ask(request, digest, lambda: None)
+        if self._epoch is not None:
+            self._asked[self._epoch.ask(keys, after)] = waiting
+        return ticket
+
+    def expected(self, ticket: Ticket) -> bool:
+        """Whether an answer is awaited, or there."""
+        return ticket in self.outcomes or ticket in self._by_ticket
+
+    def give_up(self, ticket: Ticket) -> None:
+        """Nobody waits for this answer any longer. What has a name is answered all the same, for when it is asked for
+        again."""
+        self.outcomes.pop(ticket, None)
+        waiting = self._by_ticket.pop(ticket, None)
+        if waiting is not None:
+            waiting.tickets.discard(ticket)
+            if not waiting.tickets and waiting.request is None:
+                del self._waiting[waiting.first]
+
+    def _answer_again(self, ticket: Ticket, request: str, digest: bytes, keys: Sequence[str]) -> bool:
+        """Give the reply that was given under this name, or is awaited; whether it was ever asked for."""
+        waiting = self._by_name.get(request)
+        for other in (self._records.asked(request), None if waiting is None else waiting.digest):
+            if other is not None and other != digest:
+                raise InputError(f"request {request!r} was made before, with other keys or another `after`")
+        if (reply := self._records.reply(request, keys, self._party_name)) is not None:
+            self.outcomes[ticket] = reply
+        elif waiting is not None:
+            waiting.tickets.add(ticket)
+            self._by_ticket[ticket] = waiting
+        return reply is not None or waiting is not None
+
+    def _missing_at(self, said: bytes) -> Sequence[Identity]:
+        return decode_members(said)
+
+    def _say(self, identity: Identity) -> bytes:
+        heard = self._records.heard.get(identity.number) if identity in self.parties else None
+        return b"" if heard is None else heard.encode()
+
+    def _start(self, plan: Plan, seed: bytes) -> None:
+        self._epoch_name = plan.named
+        self._epoch = epoch = ActorEpoch(self.federation, self._send, seed, plan.length, self._party_name)
+        for waiting in self._waiting.values():
+            if not waiting.answered:
+                self._asked[epoch.ask(waiting.keys, waiting.after)] = waiting
+
+    def _stop(self) -> None:
+        self._epoch = None
+        self._asked = {}
+
+    def _on_epoch_frame(self, identity: Identity, frame: Frame) -> None:
+        epoch = self._epoch
+        if epoch is None:
+            return  # told before all parties are active: a new lesson, or the end of a run nobody asked for
+        epoch.on_frame(identity, frame)
+        if self.lasting and frame.kind is self._reported:
+            program, step = program_and_step(frame)
+            self._records.heard[identity.number] = Heard(self._epoch_name, program.count, step)
+        while epoch.outcomes:
+            self._settle(*epoch.outcomes.popitem())
+
+    def _settle(self, name: RunName, outcome: Outcome) -> None:
+        """Give an answer; one that must be the same when the request is repeated lasts before."""
+        waiting = self._asked.pop(name)
+        waiting.answered = True
+        answers = None if isinstance(outcome, HiddenArmError) else outcome
+        if waiting.request is None or answers is None or not any(isinstance(answer, Decision) for answer in answers):
+            self._give(waiting, outcome)
+        else:
+            give = partial(self._give, waiting, outcome)
+            self._records.answer(waiting.request, waiting.digest, answers, give)
+
+    def _give(self, waiting: _Waiting, outcome: Outcome) -> None:
+        self._waiting.pop(waiting.first, None)
+        if waiting.request is not None:
+            self._by_name.pop(waiting.request, None)
+        for ticket in waiting.tickets:
+            del self._by_ticket[ticket]
+            self.outcomes[ticket] = outcome
 
 
 def all_decided(answers: Sequence[KeyAnswer]) -> list[Decision]:
@@ -236,6 +383,14 @@ def check_request(keys: Sequence[str], after: int, max_batch: int) -> None:
         _check_key(key)
     if type(after) is not int or not 0 <= after < MAX_LESSONS:
         raise InputError("`after` must be a version of the model: a whole number, not negative")
+
+
+def _digest(keys: Sequence[str], after: int) -> bytes:
+    digest = hashlib.blake2b(after.to_bytes(8, "big"), digest_size=32, person=b"hiddenarm ask")
+    for key in keys:
+        encoded = key.encode()
+        digest.update(len(encoded).to_bytes(4, "big") + encoded)
+    return digest.digest()
 
 
 def _check_key(key: str) -> None:

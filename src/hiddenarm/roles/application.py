@@ -1,14 +1,18 @@
 """Actor and rewarder inside an application, which calls them like functions.
 
 In a federation whose state lasts, a client does not wait for the others, nor end with them. A request that cannot be
-answered now raises `UnavailableError`, and may be made again. A request with a name (`request`) is answered once: made
-again, also by another process after a crash, it gets the same answer.
+answered now raises `UnavailableError`, and may be made again. In memory a client begins when it has met parties and
+dealer, and ends with any of them, by `PeerLost`.
+
+A request with a name (`request`) is answered once: made again, it gets the same answer; where state lasts, also in
+another process after a crash, and in memory while it is one of the newest.
 
 Clients may be used from many threads at once: their requests are under way at the same time (`shared_loop`).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from threading import Lock
@@ -17,18 +21,16 @@ from typing import Self
 
 from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import HiddenArmError, InputError, PeerLost, UnavailableError
-from hiddenarm.roles.actor import Actor, KeyAnswer, RunName, all_decided
-from hiddenarm.roles.durable_actor import DurableActor, Ticket
-from hiddenarm.roles.durable_rewarder import DurableRewarder
+from hiddenarm.roles.actor import Actor, KeyAnswer, Outcome, Ticket, all_decided
+from hiddenarm.roles.client import RETRY_SECONDS, Client
 from hiddenarm.roles.kit import Kit
-from hiddenarm.roles.process import Endpoint
+from hiddenarm.roles.process import Endpoint, make_actor, make_rewarder
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.shared_loop import SharedLoop
+from hiddenarm.roles.state import MemoryState, State
 
 CONNECT_SECONDS = 30.0
 ANSWER_SECONDS = 60.0
-RETRY_SECONDS = 5.0
-"""When to come back with a request that was answered with "unavailable"."""
 STALE_SECONDS = 2.0
 """Who was gone when the links were last served, so long ago, may be back."""
 READ_EVERY = 16
@@ -36,16 +38,18 @@ READ_EVERY = 16
 MAX_SUBMITTED = 256
 """Rewards that may be submitted before the first of them is learned."""
 
-Question = RunName | Ticket
+Question = Ticket
 """Names decisions that were asked for."""
 
 
-class _Client:
+class _Client(ABC):
     """A role inside an application: connect on entry, say goodbye on exit."""
+
+    _machine: Client
 
     def __init__(self, kit: Kit) -> None:
         self._lock = Lock()
-        self._endpoint = Endpoint(kit, self._lock)
+        self._endpoint = Endpoint(kit, self._lock, self._make)
         self._loop = SharedLoop(self._endpoint.switchboard, self._lock)
         self._woken = False
         self._organisations = kit.organisations
@@ -58,17 +62,18 @@ class _Client:
     @property
     def ready(self) -> bool:
         """Whether requests can be answered now."""
-        machine = self._endpoint.machine
-        assert isinstance(machine, Actor | Rewarder | DurableActor | DurableRewarder)
-        return machine.ready
+        return self._machine.active
+
+    @abstractmethod
+    def _make(self, endpoint: Endpoint, state: State | MemoryState) -> Actor | Rewarder:
+        """Make and keep the machine."""
 
     def __enter__(self) -> Self:
-        machine = self._endpoint.machine
         with self._lock:
             try:
                 self._endpoint.connect()
-                if isinstance(machine, Actor | Rewarder):
-                    self._connect(machine)
+                if not self._machine.lasting:
+                    self._meet_all()
             except HiddenArmError as error:
                 self._endpoint.abort(str(error))
                 self._organisations.put_into(error)
@@ -103,29 +108,23 @@ class _Client:
         self._woken = True
         self._loop.wake()
 
-    def _connect(self, machine: Actor | Rewarder) -> None:
-        if not self._loop.wait_until(lambda: machine.ready, CONNECT_SECONDS):
-            raise PeerLost(f"{', '.join(map(str, machine.missing))} could not be reached")
+    def _meet_all(self) -> None:
+        machine = self._machine
+        if not self._loop.wait_until(lambda: machine.active, CONNECT_SECONDS):
+            raise PeerLost(f"{', '.join(map(str, machine.absent)) or 'an open epoch'} could not be reached")
 
     def _await(self, until: Callable[[], bool], what: str) -> None:
-        """Wait for an answer; in a federation whose state lasts, a wait in vain is no reason to end, and there is none
-        while somebody is known to be gone."""
+        """Wait for an answer, but not while somebody is known to be gone."""
+        machine = self._machine
         try:
-            self._await_answer(until, what)
-        except HiddenArmError as error:
-            self._organisations.put_into(error)
-            raise
-
-    def _await_answer(self, until: Callable[[], bool], what: str) -> None:
-        machine = self._endpoint.machine
-        if isinstance(machine, DurableActor | DurableRewarder):
             if self._loop.unserved_seconds > STALE_SECONDS:
                 machine.doubt_absence()
             self._loop.wait_until(lambda: until() or bool(machine.gone), ANSWER_SECONDS)
             if not until():
-                raise _unavailable(machine)
-        elif not self._loop.wait_until(until, ANSWER_SECONDS):
-            raise PeerLost(f"no answer to {what}")
+                raise machine.unanswered(what)
+        except HiddenArmError as error:
+            self._organisations.put_into(error)
+            raise
 
 
 class ActorClient(_Client):
@@ -140,11 +139,11 @@ class ActorClient(_Client):
         [decision] = all_decided(actor.answer(question))
     """
 
-    def __init__(self, kit: Kit) -> None:
-        super().__init__(kit)
-        machine = self._endpoint.machine
-        assert isinstance(machine, Actor | DurableActor)
-        self._machine = machine
+    _machine: Actor
+
+    def _make(self, endpoint: Endpoint, state: State | MemoryState) -> Actor:
+        self._machine = make_actor(endpoint, state)
+        return self._machine
 
     def decide(self, key: str, after: int = 0, request: str | None = None) -> Decision:
         """A decision for a key, by a model that holds at least the lessons before number `after`."""
@@ -161,44 +160,27 @@ class ActorClient(_Client):
         `after` may be a version whose rewards are still to be given. Then the parties wait for them, and so does
         everything that is asked later; if they do not come within seconds, `answer` raises `UnavailableError`.
         """
-        machine = self._machine
         with self._lock:
             self._loop.check()
-            if not isinstance(machine, Actor):
-                return machine.ask(*keys, after=after, request=request)
-            _refuse_name(request)
-            if machine.idle:
+            if self._machine.idle:
                 self._loop.look()  # to know of the newest version
-            return machine.ask(*keys, after=after)
+            return self._machine.ask(*keys, after=after, request=request)
 
     def answer(self, question: Question) -> list[KeyAnswer]:
         """Wait for what was asked for, as `decide_many` gives it. To be called once for each question."""
-        machine = self._machine
         with self._lock:
-            if isinstance(machine, Actor):
-                assert isinstance(question, tuple)
-                outcome = self._answer_now(machine, question)
-            else:
-                assert isinstance(question, int)
-                outcome = self._answer_lasting(machine, question)
+            outcome = self._answer(question)
         if isinstance(outcome, HiddenArmError):
             raise outcome
         return outcome
 
-    def _answer_now(self, machine: Actor, name: RunName) -> list[KeyAnswer] | HiddenArmError:
-        outcomes = machine.outcomes
-        if name not in outcomes:
-            self._await(lambda: name in outcomes or not machine.expected(name), f"decision {name[1]}")
-            _check_expected(name in outcomes)
-        return outcomes.pop(name)
-
-    def _answer_lasting(self, machine: DurableActor, ticket: Ticket) -> list[KeyAnswer] | HiddenArmError:
-        outcomes = machine.outcomes
+    def _answer(self, ticket: Ticket) -> Outcome:
+        machine, outcomes = self._machine, self._machine.outcomes
         _check_expected(machine.expected(ticket))
         try:
             self._await(lambda: ticket in outcomes or not machine.expected(ticket), f"question {ticket}")
             _check_expected(ticket in outcomes)
-            return outcomes.pop(ticket)
+            return outcomes[ticket]
         finally:
             machine.give_up(ticket)
 
@@ -217,13 +199,16 @@ class RewarderClient(_Client):
     What was submitted is settled on the way out.
     """
 
+    _machine: Rewarder
+
     def __init__(self, kit: Kit) -> None:
         super().__init__(kit)
-        machine = self._endpoint.machine
-        assert isinstance(machine, Rewarder | DurableRewarder)
-        self._machine = machine
         self._submitted: deque[int] = deque()
         self._unread = 0
+
+    def _make(self, endpoint: Endpoint, state: State | MemoryState) -> Rewarder:
+        self._machine = make_rewarder(endpoint, state)
+        return self._machine
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -296,17 +281,9 @@ class RewarderClient(_Client):
             machine.check_learned(lesson)
 
     def _teach(self, rewards: Sequence[tuple[str, float]], request: str | None) -> int:
+        """Make a lesson, or find the one that was made; a new one waits for the first epoch."""
         machine = self._machine
         self._loop.check()
-        if not isinstance(machine, Rewarder):
-            return self._teach_lasting(machine, rewards, request)
-        _refuse_name(request)
-        return machine.teach(*rewards)
-
-    def _teach_lasting(
-        self, machine: DurableRewarder, rewards: Sequence[tuple[str, float]], request: str | None
-    ) -> int:
-        """Make a lesson, or find the one that was made; a new one waits for the first epoch."""
         try:
             return machine.teach(*rewards, request=request)
         except UnavailableError:
@@ -314,18 +291,6 @@ class RewarderClient(_Client):
             return machine.teach(*rewards, request=request)
 
 
-def _unavailable(machine: DurableActor | DurableRewarder) -> UnavailableError:
-    """Why a request cannot be answered now."""
-    absent = ", ".join(str(peer) for peer in machine.absent)
-    why = f"{absent} cannot be reached, and no epoch is open without" if absent else "no answer has come in time"
-    return UnavailableError(f"not now: {why}; make the same request again", RETRY_SECONDS)
-
-
 def _check_expected(expected: bool) -> None:
     if not expected:
         raise InputError("this question was answered before, or never asked")
-
-
-def _refuse_name(request: str | None) -> None:
-    if request is not None:
-        raise InputError("only a federation whose state lasts (`durable` in kit.json) knows requests by name")

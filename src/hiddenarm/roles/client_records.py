@@ -14,12 +14,14 @@ both      me        -                     whose state this is (`owner`)
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hiddenarm.bandit.decisions import DecisionIds, decision_name, split_name, split_number
+from hiddenarm.bandit.decisions import MAX_PENDING, DecisionIds, decision_name, split_name, split_number
 from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import DamagedStoreError, RefusedKeyError
 from hiddenarm.net.identity import Identity, Role
@@ -38,6 +40,8 @@ _REWARD = struct.Struct("<QQQ")
 _DIGEST_BYTES = 32
 _NO_EPOCH = 0
 """The name of no epoch: others are drawn from 2^48."""
+_Spent = dict[tuple[int, int], SpentSteps]
+"""Which rewards were masked, by the epoch of their decisions and how many were made at once."""
 
 
 class ActorRecords:
@@ -73,6 +77,48 @@ class ActorRecords:
         heard = b"".join(_HEARD_OF.pack(party, *heard) for party, heard in self.heard.items())
         changes = [Put(_REQUEST, request.encode(), digest + text), Put(_HEARD, _ONLY, heard)]
         self._journal.append(changes, then)
+
+
+class MemoryActorRecords:
+    """The records of an actor whose state ends with it: the newest requests and their answers, `most` in all."""
+
+    def __init__(self, most: int = MAX_PENDING) -> None:
+        self.heard: dict[int, Heard] = {}
+        self._most = most
+        self._size = 0
+        self._kept: OrderedDict[str, tuple[bytes, Sequence[Decision | RefusedKeyError]]] = OrderedDict()
+
+    def asked(self, request: str) -> bytes | None:
+        return self._kept[request][0] if request in self._kept else None
+
+    def reply(
+        self, request: str, keys: Sequence[str], name_of: Callable[[Identity], str] = str
+    ) -> list[Decision | RefusedKeyError] | None:
+        if request not in self._kept or not (answers := self._kept[request][1]):
+            return None
+        return [_answered_again(answer, key, name_of) for answer, key in zip(answers, keys, strict=True)]
+
+    def ask(self, request: str, digest: bytes, then: Then) -> None:
+        self.answer(request, digest, (), then)
+
+    def answer(self, request: str, digest: bytes, answers: Sequence[Decision | RefusedKeyError], then: Then) -> None:
+        if request in self._kept:
+            self._size -= 1 + len(self._kept.pop(request)[1])
+        self._kept[request] = digest, answers
+        self._size += 1 + len(answers)
+        while self._size > self._most:
+            _, (_, oldest) = self._kept.popitem(last=False)
+            self._size -= 1 + len(oldest)
+        then()
+
+
+def _answered_again(
+    answer: Decision | RefusedKeyError, key: str, name_of: Callable[[Identity], str]
+) -> Decision | RefusedKeyError:
+    """An error that may be raised once more is made anew."""
+    if isinstance(answer, Decision):
+        return answer
+    return RefusedKeyError(key, answer.party, answer.reason, named=name_of(Identity(Role.PARTY, answer.party)))
 
 
 def _encode_answer(answer: Decision | RefusedKeyError) -> tuple[object, ...]:
@@ -120,7 +166,7 @@ class RewarderRecords:
             self.kept, self.consents = kept, bool(consents)
         self.made = self.kept
         self._lessons: dict[int, MadeLesson] = {}
-        self._spent: dict[tuple[int, int], SpentSteps] = {}
+        self._spent: _Spent = {}
         self._load_lessons()
 
     # Epochs
@@ -135,8 +181,7 @@ class RewarderRecords:
 
     def is_spent(self, name: int) -> bool:
         """Whether a reward of this decision was masked."""
-        line, place = _place(name)
-        return line in self._spent and place in self._spent[line]
+        return _is_spent(self._spent, name)
 
     def make(self, lesson: MadeLesson, then: Then) -> int:
         """Keep a lesson, which gets the next number."""
@@ -161,6 +206,14 @@ class RewarderRecords:
         """The lesson that was made under a request's name."""
         key = self._store.get(_REQUEST, request.encode())
         return None if key is None else int(_NUMBER.unpack(key)[0])
+
+    def name_of(self, names: Sequence[int]) -> str:
+        """The name of a request that the application gave none: its decisions, which are rewarded once. So it may be
+        repeated, too."""
+        digest = hashlib.blake2b(digest_size=24, person=b"hiddenarm teach")
+        for name in names:
+            digest.update(name.to_bytes(16, "big"))
+        return f"decisions {digest.hexdigest()}"
 
     def ending(self, number: int) -> str | None:
         """Why a lesson was refused, empty if it was learned; None while that is not known."""
@@ -217,9 +270,95 @@ class RewarderRecords:
                 self._lessons[number] = lesson
 
     def _spend(self, lesson: MadeLesson) -> None:
-        for name, _ in lesson.rewards:
-            line, place = _place(name)
-            self._spent.setdefault(line, SpentSteps(in_order=False)).spend(place)
+        _spend(self._spent, lesson)
+
+
+class MemoryRewarderRecords:
+    """The records of a rewarder whose state ends with it; nothing is encoded. A lesson is kept until it has ended. Of
+    the lessons that have ended those with a name are kept, the newest of them, as many as have `most` rewards; and why
+    some were refused, of as many."""
+
+    consents = False
+
+    def __init__(self, most: int = MAX_PENDING) -> None:
+        self.kept = self.made = 0
+        self.epochs: dict[int, KnownEpoch] = {}
+        self._most = most
+        self._lessons: dict[int, MadeLesson] = {}
+        self._numbers: dict[str, int] = {}
+        self._ended: OrderedDict[int, int] = OrderedDict()  # named lessons that have ended, and their rewards
+        self._ended_rewards = 0
+        self._refused: OrderedDict[int, str] = OrderedDict()
+        self._spent: _Spent = {}
+
+    def learn_epoch(self, epoch: KnownEpoch, then: Then) -> None:
+        self.epochs[int(epoch.ids.epoch, 16)] = epoch
+        then()
+
+    def is_spent(self, name: int) -> bool:
+        return _is_spent(self._spent, name)
+
+    def make(self, lesson: MadeLesson, then: Then) -> int:
+        number, self.made = self.made, self.made + 1
+        _spend(self._spent, lesson)
+        self._lessons[number] = lesson
+        if lesson.request:
+            self._numbers[lesson.request] = number
+        then()
+        return number
+
+    def lesson(self, number: int) -> MadeLesson:
+        return self._lessons[number]
+
+    def lesson_of(self, request: str) -> int | None:
+        return self._numbers.get(request)
+
+    def name_of(self, names: Sequence[int]) -> str:
+        """A request without a name has none: it is not known again."""
+        return ""
+
+    def ending(self, number: int) -> str | None:
+        return self._refused.get(number, "") if number < self.kept else None
+
+    def end(self, number: int, refused: str, then: Then) -> None:
+        self.kept = number + 1
+        if refused:
+            self._refused[number] = refused
+            if len(self._refused) > self._most:
+                self._refused.popitem(last=False)
+        if self._lessons[number].request:
+            self._keep_ended(number)
+        else:
+            del self._lessons[number]
+        then()
+
+    def _keep_ended(self, number: int) -> None:
+        self._ended[number] = len(self._lessons[number].rewards)
+        self._ended_rewards += self._ended[number]
+        while self._ended_rewards > self._most:
+            oldest, rewards = self._ended.popitem(last=False)
+            self._ended_rewards -= rewards
+            del self._numbers[self._lessons.pop(oldest).request]
+
+    def go_back(self, length: int, then: Then) -> None:
+        then()
+
+    def start_behind(self, length: int, named: int, then: Then) -> None:
+        then()
+
+    def use_consent(self) -> None:
+        return
+
+
+def _spend(spent: _Spent, lesson: MadeLesson) -> None:
+    for name, _ in lesson.rewards:
+        line, place = _place(name)
+        spent.setdefault(line, SpentSteps(in_order=False)).spend(place)
+
+
+def _is_spent(spent: _Spent, name: int) -> bool:
+    line, place = _place(name)
+    return line in spent and place in spent[line]
 
 
 def _place(name: int) -> tuple[tuple[int, int], int]:

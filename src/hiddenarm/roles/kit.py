@@ -36,7 +36,7 @@ from hiddenarm.roles.features import FEATURES_FILE, StoredFeatures, find_feature
 from hiddenarm.roles.modes import check_private
 from hiddenarm.roles.organisations import Organisations
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 EPOCH_KEY_FILE = "epoch.key"
 AUTHORITY_FILE = "ca.pem"
 CERTIFICATE_FILE = "certificate.pem"

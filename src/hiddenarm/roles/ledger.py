@@ -1,60 +1,70 @@
-"""Where a party keeps its decisions until they are rewarded, and notes how lessons ended.
+"""Where a party keeps its decisions until they are rewarded, and notes how lessons ended, in one epoch.
 
-What a party may say depends on what it has kept: the actor hears of a decision, and the rewarder of a lesson, only once
-it is kept. In memory that is at once. `roles/durable_ledger.py` keeps the same in a store.
+What a party may say depends on what it has kept: the rewarder hears of a lesson only once it is kept; so does the actor
+of a decision where state lasts.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Protocol
 
 from hiddenarm.bandit.catalogue import ProgramId
-from hiddenarm.bandit.decisions import MAX_PENDING, decision_number
+from hiddenarm.bandit.decisions import MAX_PENDING, decision_name, decision_number
 from hiddenarm.bandit.interactions import Decided, Interaction, interactions
 from hiddenarm.ring.words import Words
-from hiddenarm.roles.updater import Decisions, LessonEnded
+from hiddenarm.roles.openings import Plan
+from hiddenarm.roles.party_records import Records
+from hiddenarm.roles.updater import LessonEnded
+from hiddenarm.store.journal import Then
 
-Then = Callable[[], None]
 
+class Ledger:
+    """Decisions of this epoch are at hand, the newest of them. What the records hold besides is read when it is needed:
+    in memory nothing, so older decisions are forgotten, at all parties alike; on disk everything. An ordered dictionary
+    finds its oldest entry at once; a plain one searches past all that were removed."""
 
-class Ledger(Decisions, Protocol):
-    """What a party keeps."""
-
-    tells_early: bool
-    """Whether the actor may hear of a decision before it is kept."""
-    checkpoint_every: int
-    """After so many lessons the state is kept; 0 if it never is."""
+    def __init__(self, records: Records, plan: Plan) -> None:
+        self._records = records
+        self._epoch = plan.epoch
+        self._named = plan.named
+        self._at_hand: OrderedDict[int, Interaction] = OrderedDict()
+        self._begun: set[int] = set()
 
     @property
     def pending(self) -> int:
         """Decisions that wait for their reward."""
+        kept = self._records.pending
+        return len(self._at_hand) if kept is None else kept
 
     def keep(self, program: ProgramId, step: int, features: Words, decided: Decided, then: Then) -> None:
         """Keep decisions that were made together; `then` is called when they are kept."""
+        for position, interaction in enumerate(interactions(features, decided)):
+            number = decision_number(program.count, step, position)
+            self._at_hand[decision_name(self._named, number)] = interaction
+        while len(self._at_hand) > MAX_PENDING:
+            self._at_hand.popitem(last=False)
+        self._records.keep_decisions(self._named, program, step, features, decided, then)
+
+    def __contains__(self, name: object) -> bool:
+        if not isinstance(name, int) or name in self._begun or self._records.is_taught(name):
+            return False
+        return name in self._at_hand or self._records.interaction(name) is not None
+
+    def __getitem__(self, name: int) -> Interaction:
+        interaction = self._at_hand.get(name) or self._records.interaction(name)
+        if interaction is None:
+            raise KeyError(name)
+        return interaction
+
+    def __delitem__(self, name: int) -> None:
+        self._at_hand.pop(name, None)
+        self._begun.add(name)
 
     def lesson_ended(self, ended: LessonEnded, then: Then) -> None:
         """A lesson was learned, or refused; `then` is called when that is noted."""
-
-
-class MemoryLedger(OrderedDict[int, Interaction]):
-    """Keeps decisions in memory, by number: there is only one epoch. An ordered dictionary finds its oldest entry at
-    once; a plain one searches past all that were removed."""
-
-    tells_early = True
-    checkpoint_every = 0
-
-    @property
-    def pending(self) -> int:
-        return len(self)
-
-    def keep(self, program: ProgramId, step: int, features: Words, decided: Decided, then: Then) -> None:
-        for position, interaction in enumerate(interactions(features, decided)):
-            self[decision_number(program.count, step, position)] = interaction
-        while len(self) > MAX_PENDING:
-            self.popitem(last=False)
-        then()
-
-    def lesson_ended(self, ended: LessonEnded, then: Then) -> None:
-        then()
+        lesson, checkpoint = ended.lesson, None if ended.checkpoint is None else (self._epoch, ended.checkpoint)
+        if not lesson.logged:
+            self._records.log_lesson(lesson, ended.refused, checkpoint, then)
+            self._begun.difference_update(name for name, _ in lesson.rewards)
+        elif checkpoint is not None:
+            self._records.keep_checkpoint(*checkpoint)

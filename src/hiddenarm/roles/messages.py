@@ -1,6 +1,5 @@
 """What the roles say to each other, beside the rounds of a program.
 
-    SEED         dealer -> anyone          epoch (6 bytes), seed (32 bytes); to clients also the key of decision ids
     WANT         last party -> dealer      program, first step; number of steps (u32)
     CORRECTIONS  dealer -> last party      program, first step; rows of words
     DECIDE       actor -> parties          program, step; model version (u64), keys (length u16, text)
@@ -14,6 +13,8 @@
                                            (text): this run ends, the federation goes on; round = 1 if the same may be
                                            asked for again later
     ROUND        party -> party            program, step, round; words
+
+The dealer's seeds and all else that opens an epoch: `openings`.
 
 A program is a name and how many interactions it treats at once; its number travels in the frame's field of that name,
 the count in the upper 16 bits of the step.
@@ -94,21 +95,39 @@ def program_of(number: int, count: int) -> ProgramId:
     return ProgramId(name, count)
 
 
-def seed_frame(epoch: str, *keys: bytes) -> Frame:
-    return Frame(Kind.SEED, 0, 0, 0, bytes.fromhex(epoch) + b"".join(keys))
+def seed_payload(epoch: str, *keys: bytes) -> bytes:
+    """What the dealer says in OPEN: the epoch's name and a role's seed; to clients also the key of decision ids."""
+    return bytes.fromhex(epoch) + b"".join(keys)
 
 
-def read_seed(frame: Frame) -> tuple[str, bytes]:
+def decided_payload(decisions: int) -> bytes:
+    """What a party tells the dealer when an epoch is opened: how many decisions it holds."""
+    return _VERSION.pack(decisions)
+
+
+def read_decided(payload: bytes) -> int:
+    if len(payload) != _VERSION.size:
+        raise FrameError("a party must tell the dealer how many decisions it holds")
+    decisions: int = _VERSION.unpack(payload)[0]
+    return decisions
+
+
+def read_seed(payload: bytes) -> tuple[str, bytes]:
     """A party's epoch and seed."""
-    _check_length(frame, _EPOCH_BYTES + KEY_BYTES)
-    return frame.payload[:_EPOCH_BYTES].hex(), frame.payload[_EPOCH_BYTES:]
+    _check_seed(payload, _EPOCH_BYTES + KEY_BYTES)
+    return payload[:_EPOCH_BYTES].hex(), payload[_EPOCH_BYTES:]
 
 
-def read_client_seed(frame: Frame) -> tuple[DecisionIds, bytes]:
+def read_client_seed(payload: bytes) -> tuple[DecisionIds, bytes]:
     """The epoch's decision ids and the seed of an actor or a rewarder."""
-    _check_length(frame, _EPOCH_BYTES + 2 * KEY_BYTES)
-    seed, id_key = frame.payload[_EPOCH_BYTES:-KEY_BYTES], frame.payload[-KEY_BYTES:]
-    return DecisionIds(frame.payload[:_EPOCH_BYTES].hex(), id_key), seed
+    _check_seed(payload, _EPOCH_BYTES + 2 * KEY_BYTES)
+    seed, id_key = payload[_EPOCH_BYTES:-KEY_BYTES], payload[-KEY_BYTES:]
+    return DecisionIds(payload[:_EPOCH_BYTES].hex(), id_key), seed
+
+
+def _check_seed(payload: bytes, expected: int) -> None:
+    if len(payload) != expected:
+        raise FrameError(f"the dealer sent a seed of {len(payload)} bytes, expected {expected}")
 
 
 def want_frame(program: ProgramId, first: int, count: int) -> Frame:

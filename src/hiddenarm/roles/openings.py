@@ -6,9 +6,9 @@
                 party -> rewarder   what lasts at the party, the name of the last epoch that it has activated, consent;
                                     whom it is not connected to
                 party -> actor      whom it is not connected to
-                dealer -> anyone    the epoch's name and a fresh seed, as in SEED
+                dealer -> anyone    the epoch's name and the role's seed; to clients also the key of decision ids
                 actor -> party      the last decision of which the party has told it
-                others              nothing
+                others              nothing; clients say no OPEN where the loss of a peer ends the federation
     PREPARED    party -> party      the plan, which this party has written down
                 rewarder -> party   nothing: it has written down the epoch's seed
     ACTIVE      party -> clients    the plan, which this party has activated

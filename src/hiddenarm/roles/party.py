@@ -1,89 +1,87 @@
-"""A party, as a state machine without I/O: frames in, frames out.
+"""A party, as a state machine without I/O: frames in, frames out. It opens epochs with the others, and works in each
+(`party_epoch`) for as long as it lives.
 
-It holds its own features, its shares of the model and of every decision that waits for a reward. It answers the actor's
-DECIDE and the rewarder's REWARD by running programs with the other parties. Runs of several decisions may overlap;
-lessons are learned one after another, in the rewarder's order (`updater`).
+    attempt n is complete -> prepare the plan, say PREPARED -> all have prepared: activate it -> restore, go on
+    the attempt is over at any point -> the work of the epoch is dropped, with all that was under way
+
+Nothing of an epoch survives it but what the records hold. Frames of peers that are active before us wait.
+
+Where the loss of a peer ends the federation, there is one epoch: records are in memory, clients may come when it is
+open, and what would begin another epoch ends the party.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 
-import numpy as np
-
-from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, LEARN, LEARN_ONE, ProgramId
-from hiddenarm.bandit.decisions import decision_name, split_name, split_number
+from hiddenarm.bandit.catalogue import LEARN_ONE
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.interactions import Decided
-from hiddenarm.bandit.schedule import GATHERED_BEFORE_A_BATCH
-from hiddenarm.errors import ClientError, FeatureError, FrameError, InputError, PeerLost
+from hiddenarm.errors import ClientError, FrameError, PeerError, PeerLost, StaleStateError
 from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.logs import get_logger
-from hiddenarm.ring.words import Words
-from hiddenarm.roles.arms import arm_reports
+from hiddenarm.roles.attempts import Attempts, PeerLoss
 from hiddenarm.roles.features import EncodedFeatures, FeatureSource, words_by_key
-from hiddenarm.roles.ledger import Ledger, MemoryLedger
+from hiddenarm.roles.ledger import Ledger
 from hiddenarm.roles.messages import (
     ACTOR,
     CLIENTS,
     DEALER,
-    NO_STOCK,
     REWARDER,
+    decided_payload,
     learned_frame,
     misuse,
-    program_and_step,
-    read_decide,
-    read_refused,
-    read_rewards,
     read_seed,
     refused_frame,
 )
-from hiddenarm.roles.runs import MAX_WAITING, Exchange, Outcome, RunKey, RunTable, Send, send_to_all
-from hiddenarm.roles.supply import Shelf, Supply
-from hiddenarm.roles.updater import LearnedState, Lesson, LessonEnded, Updater
-from hiddenarm.roles.vitals import RunTimes, Vitals
+from hiddenarm.roles.openings import (
+    Behind,
+    Committed,
+    Heard,
+    PartyStatement,
+    Plan,
+    RewarderStatement,
+    Standing,
+    encode_members,
+    find_behind,
+    make_plan,
+)
+from hiddenarm.roles.party_epoch import TAKEN, Links, PartyEpoch, Setup
+from hiddenarm.roles.party_records import Records
+from hiddenarm.roles.runs import Exchange, Send, send_to_all
+from hiddenarm.roles.supply import Shelf
+from hiddenarm.roles.updater import Lesson
+from hiddenarm.roles.vitals import Vitals
 
-NO_FEATURES = "it has no usable features under this key"
-"""All that others are told about a party's data; the reason is in its own log."""
-LESSON_SECONDS = 5.0
-"""How long the first request of the queue waits for a lesson that the rewarder has not sent, when nothing else is under
-way."""
-LOOKED_UP_AHEAD = 4
-"""Requests in the queue whose features are looked up before their turn comes."""
-NO_LESSON = "the lesson it needs has not been taught; ask again when its reward was given"
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class _NoFeatures:
-    """Keys without usable features, by their positions in the request; why, for the first of them."""
-
-    positions: list[int]
-    why: str
+MAX_EARLY = 4096
+"""Frames that may wait until this party is active too."""
+CHECKPOINT_EVERY = 256
+ADVICE = (
+    "this is an old backup or a clone, and is not used. Bring back the newest state, or have all parties agree to go "
+    "back to what they have in common: stop them, run `hiddenarm recover KIT` for each, start them"
+)
+_OPENING = frozenset((Kind.OPEN, Kind.PREPARED, Kind.COMMITTED))
 
 
 @dataclass(slots=True, repr=False)
-class _DecideRequest:
-    program: ProgramId
-    step: int
-    version: int
-    keys: list[str]
-    features: Words | _NoFeatures | None = None
-    """None until they are looked up."""
-    blocked_since: float | None = None
-    """Since when there is nothing to do but to wait for the lesson that it needs."""
+class _Opening:
+    """How far this attempt has come."""
+
+    statement: PartyStatement
+    plan: Plan | None = None
+    prepared: dict[int, Plan] = field(default_factory=dict)
+    rewarder_prepared: bool = False
+    """Whether the rewarder has the epoch's seed written down; where nothing is, it has not to."""
+    early: list[tuple[Identity, Frame]] = field(default_factory=list)
+    complained: bool = False
 
 
 class Party:
-    """Party `number` of a federation, in one epoch. `send` delivers a frame; frames arrive through the `on_` methods.
-    `exchange`, if there is one, is a quicker way to send a round and get the peers' words for it (see `runs`).
-    `send_later`, if there is one, is for notices, which are less urgent than to go on. `ledger` keeps decisions;
-    `epoch` is the epoch's number where there are several; `shelf` has the programs that earlier epochs have
-    recorded, `run_times` what they have counted."""
+    """Party `number` of a federation. `send` delivers a frame; frames arrive through the `on_` methods. See
+    `party_epoch` for what `exchange` and `send_later` are, if there are any."""
 
     def __init__(
         self,
@@ -94,326 +92,296 @@ class Party:
         exchange: Exchange | None = None,
         send_later: Send | None = None,
         *,
+        records: Records,
+        peer_loss: PeerLoss,
         stock: int = 256,
         expand_ahead: int = 16,
         max_batch: int = 256,
-        ledger: Ledger | None = None,
-        epoch: int = 0,
+        checkpoint_every: int = CHECKPOINT_EVERY,
         shelf: Shelf | None = None,
-        run_times: dict[str, RunTimes] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.federation = federation
         self.number = number
         self.finished = False
-        self._own_words = words_by_key(features, federation, number)
-        self._max_batch = max_batch
-        self._log = get_logger("hiddenarm.party")
+        self.records = records
         self._send = send
-        self._send_later = send_later or send
-        self._clock = clock
-        self._peers = [Identity(Role.PARTY, p) for p in range(federation.parties) if p != number]
-        self._present: set[Identity] = set()
-        self._supply = Supply(federation, number, send, stock, expand_ahead, shelf)
-        self._runs = RunTable(
-            federation.parties, self._peers, send, exchange or partial(send_to_all, send), times=run_times
-        )
-        self._reports = arm_reports(federation)
-        self._requests: deque[_DecideRequest] = deque()
-        self._refused_by_peer: set[RunKey] = set()
-        self._interactions: Ledger = MemoryLedger() if ledger is None else ledger
-        self._epoch = epoch
-        self._stranded = False
-        self._handlers: dict[tuple[Role, Kind], Callable[[Identity, Frame], None]] = {
-            (Role.PARTY, Kind.ROUND): self._on_round,
-            (Role.PARTY, Kind.REFUSED): self._on_refused,
-            (Role.DEALER, Kind.SEED): self._on_seed,
-            (Role.DEALER, Kind.CORRECTIONS): self._on_corrections,
-            (Role.ACTOR, Kind.DECIDE): self._on_decide,
-            (Role.REWARDER, Kind.REWARD): self._on_reward,
-        }
-        self._school = Updater(
+        self._links = Links(send, exchange or partial(send_to_all, send), send_later or send)
+        self._lasting = peer_loss is PeerLoss.ENDS_EPOCH
+        self._setup = Setup(
             federation,
             number,
-            self._supply,
-            self._runs,
-            self._interactions,
-            self._still_deciding,
-            self._interactions.checkpoint_every,
+            words_by_key(features, federation, number),
+            stock,
+            expand_ahead,
+            max_batch,
+            tells_early=not self._lasting,
+            checkpoint_every=checkpoint_every if self._lasting else 0,
+            shelf=shelf or Shelf(federation, number),
+            clock=clock,
         )
+        self._log = get_logger("hiddenarm.party")
+        self._peers = [Identity(Role.PARTY, p) for p in range(federation.parties) if p != number]
+        me = Identity(Role.PARTY, number)
+        self._attempts = Attempts(me, federation.parties, peer_loss, send, self._begin, self._say)
+        self._opening = self._new_opening()
+        self._epoch: PartyEpoch | None = None
+        self._told = Committed(0, 0)
+        self._stocked: set[str] = set()
+
+    @property
+    def active(self) -> bool:
+        """Whether an epoch is open here."""
+        return self._epoch is not None
+
+    @property
+    def absent(self) -> list[Identity]:
+        """Who is awaited."""
+        return self._attempts.missing
 
     @property
     def busy(self) -> bool:
         """Whether something was asked for that is not done."""
-        return self._is_at_work or any(request.version <= self._school.taught for request in self._requests)
+        return self._epoch is not None and self._epoch.busy
 
     def vitals(self) -> Vitals:
-        """How it is doing."""
+        """How it is doing. Between epochs, what lasts and what was counted so far; there is no stock then."""
+        if self._epoch is not None:
+            return self._epoch.vitals()
+        records = self.records
         return Vitals(
-            waiting=len(self._requests) + self._runs_under_way,
-            pending=self._interactions.pending,
-            version=self._school.version,
-            stock=self._supply.in_stock,
-            stranded=self._stranded,
-            runs=self._runs.times,
+            pending=records.pending or 0,
+            version=records.committed.lessons,
+            stock=dict.fromkeys(self._stocked, 0),
+            runs=self._setup.run_times,
         )
 
     # What the switchboard tells us
 
     def expects(self, identity: Identity) -> bool:
-        return identity in (DEALER, ACTOR, REWARDER) or identity in self._peers
+        return self._attempts.expects(identity)
 
     def on_ready(self, identity: Identity) -> None:
-        self._present.add(identity)
-        self._start_what_can_start()
+        self._attempts.on_ready(identity)
+        if self._epoch is not None and self._opening.plan is not None:  # a client that comes to an open epoch
+            self._send(identity, Frame(Kind.ACTIVE, payload=self._opening.plan.encode()))
 
     def on_lost(self, identity: Identity, reason: str, graceful: bool) -> None:
-        """The federation ends with another party or the dealer, and when the actor says goodbye. A client that is lost
-        or was cut off ends nothing: what was asked for is done, and the other client may go on."""
-        self._present.discard(identity)
-        if not graceful and identity not in CLIENTS:
-            raise PeerLost(f"{identity} is gone: {reason}")
-        if graceful and identity != REWARDER:
+        """The epoch ends with any of its members; but where state lasts, it goes on from stock without the dealer. A
+        federation in memory ends in peace when the actor says goodbye, or a party or the dealer that has heard it."""
+        if graceful and not self._lasting and identity != REWARDER:
+            self._attempts.do_without(identity)
             self.finished = True
-
-    def on_dealer_away(self) -> None:
-        """Go on with what is in stock."""
-        self._present.discard(DEALER)
-        self._start_what_can_start()
-
-    def resume(self, state: LearnedState, ungathered: Sequence[Lesson], again: Sequence[Lesson]) -> None:
-        """Go on from what was learned in earlier epochs; before anything else happens (see `Updater.resume`)."""
-        self._school.resume(state, ungathered, again)
+        elif identity == DEALER and self._lasting and self._epoch is not None:
+            self._attempts.do_without(DEALER)
+            self._epoch.on_dealer_away()
+        else:
+            self._attempts.on_lost(identity, reason)
 
     def on_idle(self) -> None:
-        self._start_what_can_start()  # a request may have waited long enough
-        if DEALER in self._present:
-            self._supply.stock_up()
+        if self._epoch is not None:
+            self._epoch.on_idle()
+            if self._lasting:
+                self._tell_committed()
 
     def on_frame(self, identity: Identity, frame: Frame) -> None:
-        handler = self._handlers.get((identity.role, frame.kind))
-        if handler is None:
+        kind = frame.kind
+        if self._epoch is not None and kind not in _OPENING:
+            self._epoch.on_frame(identity, frame)
+        elif kind is Kind.OPEN:
+            if self._lasting:
+                _check_statement(identity, frame)
+            self._attempts.on_open(identity, frame)
+            self._go_on()
+        elif self._attempts.is_current(identity):
+            self._on_current(identity, frame)
+
+    def _on_current(self, identity: Identity, frame: Frame) -> None:
+        """A frame that is meant for this attempt."""
+        if frame.kind is Kind.PREPARED and identity.role is Role.PARTY:
+            self._on_prepared(identity, Plan.decode(frame.payload))
+        elif frame.kind is Kind.PREPARED and identity == REWARDER and self._lasting:
+            self._on_rewarder_prepared()
+        elif frame.kind is Kind.COMMITTED and identity.role is Role.PARTY and self._lasting:
+            if self._epoch is not None:
+                self.records.note(identity.number, Committed.decode(frame.payload))
+        elif (identity.role, frame.kind) not in TAKEN:
             raise misuse(identity, f"{identity} may not send {frame.kind.name}")
-        handler(identity, frame)
+        elif identity in CLIENTS:
+            raise ClientError(f"{identity} sent {frame.kind.name} before this party was active")
+        else:
+            if len(self._opening.early) >= MAX_EARLY:
+                raise FrameError(f"{identity} sent more than {MAX_EARLY} frames before this party was active")
+            self._opening.early.append((identity, frame))
 
-    def _on_seed(self, _: Identity, frame: Frame) -> None:
-        _epoch, seed = read_seed(frame)
-        self._supply.plant(seed, (DECIDE_ONE, *self.federation.learner.single_lessons))
-        self._start_what_can_start()
+    # Opening an epoch
 
-    def _on_corrections(self, _: Identity, frame: Frame) -> None:
-        self._supply.on_corrections(frame)
-        self._start_what_can_start()
+    def _begin(self) -> None:
+        """Another attempt: whatever was under way is over."""
+        if self._epoch is not None:
+            if not self._lasting:
+                raise PeerLost("another epoch was begun, and this federation has one")
+            self._stocked.update(self._epoch.vitals().stock)
+            self._log.info("epoch ended", epoch=self.records.activated, missing=[str(peer) for peer in self.absent])
+        self._epoch = None
+        self._opening = self._new_opening()
 
-    def _on_round(self, identity: Identity, frame: Frame) -> None:
-        key = program, step = program_and_step(frame)
-        if key in self._runs:
-            if self._runs.on_round(identity, key, frame):
-                self._start_what_can_start()
+    def _new_opening(self) -> _Opening:
+        return _Opening(self.records.statement(), rewarder_prepared=not self._lasting)
+
+    def _say(self, identity: Identity) -> bytes:
+        match identity.role:
+            case Role.PARTY:
+                return self._opening.statement.encode()
+            case Role.REWARDER:
+                statement, missing = self._opening.statement, tuple(self.absent)
+                epoch = self.records.epoch if self._lasting else 0  # there is none before this one
+                return Standing(*statement.committed, epoch, statement.consents, missing).encode()
+            case Role.ACTOR:
+                return encode_members(self.absent)
+            case _:
+                return decided_payload(self._opening.statement.committed.decisions)
+
+    def _go_on(self) -> None:
+        """Prepare the plan, once everybody has said what it has."""
+        opening = self._opening
+        if not self._attempts.complete or opening.plan is not None or opening.complained:
             return
-        self._check_batch(identity, program.count)
-        is_over = step < self._supply.next_step(program) or self._school.is_over(key)
-        if not is_over:  # otherwise it is of a run that was refused
-            self._runs.on_early_round(identity, key, frame, self._supply.layout(program).rounds)
+        statements = self._statements()
+        behind = find_behind(statements, self._rewarder_statement())
+        if not all(statement.consents for statement in statements):
+            behind += self._lost_decisions()
+        if behind:
+            opening.complained = True
+            self._complain(behind)
+            return
+        opening.plan = make_plan(bytes.fromhex(self._seed()[0]), statements)
+        attempt = self._attempts.number
+        self.records.prepare(opening.plan, lambda: self._when(attempt, self._when_prepared))
 
-    def _on_decide(self, identity: Identity, frame: Frame) -> None:
+    def _statements(self) -> list[PartyStatement]:
+        """What all parties have, by number."""
+        said = {peer.number: PartyStatement.decode(self._attempts.said[peer]) for peer in self._peers}
+        said[self.number] = self._opening.statement
+        statements = [said[number] for number in range(self.federation.parties)]
+        if any(len(statement.noted) != len(statements) for statement in statements):
+            raise FrameError("a party's statement is about another number of parties")
+        return statements
+
+    def _rewarder_statement(self) -> RewarderStatement:
+        """What the rewarder has made; nothing, if it may come later."""
+        said = self._attempts.said.get(REWARDER)
+        return RewarderStatement(0, 0) if said is None else RewarderStatement.decode(said)
+
+    def _lost_decisions(self) -> list[Behind]:
+        """This party, if the actor has heard from it of a decision that it does not hold."""
+        payload = self._attempts.said.get(ACTOR)
+        if not payload or not self.records.lacks(heard := Heard.decode(payload)):
+            return []
+        return [Behind(f"party {self.number}", f"it told the actor of decision {heard.step}, and does not hold it")]
+
+    def _complain(self, behind: list[Behind]) -> None:
+        """Somebody has lost state. If it is us, end; otherwise wait for it to come back with what it had."""
+        for role, why in behind:
+            if role == f"party {self.number}":
+                raise StaleStateError(f"{role} has lost state: {why}. {ADVICE}")
+            self._log.error("stale state refused", peer=role, reason=why)
+
+    def _when(self, attempt: int, act: Callable[[], None]) -> None:
+        """Go on after a commit, unless the attempt that asked for it is over."""
+        if attempt == self._attempts.number:
+            act()
+
+    def _when_prepared(self) -> None:
+        plan = self._opening.plan
+        assert plan is not None
+        send_to_all(self._send, self._peers, Frame(Kind.PREPARED, payload=plan.encode()))
+        self._opening.prepared[self.number] = plan
+        self._activate_if_all_prepared()
+
+    def _on_prepared(self, identity: Identity, plan: Plan) -> None:
+        if identity.number in self._opening.prepared:
+            raise FrameError(f"{identity} prepared twice")
+        self._opening.prepared[identity.number] = plan
+        self._activate_if_all_prepared()
+
+    def _on_rewarder_prepared(self) -> None:
+        """An attempt is activated once: again, and this party would use the words of its seed a second time."""
+        if self._opening.rewarder_prepared:
+            raise ClientError(f"{REWARDER} prepared twice")
+        self._opening.rewarder_prepared = True
+        self._activate_if_all_prepared()
+
+    def _activate_if_all_prepared(self) -> None:
+        plans = self._opening.prepared
+        if len(plans) < self.federation.parties or not self._opening.rewarder_prepared:
+            return
+        plan, attempt = plans[self.number], self._attempts.number
+        if any(other != plan for other in plans.values()):
+            raise PeerError("the parties do not agree on the epoch to open: they are not in step")
+        self.records.activate(plan, lambda: self._when(attempt, self._when_active))
+
+    def _when_active(self) -> None:
+        """All parties have prepared, and this is written down: begin."""
+        plan, early = self._opening.plan, self._opening.early
+        assert plan is not None
+        self._epoch = epoch = self._restored(plan)
+        self._told = self.records.committed
+        self._log.info(
+            "epoch opened", epoch=plan.epoch, lessons=plan.length, again=plan.length - plan.checkpoint.version
+        )
+        self._tell_clients(plan)
+        epoch.start(self._seed()[1])
+        for identity, frame in early:
+            self.on_frame(identity, frame)
+
+    def _restored(self, plan: Plan) -> PartyEpoch:
+        """The work of this epoch, from where all parties start. What is called back late is not said in another one."""
+        attempt = self._attempts.number
+
+        def in_this_epoch(send: Send) -> Send:
+            def guarded(identity: Identity, frame: Frame) -> None:
+                if attempt == self._attempts.number and identity in self._attempts.present:
+                    send(identity, frame)
+
+            return guarded
+
+        links = Links(in_this_epoch(self._links.send), self._links.exchange, in_this_epoch(self._links.send_later))
+        ledger = Ledger(self.records, plan)
+        epoch = PartyEpoch(self._setup, links, ledger, named=plan.named, present=self._attempts.present)
+        state = self.records.state(plan.checkpoint)
+        before = self.records.lessons(state.ungathered, plan.checkpoint.version)
+        ungathered = [lesson for lesson in before if not lesson.refused]
+        epoch.resume(state, ungathered, self.records.lessons(plan.checkpoint.version, plan.length))
+        return epoch
+
+    def _seed(self) -> tuple[str, bytes]:
+        return read_seed(self._attempts.said[DEALER])
+
+    def _tell_clients(self, plan: Plan) -> None:
+        """The clients that are there may begin; the rewarder hears again how the lessons ended that it is not sure
+        of."""
+        clients = [client for client in CLIENTS if client in self._attempts.present]
+        send_to_all(self._send, clients, Frame(Kind.ACTIVE, payload=plan.encode()))
+        kept = self._rewarder_statement().kept
+        for lesson in self.records.lessons(min(kept, plan.length), plan.length):
+            self._send(REWARDER, _ending(lesson))
+
+    def _tell_committed(self) -> None:
+        """Peers note what lasts here, so that an old backup of it can be told."""
+        if self._told != self.records.committed:
+            self._told = self.records.committed
+            send_to_all(self._send, self._peers, Frame(Kind.COMMITTED, payload=self._told.encode()))
+
+
+def _check_statement(identity: Identity, frame: Frame) -> None:
+    """Refuse a statement of the rewarder that is none when it comes, and not when all have made theirs."""
+    if identity == REWARDER:
         try:
-            request = self._read_request(identity, frame)
+            RewarderStatement.decode(frame.payload)
         except FrameError as error:
             raise ClientError(str(error)) from None
-        name = self._name(request.step) if request.program == DECIDE_ONE else None
-        self._school.note_request(request.version, name)
-        if len(self._requests) < LOOKED_UP_AHEAD:
-            request.features = self._own_features(request.keys)
-        self._requests.append(request)
-        self._start_what_can_start()
 
-    def _read_request(self, identity: Identity, frame: Frame) -> _DecideRequest:
-        version, keys = read_decide(frame)
-        program, step = program_and_step(frame)
-        self._check_batch(identity, program.count)
-        due = self._supply.next_step(program) + sum(request.program == program for request in self._requests)
-        if step != due:
-            raise FrameError(f"the actor asked for decision {step} where {due} was due")
-        if len(self._requests) >= MAX_WAITING:
-            raise FrameError(f"the actor has more than {MAX_WAITING} requests waiting")
-        return _DecideRequest(program, step, version, keys)
 
-    def _on_reward(self, identity: Identity, frame: Frame) -> None:
-        try:
-            rewards = read_rewards(frame)
-            self._check_batch(identity, len(rewards))
-            self._school.receive(Lesson(frame.step, rewards))
-        except FrameError as error:
-            raise ClientError(str(error)) from None
-        self._start_what_can_start()
-
-    def _on_refused(self, identity: Identity, frame: Frame) -> None:
-        """A peer cannot take part in a decision or a lesson: end it here too. Its randomness is never used again."""
-        program, step = program_and_step(frame)
-        if program == DECIDE_ONE and read_refused(frame)[1] == NO_STOCK:
-            self._stranded = True
-        if program.name == LEARN:
-            self._school.refused_by_peer(identity, step, read_refused(frame)[1])
-        elif program.name != DECIDE:
-            raise FrameError(f"{identity} refused {program.name}")
-        elif not self._runs.drop((program, step)) and step >= self._supply.next_step(program):
-            if len(self._refused_by_peer) >= MAX_WAITING:
-                raise FrameError(f"{identity} is more than {MAX_WAITING} refusals ahead")
-            self._refused_by_peer.add((program, step))
-        self._start_what_can_start()
-
-    def _check_batch(self, identity: Identity, count: int) -> None:
-        if count > max(self._max_batch, GATHERED_BEFORE_A_BATCH):
-            raise FrameError(f"{identity} asked for {count} at once; the limit is {self._max_batch}")
-
-    # Deciding
-
-    def _start_what_can_start(self) -> None:
-        if not self._supply.seeded or not self._present.issuperset(self._peers):
-            return
-        self._learn()
-        while self._requests and self._can_decide(self._requests[0]):
-            self._start_decision(self._requests.popleft())
-            self._learn()
-        self._school.look_ahead()
-
-    def _can_decide(self, request: _DecideRequest) -> bool:
-        """Whether the request can be run now, or refused."""
-        if self._is_hopeless(request):
-            return True
-        if request.version > self._school.version:
-            return False
-        return self._supply.ready(request.program, request.step) or self._is_stranded()
-
-    def _is_hopeless(self, request: _DecideRequest) -> bool:
-        """Whether a peer has refused the request, or it needs a lesson that is not to be expected. For one that is
-        still to come from the rewarder it waits a while: that is another link, and may be slower."""
-        if (request.program, request.step) in self._refused_by_peer:
-            return True
-        ahead = request.version - self._school.taught
-        if not 0 < ahead <= MAX_WAITING:
-            return ahead > 0
-        if self._is_at_work:
-            request.blocked_since = None
-            return False
-        now = self._clock()
-        if request.blocked_since is None:
-            request.blocked_since = now
-        return now - request.blocked_since > LESSON_SECONDS
-
-    @property
-    def _is_at_work(self) -> bool:
-        """Whether a decision or a lesson is under way; not one that was begun before its reward is there."""
-        return self._runs_under_way > 0 or self._school.taught > self._school.version
-
-    @property
-    def _runs_under_way(self) -> int:
-        return len(self._runs) - self._school.runs_beside
-
-    def _is_stranded(self) -> bool:
-        """Whether nobody is there who could deal what is missing."""
-        return self._supply.corrected and DEALER not in self._present
-
-    def _start_decision(self, request: _DecideRequest) -> None:
-        key = (request.program, request.step)
-        ahead = request.version - self._school.taught
-        stranded = ahead <= 0 and not self._supply.ready(*key)
-        self._supply.begin(*key)
-        if key in self._refused_by_peer:
-            self._refused_by_peer.discard(key)
-            self._runs.drop(key)
-            return
-        if stranded:
-            self._refuse_decision(key, NO_STOCK, retry=True)
-            return
-        if 0 < ahead <= MAX_WAITING:
-            self._refuse_decision(key, NO_LESSON, retry=True)
-            return
-        try:
-            model = self._school.brought_at(request.version)
-        except InputError as error:
-            self._refuse_decision(key, str(error))
-            return
-        features = self._own_features(request.keys) if request.features is None else request.features
-        if isinstance(features, _NoFeatures):
-            refused = len(features.positions)
-            self._log.warning("refused a decision", number=request.step, refused=refused, reason=features.why)
-            self._refuse_decision(key, NO_FEATURES, positions=features.positions)
-            return
-        self._launch_decision(request, model, features)
-
-    def _launch_decision(self, request: _DecideRequest, model: list[Words], features: Words) -> None:
-        program, step = key = request.program, request.step
-        evaluation = self._supply.evaluate(program, step, [*model, features])
-        report: list[Frame] = []
-
-        def announce(words: Words) -> None:
-            report.append(self._reports.frame(step, words))
-            if self._interactions.tells_early:
-                self._tell(self._send, [ACTOR], report.pop())
-
-        def tell() -> None:
-            for frame in report:
-                self._tell(self._send, [ACTOR], frame)
-
-        def out_of_range(why: str) -> None:  # seen by all parties alike: the decision ends, the federation goes on
-            self._tell(self._send, [ACTOR], refused_frame(program, step, why))
-
-        def finish() -> None:
-            decided = evaluation.result
-            assert isinstance(decided, Decided)
-            self._interactions.keep(program, step, features, decided, tell)
-            self._school.note_decision(request.version, self._name(step))
-
-        self._runs.launch(key, evaluation, Outcome(finish, announce, out_of_range))
-
-    def _own_features(self, keys: list[str]) -> Words | _NoFeatures:
-        """This party's features under some keys, [1, keys, features], or which of them have none."""
-        rows, refused = [], []
-        for position, key in enumerate(keys):
-            try:
-                rows.append(self._own_words(key))
-            except FeatureError as error:
-                refused.append((position, str(error)))
-        if refused:
-            return _NoFeatures([position for position, _ in refused], refused[0][1])
-        return np.array(rows)[None]
-
-    def _refuse_decision(self, key: RunKey, why: str, positions: Sequence[int] = (), retry: bool = False) -> None:
-        """End a decision everywhere. Only the actor is told which keys it is for: it asks again for the others."""
-        self._runs.drop(key)
-        self._tell(self._send, self._peers, refused_frame(*key, why, retry=retry))
-        self._tell(self._send, [ACTOR], refused_frame(*key, why, positions=positions, retry=retry))
-
-    def _name(self, step: int) -> int:
-        """The name of a single decision."""
-        return decision_name(self._epoch, step)
-
-    def _still_deciding(self, name: int) -> bool:
-        epoch, number = split_name(name)
-        count, step, _ = split_number(number)
-        return epoch == self._epoch and (ProgramId(DECIDE, count), step) in self._runs
-
-    # Learning
-
-    def _learn(self) -> None:
-        """Let lessons go on as far as they can. What follows from the end of one is done before the next begins."""
-        while self._school.go_on():
-            for ended in self._school.take_effects():
-                self._lesson_ended(ended)
-
-    def _lesson_ended(self, ended: LessonEnded) -> None:
-        """Tell who must know that a lesson was learned, or why not: peers at once, clients when it is noted and nothing
-        more urgent is to be done. The next decision may be: it needs the lesson, not the notice."""
-        number, refused = ended.lesson.number, ended.refused
-        frame = learned_frame(number) if refused is None else refused_frame(LEARN_ONE, number, refused)
-        told = [REWARDER, ACTOR] if refused is None and self.number == 0 else [REWARDER]
-        if ended.tells_peers:
-            self._tell(self._send, self._peers, frame)
-        self._interactions.lesson_ended(ended, partial(self._tell, self._send_later, told, frame))
-
-    def _tell(self, send: Send, identities: list[Identity], frame: Frame) -> None:
-        for identity in identities:
-            if identity in self._present:
-                send(identity, frame)
+def _ending(lesson: Lesson) -> Frame:
+    return refused_frame(LEARN_ONE, lesson.number, lesson.refused) if lesson.refused else learned_frame(lesson.number)

@@ -47,10 +47,11 @@ _PAIR = struct.Struct("<QQ")
 _LESSON_HEAD = struct.Struct("<H")
 _REWARD = struct.Struct("<QQQ")
 _COUNTERS = struct.Struct("<QQBQ")
-_NAMED = 2
-"""Stands where earlier versions, whose arrays had no names, wrote whether the sums were full: 0 or 1."""
-_UNNAMED_ARRAYS = 4
 _WORD = "<u8"
+_FULL, _NAMED, _DUE = 1, 2, 3
+"""How a checkpoint is written: its sums were full, which earlier versions went beyond; its arrays have names; the same,
+and a repair is due. Earlier versions, whose arrays had no names, otherwise wrote zero."""
+_UNNAMED_ARRAYS = 4
 
 
 class PartyRecords:
@@ -245,7 +246,7 @@ class PartyRecords:
     def state(self, name: CheckpointName) -> LearnedState:
         """A checkpoint, or the public state before the first lesson."""
         if name == INITIAL:
-            return LearnedState(0, initial_state(self._federation.learner.arrays, self._number))
+            return _initial_state(self._federation, self._number)
         payload = self._store.get(_CHECKPOINT, _NAME.pack(*name))
         if payload is None:
             raise DamagedStoreError(f"the checkpoint of version {name.version} is not there")
@@ -285,6 +286,13 @@ class PartyRecords:
                 self._teach(name)
         self._appended = length
         self.committed = Committed(length, self.committed.decisions)
+        most = self._federation.max_interactions
+        if self._federation.learner.learns_many and self._taught_count > most:
+            raise StoreError(
+                f"this state was written by an earlier version and holds {self._taught_count:,} interactions; this "
+                f"federation holds at most {most:,} (`max_interactions`), and scores of more may be compared wrongly: "
+                "start a new federation"
+            )
 
     def _log(self, first: int) -> Iterator[Lesson]:
         for key, payload in self._store.items(_LESSON, _NUMBER.pack(first)):
@@ -297,6 +305,72 @@ class PartyRecords:
 
     def _new_notes(self) -> list[Change]:
         return [self._epochs()] if self.noted != self._kept_notes else []
+
+
+class MemoryPartyRecords:
+    """The records of a party whose state ends with it. There is one epoch, and nothing to read back: of lessons their
+    number is kept; decisions that wait for a reward are in the `ledger`; nothing is encoded."""
+
+    consents = False
+    pending = None
+    """They are counted in the ledger."""
+
+    def __init__(self, federation: Federation, number: int) -> None:
+        self.prepared = self.activated = self.epoch = 0
+        self.committed = Committed(0, 0)
+        self._federation = federation
+        self._number = number
+
+    def statement(self) -> PartyStatement:
+        noted = (Committed(0, 0),) * self._federation.parties
+        return PartyStatement(self.prepared, self.activated, self.committed, (), noted)
+
+    def prepare(self, plan: Plan, then: Then) -> None:
+        self.prepared = plan.epoch
+        then()
+
+    def activate(self, plan: Plan, then: Then) -> None:
+        self.activated, self.epoch = plan.epoch, plan.named
+        then()
+
+    def note(self, party: int, committed: Committed) -> None:
+        return
+
+    def keep_decisions(
+        self, epoch: int, program: ProgramId, step: int, features: Words, decided: Decided, then: Then
+    ) -> None:
+        then()
+
+    def interaction(self, name: int) -> Interaction | None:
+        return None
+
+    def lacks(self, heard: Heard) -> bool:
+        return False
+
+    def is_taught(self, name: int) -> bool:
+        return False
+
+    def log_lesson(
+        self, lesson: Lesson, refused: str | None, checkpoint: tuple[int, LearnedState] | None, then: Then
+    ) -> None:
+        self.committed = Committed(lesson.number + 1, 0)
+        then()
+
+    def keep_checkpoint(self, epoch: int, state: LearnedState) -> None:
+        return
+
+    def lessons(self, first: int, end: int) -> list[Lesson]:
+        return []
+
+    def state(self, name: CheckpointName) -> LearnedState:
+        return _initial_state(self._federation, self._number)
+
+
+Records = PartyRecords | MemoryPartyRecords
+
+
+def _initial_state(federation: Federation, number: int) -> LearnedState:
+    return LearnedState(0, initial_state(federation.learner.arrays, number))
 
 
 def _place(name: int) -> tuple[tuple[int, int], int]:
@@ -320,23 +394,25 @@ def _decode_lesson(number: int, payload: bytes) -> Lesson:
 
 
 def _encode_state(state: LearnedState) -> bytes:
-    return _COUNTERS.pack(state.version, state.gathered, _NAMED, state.ungathered) + encode_arrays(state.arrays)
+    form = _DUE if state.due else _NAMED
+    return _COUNTERS.pack(state.version, state.gathered, form, state.ungathered) + encode_arrays(state.arrays)
 
 
 def _decode_state(payload: bytes, learner: Learner) -> LearnedState:
     version, gathered, form, ungathered = _COUNTERS.unpack_from(payload)
-    if form != _NAMED:
+    if form not in (_NAMED, _DUE):
         return _decode_unnamed(payload, learner)
     arrays = decode_arrays(payload[_COUNTERS.size :])
     check_state(learner.arrays, arrays)
-    return LearnedState(version, arrays, gathered, ungathered)
+    return LearnedState(version, arrays, gathered, ungathered, due=form == _DUE)
 
 
 def _decode_unnamed(payload: bytes, learner: Learner) -> LearnedState:
     """A checkpoint of an earlier version: counters, whether the sums were full, and four arrays without names in the
-    order of the learner's. The paper's suite, which has two, kept sums that it did not use."""
-    version, gathered, sums_full, ungathered = _COUNTERS.unpack_from(payload)
-    if sums_full and learner.learns_many:
+    order of the learner's. The paper's suite, which has two, kept sums that it did not use. Earlier versions could make
+    a wrong model: a repair is due."""
+    version, gathered, form, ungathered = _COUNTERS.unpack_from(payload)
+    if form == _FULL and learner.learns_many:
         raise StoreError(
             "this state was written by an earlier version after more interactions than its sums could hold; the model "
             "cannot be repaired any more. Start a new federation, with `max_interactions` as many as it is to learn"
@@ -347,4 +423,4 @@ def _decode_unnamed(payload: bytes, learner: Learner) -> LearnedState:
         arrays.append(words)
     named = State(zip((array.name for array in learner.arrays), arrays, strict=False))
     check_state(learner.arrays, named)
-    return LearnedState(version, named, gathered, ungathered if learner.learns_many else version)
+    return LearnedState(version, named, gathered, ungathered if learner.learns_many else version, learner.learns_many)

@@ -20,17 +20,14 @@ from hiddenarm.net.switchboard import Limits, Switchboard
 from hiddenarm.ring.streams import fresh_key
 from hiddenarm.roles.actor import Actor
 from hiddenarm.roles.arms import arm_reports
+from hiddenarm.roles.attempts import PeerLoss
 from hiddenarm.roles.dealer import Dealer
-from hiddenarm.roles.durable_actor import DurableActor
-from hiddenarm.roles.durable_dealer import DurableDealer
-from hiddenarm.roles.durable_party import DurableParty
-from hiddenarm.roles.durable_rewarder import DurableRewarder
 from hiddenarm.roles.kit import Address, Kit
 from hiddenarm.roles.messages import DEALER, MAX_KEY_BYTES, PROGRAM_NUMBERS, REWARD_BYTES, refused_bytes
 from hiddenarm.roles.openings import committed_bytes, plan_bytes, statement_bytes
 from hiddenarm.roles.party import Party
 from hiddenarm.roles.rewarder import Rewarder
-from hiddenarm.roles.state import State
+from hiddenarm.roles.state import MemoryState, State, open_state
 from hiddenarm.roles.stock import BATCHES_IN_STOCK, largest_batch_bytes
 
 DRAIN_SECONDS = 10.0
@@ -39,18 +36,19 @@ LINGER_SECONDS = 0.5
 """How long a role that has done its part stays before it leaves: its peers have to do theirs, and a goodbye must not
 overtake their answers to the clients."""
 
-Machine = Party | Dealer | Actor | Rewarder | DurableParty | DurableDealer | DurableActor | DurableRewarder
+Machine = Party | Dealer | Actor | Rewarder
+Make = Callable[["Endpoint", State | MemoryState], Machine]
+"""Makes the machine of an endpoint, on its state."""
 
 
 class Endpoint:
-    """A role's machine at its switchboard, and its state if that lasts. The machine sends through the endpoint, which
-    exists first. With a `lock` it is for many threads (see `Switchboard`)."""
+    """A role's machine at its switchboard, and its state. The machine sends through the endpoint, which exists first:
+    `make`, if it is given, makes it. With a `lock` it is for many threads (see `Switchboard`)."""
 
-    def __init__(self, kit: Kit, lock: Lock | None = None) -> None:
+    def __init__(self, kit: Kit, lock: Lock | None = None, make: Make | None = None) -> None:
         self.kit = kit
-        keeps = kit.file.durable and kit.identity.role is not Role.DEALER
-        self._state = State(kit, self._call) if keeps else None
-        self.machine: Machine = _machine(self, self._state)
+        self._state = open_state(kit, self._call)
+        self.machine = (make or make_machine)(self, self._state)
         caps = frame_caps(kit)
         self.switchboard = Switchboard(
             kit.identity,
@@ -71,17 +69,12 @@ class Endpoint:
     def close(self, reason: str) -> None:
         """Part with everybody in good order, and write what is to last."""
         self.switchboard.close(reason)
-        self._close_state()
+        self._state.close()
 
     def abort(self, reason: str) -> None:
         """Part with everybody, telling why."""
         self.switchboard.abort(reason)
-        self._close_state()
-
-    def _close_state(self) -> None:
-        if self._state is not None:
-            self._state.close()
-            self._state = None
+        self._state.close()
 
     def _call(self, then: Callable[[], None]) -> None:
         self.switchboard.call(then)
@@ -134,7 +127,6 @@ def serve(endpoint: Endpoint, listener: socket.socket | None = None, stop: StopR
     An error tells all peers before it is raised."""
     stop = stop or StopRequest()
     machine, switchboard = endpoint.machine, endpoint.switchboard
-    assert isinstance(machine, Party | Dealer | DurableParty | DurableDealer)
     try:
         endpoint.connect(listener)
         while not machine.finished and not stop.made:
@@ -156,7 +148,6 @@ def frame_caps(kit: Kit) -> dict[Kind, int]:
     layouts = [trace(program_text(federation, program), federation.parties, 1) for program in largest]
     reports = arm_reports(federation)
     return {
-        Kind.SEED: 128,
         Kind.WANT: 16,
         Kind.CORRECTIONS: max(largest_batch_bytes(layout) for layout in layouts),
         Kind.DECIDE: 16 + many * (2 + MAX_KEY_BYTES),
@@ -184,53 +175,58 @@ def _limits(caps: dict[Kind, int]) -> Limits:
     return Limits(backlog_bytes=max(Limits().backlog_bytes, ordered))
 
 
-def _machine(endpoint: Endpoint, state: State | None) -> Machine:
-    kit, send = endpoint.kit, endpoint.send
-    if kit.file.durable:
-        return _durable_machine(endpoint, state)
-    federation, many = kit.federation, kit.file.max_batch
-    match kit.identity.role:
+def make_machine(endpoint: Endpoint, state: State | MemoryState) -> Machine:
+    """The machine of the role whose kit it is."""
+    match endpoint.kit.identity.role:
         case Role.PARTY:
-            return Party(
-                federation,
-                kit.identity.number,
-                kit.features().encoded(federation, kit.identity.number),
-                send,
-                endpoint.exchange,
-                endpoint.send_later,
-                stock=kit.file.stock,
-                max_batch=many,
-            )
+            return make_party(endpoint, state)
         case Role.DEALER:
-            return Dealer(
-                federation, kit.take_epoch_key() or fresh_key(), send, max_batch=max(many, GATHERED_BEFORE_A_BATCH)
-            )
+            return make_dealer(endpoint)
         case Role.ACTOR:
-            return Actor(federation, send, max_batch=many, name_of=kit.organisations.of)
+            return make_actor(endpoint, state)
         case Role.REWARDER:
-            return Rewarder(federation, send, max_batch=many, name_of=kit.organisations.of)
+            return make_rewarder(endpoint, state)
 
 
-def _durable_machine(endpoint: Endpoint, state: State | None) -> Machine:
-    kit, send = endpoint.kit, endpoint.send
-    federation, many, name_of = kit.federation, kit.file.max_batch, kit.organisations.of
-    if state is None:
-        return DurableDealer(federation, send, max_batch=max(many, GATHERED_BEFORE_A_BATCH))
-    match kit.identity.role:
-        case Role.ACTOR:
-            return DurableActor(federation, send, records=state.actor(), max_batch=many, name_of=name_of)
-        case Role.REWARDER:
-            return DurableRewarder(federation, send, records=state.rewarder(), max_batch=many, name_of=name_of)
-        case _:
-            return DurableParty(
-                federation,
-                kit.identity.number,
-                kit.features().encoded(federation, kit.identity.number),
-                send,
-                endpoint.exchange,
-                endpoint.send_later,
-                records=state.party(),
-                stock=kit.file.stock,
-                max_batch=many,
-                checkpoint_every=kit.file.checkpoint_every,
-            )
+def make_party(endpoint: Endpoint, state: State | MemoryState) -> Party:
+    kit, number = endpoint.kit, endpoint.kit.identity.number
+    return Party(
+        kit.federation,
+        number,
+        kit.features().encoded(kit.federation, number),
+        endpoint.send,
+        endpoint.exchange,
+        endpoint.send_later,
+        records=state.party(),
+        peer_loss=PeerLoss.of(kit.file.durable),
+        stock=kit.file.stock,
+        max_batch=kit.file.max_batch,
+        checkpoint_every=kit.file.checkpoint_every,
+    )
+
+
+def make_dealer(endpoint: Endpoint) -> Dealer:
+    """An `epoch.key` in the kit is the key of the only epoch of a federation in memory."""
+    kit = endpoint.kit
+    key = None if kit.file.durable else kit.take_epoch_key()
+    return Dealer(
+        kit.federation,
+        endpoint.send,
+        peer_loss=PeerLoss.of(kit.file.durable),
+        max_batch=max(kit.file.max_batch, GATHERED_BEFORE_A_BATCH),
+        make_key=fresh_key if key is None else lambda: key,
+    )
+
+
+def make_actor(endpoint: Endpoint, state: State | MemoryState) -> Actor:
+    kit, many = endpoint.kit, endpoint.kit.file.max_batch
+    loss, name_of = PeerLoss.of(kit.file.durable), kit.organisations.of
+    return Actor(kit.federation, endpoint.send, records=state.actor(), peer_loss=loss, max_batch=many, name_of=name_of)
+
+
+def make_rewarder(endpoint: Endpoint, state: State | MemoryState) -> Rewarder:
+    kit, many = endpoint.kit, endpoint.kit.file.max_batch
+    loss, name_of = PeerLoss.of(kit.file.durable), kit.organisations.of
+    return Rewarder(
+        kit.federation, endpoint.send, records=state.rewarder(), peer_loss=loss, max_batch=many, name_of=name_of
+    )

@@ -1,8 +1,9 @@
 """Whether decisions can be served now, as a role sees it; if not, why; and what is amiss though they can.
 
-In memory, decisions need all parties, the actor, and the dealer, with whom a federation ends. Where state lasts they
-need an epoch, which is opened by all roles and ends with any of them but the dealer: without it, decisions go on from
-stock, of which only the last party knows how much is left. A rewarder is ready when rewards can be learned.
+Decisions need an open epoch, and the actor. In memory, the epoch is opened by parties and dealer, and ends with any of
+them; clients come to it. Where state lasts it is opened by all roles and ends with any of them but the dealer: without
+it, decisions go on from stock, of which only the last party knows how much is left. A rewarder is ready when rewards
+can be learned.
 """
 
 from __future__ import annotations
@@ -13,15 +14,8 @@ from typing import Final
 
 from hiddenarm.bandit.catalogue import DECIDE_ONE
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.roles.actor import Actor
-from hiddenarm.roles.dealer import Dealer
-from hiddenarm.roles.durable_client import DurableClient
-from hiddenarm.roles.durable_dealer import DurableDealer
-from hiddenarm.roles.durable_party import DurableParty
-from hiddenarm.roles.messages import DEALER, REWARDER
-from hiddenarm.roles.party import Party
+from hiddenarm.roles.messages import CLIENTS, DEALER, REWARDER
 from hiddenarm.roles.process import Endpoint
-from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.vitals import Vitals
 
 SILENT_SECONDS: Final = 5.0
@@ -47,15 +41,9 @@ def readiness_of(endpoint: Endpoint, members: Sequence[Identity]) -> Readiness:
     """How things look to a role; `members` are all the others."""
     machine, silences = endpoint.machine, endpoint.switchboard.silences
     found = Readiness()
-    match machine:
-        case DurableParty() | DurableDealer():
-            _look_at_epoch(found, machine.active, machine.missing)
-        case DurableClient():
-            _look_at_epoch(found, machine.ready, machine.absent)
-        case Party() | Dealer():
-            _look_at_links(found, [peer for peer in members if peer not in silences])
-        case Actor() | Rewarder():
-            found.reasons.extend(f"{peer} not connected" for peer in machine.missing)
+    _look_at_epoch(found, machine.active, machine.absent)
+    missing = [peer for peer in members if machine.expects(peer) and peer not in silences]
+    _look_at_clients(found, [peer for peer in missing if peer in CLIENTS and peer not in machine.absent])
     _look_at_silences(found, silences)
     if found.ready and endpoint.kit.identity != DEALER:
         _look_at_dealer(found, silences, machine.vitals())
@@ -68,7 +56,8 @@ def _look_at_epoch(found: Readiness, is_open: bool, missing: list[Identity]) -> 
         found.reasons.extend(why or ["an epoch is being opened"])
 
 
-def _look_at_links(found: Readiness, missing: list[Identity]) -> None:
+def _look_at_clients(found: Readiness, missing: list[Identity]) -> None:
+    """Clients that are not there, though the epoch does not need them."""
     for peer in missing:
         if peer == REWARDER:
             found.notes.append("rewarder not connected: decisions are served, rewards are not learned")

@@ -1,117 +1,284 @@
-"""The rewarder, as a state machine without I/O: it masks each reward with a word only it and the dealer know."""
+"""The rewarder, as a state machine without I/O: every reward is masked once, written down, and sent until all parties
+keep it. The mask is a word that only it and the dealer know.
+
+    1. a reward is masked with the word of its decision, from the seed of the decision's epoch, which is kept
+    2. the lesson, with its number and its masked rewards, is written down; only then is it sent
+    3. it is sent again in every epoch, byte for byte the same, from the length of the parties' common log on
+    4. it has ended when all parties have said how, and they must say the same
+
+A lesson has a name: that of the application's request, or else one made of its decisions. The same request again gets
+the same answer; with other rewards it is refused. In memory, only the application gives names, and the newest are kept
+(`MemoryRewarderRecords`).
+
+No lesson is made before an epoch has opened in this process. Only then do the parties know that this state is not an
+old backup: one that made lessons before would seem to have all that it lost.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from hiddenarm.bandit.decisions import split_number
+from hiddenarm.bandit.catalogue import DECIDE, ProgramId
+from hiddenarm.bandit.decisions import decision_name, epoch_of, split_name, split_number
 from hiddenarm.bandit.features import checked_reward
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.errors import DecisionIdError, FrameError, InputError, PeerError, PeerLost
+from hiddenarm.errors import DecisionIdError, FrameError, InputError, PeerError, StaleStateError, UnavailableError
+from hiddenarm.mpc.material import program_stream
 from hiddenarm.net.frames import Frame, Kind
-from hiddenarm.net.identity import Identity, Role
+from hiddenarm.net.identity import Identity
 from hiddenarm.ring.streams import Stream
-from hiddenarm.roles.client import Client
-from hiddenarm.roles.messages import read_refused, reward_frame
-from hiddenarm.roles.runs import Send
+from hiddenarm.roles.attempts import PeerLoss
+from hiddenarm.roles.client import Client, check_name
+from hiddenarm.roles.client_records import KnownEpoch, MadeLesson, MemoryRewarderRecords, RewarderRecords
+from hiddenarm.roles.messages import REWARDER, read_client_seed, read_learned, read_refused, reward_frame
+from hiddenarm.roles.openings import Plan, RewarderStatement, Standing
+from hiddenarm.roles.runs import MAX_WAITING, Send
 from hiddenarm.roles.vitals import Vitals
+
+ADVICE = (
+    "Bring back the newest state; or give up the rewards of all earlier decisions: stop the rewarder, run "
+    "`hiddenarm recover KIT`, start it"
+)
+NOT_CHECKED = "no epoch has opened since the rewarder was started; make the same request again"
+"""Until then this may be an old backup, which knows neither all epochs nor all lessons."""
+_Streams = dict[tuple[int, int], Stream]
+"""Masks of rewards, by the epoch of the decisions and how many were made at once."""
 
 
 class Rewarder(Client):
-    """Sends rewards as numbered lessons; `outcomes` holds, by lesson, None for learned or the error to raise."""
+    """Sends rewards as numbered lessons; `ending` says how a lesson ended."""
+
+    me = REWARDER
 
     def __init__(
-        self, federation: Federation, send: Send, *, max_batch: int = 256, name_of: Callable[[Identity], str] = str
+        self,
+        federation: Federation,
+        send: Send,
+        *,
+        records: RewarderRecords | MemoryRewarderRecords,
+        peer_loss: PeerLoss,
+        max_batch: int = 256,
+        name_of: Callable[[Identity], str] = str,
     ) -> None:
-        super().__init__(federation, send, max_batch=max_batch, name_of=name_of)
+        super().__init__(federation, send, peer_loss=peer_loss, max_batch=max_batch, name_of=name_of)
         self._learns_many = federation.learner.learns_many
-        self.outcomes: dict[int, DecisionIdError | None] = {}
-        self._masks: dict[int, Stream] = {}
-        self._next_lesson = 0
-        self._waiting: dict[int, set[Identity]] = {}
-        self._refusals: dict[int, list[DecisionIdError]] = {}
+        self.checked = False
+        """Whether an epoch has opened in this process: this state is known to be the newest."""
+        self._records = records
+        self._written = records.made
+        """How many lessons are written down."""
+        self._sent = 0
+        self._told: dict[int, dict[Identity, str]] = {}
+        self._endings: dict[int, str] = {}
+        self._unwritten: dict[str, int] = {}
+        self._streams: _Streams = {}
 
-    def teach(self, *rewards: tuple[str, float]) -> int:
-        """Send the rewards of some decisions to all parties, masked, as one lesson; return its number."""
-        if not self.ready:
-            raise PeerLost("the rewarder has not met all parties and the dealer")
+    # What the application asks
+
+    def teach(self, *rewards: tuple[str, float], request: str | None = None) -> int:
+        """Have some rewards learned as one lesson; return its number."""
         if not 1 <= len(rewards) <= self._max_batch:
             raise InputError(f"a lesson has 1 to {self._max_batch} rewards, got {len(rewards)}")
         if len(rewards) > 1 and not self._learns_many:
             raise InputError(f"the paper's suite learns from one reward at a time, got {len(rewards)}")
-        numbers = self._checked_numbers([decision for decision, _ in rewards])
-        unit = 2**self._federation.fraction_bits
-        values = [round(checked_reward(reward) * unit) for _, reward in rewards]
-        masked = [(value + self._mask(number)) % 2**64 for value, number in zip(values, numbers, strict=True)]
-        lesson, self._next_lesson = self._next_lesson, self._next_lesson + 1
-        self._waiting[lesson] = set(self._parties)
-        frame = reward_frame(lesson, *zip(numbers, masked, strict=True))
-        for party in self._parties:
-            self._send(party, frame)
-        return lesson
-
-    def lasts(self, lesson: int) -> bool:
-        """Whether all is done for a lesson to last that will be: nothing, in memory."""
-        return True
-
-    def has_ended(self, lesson: int) -> bool:
-        """Whether all parties have said what became of a lesson."""
-        return lesson in self.outcomes
-
-    def check_learned(self, lesson: int) -> None:
-        """Raise if a lesson that has ended was refused. To be called once."""
-        if (error := self.outcomes.pop(lesson)) is not None:
-            raise error
-
-    def _checked_numbers(self, decisions: list[str]) -> list[int]:
-        """The decisions' numbers, if each is ours and none was rewarded before."""
-        assert self._ids is not None
-        numbers: dict[int, None] = {}
-        for decision in decisions:
-            number = self._ids.number_of(decision)
-            count, step, position = split_number(number)
-            if number in numbers or self._stream(count).spent(step, position):
-                raise DecisionIdError(f"decision {decision} was rewarded before")
-            numbers[number] = None
-        return list(numbers)
-
-    def _mask(self, number: int) -> int:
-        count, step, position = split_number(number)
-        return self._stream(count).word(step, position)
-
-    def _stream(self, count: int) -> Stream:
-        """Masks of the rewards of decisions that were made `count` at once."""
-        if count not in self._masks:
-            self._masks[count] = self._decision_stream(count, count, ahead=max(1, 64 // count), in_order=False)
-        return self._masks[count]
+        names = [self._name_of(decision) for decision, _ in rewards]
+        _check_distinct(names)
+        values = [round(checked_reward(reward) * 2**self.federation.fraction_bits) for _, reward in rewards]
+        request = check_name(request) if request else self._records.name_of(names)
+        known = self._lesson_of(request)
+        if known is None:
+            self._check_can_make()
+            self._check_unspent(names, [decision for decision, _ in rewards])
+            return self._make(MadeLesson(request, self._masked(names, values, self._streams)))
+        if self._records.lesson(known).rewards != self._masked(names, values, {}):
+            raise InputError(f"request {request!r} was made before, with other decisions or other rewards")
+        return known
 
     def vitals(self) -> Vitals:
         """How it is doing."""
-        return Vitals(waiting=len(self._waiting))
+        return Vitals(waiting=self._records.made - self._records.kept)
 
-    def on_frame(self, identity: Identity, frame: Frame) -> None:
-        match identity.role, frame.kind:
-            case Role.PARTY, Kind.LEARNED:
-                self._settle(identity, frame, None)
-            case Role.PARTY, Kind.REFUSED:
-                why = f"refused by {self._party_name(identity)}: {read_refused(frame)[1]}"
-                self._settle(identity, frame, DecisionIdError(why))
-            case Role.DEALER, Kind.SEED:
-                self._on_seed(frame)
+    def ending(self, number: int) -> str | None:
+        """Why a lesson was refused, empty if it was learned; None while that is not known."""
+        return self._endings[number] if number in self._endings else self._records.ending(number)
+
+    def has_ended(self, number: int) -> bool:
+        """Whether all parties have said what became of a lesson."""
+        return self.ending(number) is not None
+
+    def check_learned(self, number: int) -> None:
+        """Raise if a lesson that has ended was refused."""
+        if refused := self.ending(number):
+            raise DecisionIdError(refused)
+
+    def lasts(self, number: int) -> bool:
+        """Whether a lesson is written down."""
+        return number < self._written
+
+    def _name_of(self, decision: str) -> int:
+        """The decision with this id, if it is of a known epoch."""
+        named = int(epoch_of(decision), 16)
+        epoch = self._records.epochs.get(named)
+        if epoch is None and not self.checked:
+            raise UnavailableError(NOT_CHECKED)
+        if epoch is None:
+            raise DecisionIdError(f"decision {decision} belongs to an epoch that is not known here")
+        return decision_name(named, epoch.ids.number_of(decision))
+
+    def _masked(self, names: Sequence[int], values: Sequence[int], streams: _Streams) -> list[tuple[int, int]]:
+        """Hide rewards. `streams` hand out a word once; other streams only to compare with what was hidden before."""
+        return [(name, (value + self._mask(name, streams)) % 2**64) for name, value in zip(names, values, strict=True)]
+
+    def _mask(self, name: int, streams: _Streams) -> int:
+        named, number = split_name(name)
+        count, step, position = split_number(number)
+        if (named, count) not in streams:
+            seed, label = self._records.epochs[named].seed, ProgramId(DECIDE, count).label
+            streams[named, count] = program_stream(seed, label, count, ahead=max(1, 64 // count), in_order=False)
+        return streams[named, count].word(step, position)
+
+    def _lesson_of(self, request: str) -> int | None:
+        """The number of the lesson that was made under this name."""
+        return self._unwritten[request] if request in self._unwritten else self._records.lesson_of(request)
+
+    def _check_can_make(self) -> None:
+        """Before a mask is taken: the same request must find it unused."""
+        if not self.checked:
+            raise UnavailableError(NOT_CHECKED)
+        if self._records.made - self._records.kept >= MAX_WAITING:
+            raise UnavailableError(f"{MAX_WAITING} lessons wait to be learned; make the same request again later")
+
+    def _check_unspent(self, names: Sequence[int], decisions: Sequence[str]) -> None:
+        for name, decision in zip(names, decisions, strict=True):
+            if self._records.is_spent(name):
+                raise DecisionIdError(f"decision {decision} was rewarded before")
+
+    def _make(self, lesson: MadeLesson) -> int:
+        number = self._records.make(lesson, lambda: self._lesson_lasts(lesson))
+        if number >= self._written:
+            self._unwritten[lesson.request] = number
+        return number
+
+    # Teaching
+
+    def _say(self, identity: Identity) -> bytes:
+        if identity not in self.parties:
+            return b""
+        return RewarderStatement(self._records.made, self._records.kept, self._records.consents).encode()
+
+    def _complete(self, seed: bytes) -> None:
+        """Keep the seed. No decision of this epoch is made before: its reward could not be masked after a crash."""
+        standings = [Standing.decode(self._attempts.said[party]) for party in self.parties]
+        self._check_state(standings)
+        self._go_back_if_agreed(standings)
+        ids, own = read_client_seed(seed)
+        if int(ids.epoch, 16) in self._records.epochs:
+            raise FrameError("the dealer gave an epoch the name of an earlier one")
+        attempt = self._attempts.number
+
+        def lasts() -> None:
+            if attempt == self._attempts.number and self.lasting:
+                for party in self.parties:
+                    self._send(party, Frame(Kind.PREPARED))
+
+        self._records.learn_epoch(KnownEpoch(own, ids), lasts)
+
+    def _check_state(self, standings: Sequence[Standing]) -> None:
+        """No party can hold a lesson that was not made here, nor have opened an epoch whose seed was not kept here; a
+        party that consents to go back may name an epoch that was given up."""
+        held = max(standing.lessons for standing in standings)
+        if self._records.consents:
+            return
+        if held > self._records.made:
+            why = f"it has made {self._records.made} lessons, and a party holds {held}"
+            raise StaleStateError(f"the rewarder has lost state: {why}. {ADVICE}")
+        opened = {standing.epoch for standing in standings if standing.epoch and not standing.consents}
+        if not opened <= self._records.epochs.keys():
+            why = "it does not know the last epoch that a party has opened"
+            raise StaleStateError(f"the rewarder has lost state: {why}. {ADVICE}")
+
+    def _go_back_if_agreed(self, standings: Sequence[Standing]) -> None:
+        """All parties consent to a shorter log than they were known to keep. This lasts here before any of them cuts
+        its log, as its consent ends with that: otherwise all would seem to have lost state after a crash in between."""
+        length = min(standing.lessons for standing in standings)
+        if length < self._records.kept and all(standing.consents for standing in standings):
+            self._records.go_back(length, lambda: None)
+            self._endings = {}
+
+    def _missing_at(self, said: bytes) -> Sequence[Identity]:
+        return Standing.decode(said).missing
+
+    def _start(self, plan: Plan, seed: bytes) -> None:
+        self._check_plan(plan, read_client_seed(seed)[0].epoch)
+        self._records.use_consent()
+        self.checked = True
+        self._sent = plan.length
+        self._send_lessons()
+
+    def _check_plan(self, plan: Plan, epoch: str) -> None:
+        if plan.name.hex() != epoch:
+            raise PeerError("the parties have another epoch than the dealer: they are not in step")
+        if self._records.consents:
+            self._records.start_behind(plan.length, plan.named, lambda: None)
+            self._written = self._records.made
+        if plan.length < self._records.kept:
+            raise StaleStateError(f"the parties hold {plan.length} lessons and had {self._records.kept}")
+
+    def _stop(self) -> None:
+        self._told = {}
+
+    def _lesson_lasts(self, lesson: MadeLesson) -> None:
+        self._unwritten.pop(lesson.request, None)
+        self._written += 1
+        if self.active:
+            self._send_lessons()
+
+    def _send_lessons(self) -> None:
+        """Send lessons that last and were not sent in this epoch, in order, as many as may wait at the parties. The
+        rest follows as lessons end."""
+        while self._sent < min(self._written, self._records.kept + MAX_WAITING):
+            frame = reward_frame(self._sent, *self._records.lesson(self._sent).rewards)
+            for party in self.parties:
+                self._send(party, frame)
+            self._sent += 1
+
+    def _on_epoch_frame(self, identity: Identity, frame: Frame) -> None:
+        match frame.kind:
+            case Kind.LEARNED:
+                self._on_ending(identity, read_learned(frame), "")
+            case Kind.REFUSED:
+                why = read_refused(frame)[1] or "no reason given"
+                self._on_ending(identity, frame.step & (2**48 - 1), f"refused by {self._party_name(identity)}: {why}")
             case _:
                 raise FrameError(f"{identity} may not send {frame.kind.name}")
 
-    def _settle(self, identity: Identity, frame: Frame, refusal: DecisionIdError | None) -> None:
-        lesson = frame.step
-        waiting = self._waiting.get(lesson)
-        if waiting is None or identity not in waiting:
-            raise FrameError(f"{identity} reported lesson {lesson}, which does not wait for it")
-        waiting.remove(identity)
-        if refusal is not None:
-            self._refusals.setdefault(lesson, []).append(refusal)
-        if not waiting:
-            del self._waiting[lesson]
-            refusals = self._refusals.pop(lesson, None)
-            if refusals and len(refusals) < len(self._parties):
-                raise PeerError(f"the parties do not agree on lesson {lesson}: they are not in step")
-            self.outcomes[lesson] = refusals[0] if refusals else None
+    def _on_ending(self, identity: Identity, number: int, refused: str) -> None:
+        if number < self._records.kept:
+            return
+        told = self._told.setdefault(number, {})
+        if number >= self._written and self._records.consents:
+            return
+        if identity in told or number >= self._written:
+            raise FrameError(f"{identity} reported lesson {number}, which does not wait for it")
+        told[identity] = refused
+        while len(self._told.get(self._records.kept, {})) == len(self.parties):
+            self._end(self._records.kept)
+        if self.active:
+            self._send_lessons()
+
+    def _end(self, number: int) -> None:
+        told = self._told.pop(number)
+        refusals = [refused for refused in told.values() if refused]
+        if 0 < len(refusals) < len(self.parties):
+            raise PeerError(f"the parties do not agree on lesson {number}: they are not in step")
+        self._endings[number] = refusals[0] if refusals else ""
+
+        def lasts() -> None:
+            self._endings.pop(number, None)
+
+        self._records.end(number, self._endings[number], lasts)
+
+
+def _check_distinct(names: Sequence[int]) -> None:
+    if len(set(names)) < len(names):
+        raise DecisionIdError("a decision is listed twice, and is rewarded once")

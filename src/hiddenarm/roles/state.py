@@ -1,14 +1,21 @@
-"""The durable state of a role, in the folder `state` of its kit: its store, the journal that writes it, whose it is."""
+"""The state of a role: in memory; or durable, in the folder `state` of its kit: its store, the journal that writes it,
+whose it is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
-from hiddenarm.roles.client_records import ActorRecords, RewarderRecords
+from hiddenarm.net.identity import Role
+from hiddenarm.roles.client_records import (
+    ActorRecords,
+    MemoryActorRecords,
+    MemoryRewarderRecords,
+    RewarderRecords,
+)
 from hiddenarm.roles.kit import Kit
 from hiddenarm.roles.owner import OWNER_AREA, OWNER_KEY, owner_of
-from hiddenarm.roles.party_records import PartyRecords
+from hiddenarm.roles.party_records import MemoryPartyRecords, PartyRecords
 from hiddenarm.store.journal import DirectJournal, GroupJournal, Journal, Then
 from hiddenarm.store.sqlite import SqliteStore, read_record
 
@@ -40,6 +47,31 @@ class State:
         if self._group is not None:
             self._group.close()
         self._store.close()
+
+
+class MemoryState:
+    """The state of a role that ends with it, or of the dealer, which keeps nothing."""
+
+    def __init__(self, kit: Kit) -> None:
+        self._kit = kit
+
+    def party(self) -> MemoryPartyRecords:
+        return MemoryPartyRecords(self._kit.federation, self._kit.identity.number)
+
+    def actor(self) -> MemoryActorRecords:
+        return MemoryActorRecords()
+
+    def rewarder(self) -> MemoryRewarderRecords:
+        return MemoryRewarderRecords()
+
+    def close(self) -> None:
+        return
+
+
+def open_state(kit: Kit, call: Callable[[Then], None]) -> State | MemoryState:
+    """The state that a kit asks for."""
+    keeps = kit.file.durable and kit.identity.role is not Role.DEALER
+    return State(kit, call) if keeps else MemoryState(kit)
 
 
 def state_folder(kit: Kit) -> Path:

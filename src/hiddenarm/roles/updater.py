@@ -70,12 +70,13 @@ class Decisions(Protocol):
 @dataclass(slots=True, repr=False)
 class LearnedState:
     """All that lessons have made: this party's shares of the model, how many interactions its sums hold, and the first
-    lesson that they do not hold."""
+    lesson that they do not hold; and whether a repair was due and is not finished."""
 
     version: int
     arrays: State
     gathered: int = 0
     ungathered: int = 0
+    due: bool = False
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -176,7 +177,7 @@ class Updater:
         self.state = State(state.arrays)
         self._versions = {self.version: self._brought()}
         self._singly.extend(_Learned(lesson.number, self._rewarded(lesson)) for lesson in ungathered)
-        self.schedule = self.schedule.resumed(state.version, len(self._singly), state.gathered)
+        self.schedule = self.schedule.resumed(state.version, len(self._singly), state.gathered, state.due)
         self._lessons.extend(again)
         self._logged = state.version + len(again)
 
@@ -327,7 +328,8 @@ class Updater:
     def learned(self) -> LearnedState:
         """What was learned so far; between lessons."""
         ungathered = self._singly[0].lesson if self._singly else self.version
-        return LearnedState(self.version, State(self.state), self.schedule.gathered, ungathered)
+        schedule = self.schedule
+        return LearnedState(self.version, State(self.state), schedule.gathered, ungathered, schedule.repair_is_due)
 
     def _settle_ahead(self, version: int) -> None:
         """The lesson that follows a version has ended: what was begun ahead for it, here or by peers, is over."""

@@ -19,6 +19,7 @@ from time import perf_counter
 from rich.console import Console
 
 from hiddenarm.bandit.catalogue import ProgramId, program_texts
+from hiddenarm.bandit.decisions import new_epoch
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.mpc.dealing import trace
 from hiddenarm.net.identity import Identity, Role
@@ -27,7 +28,7 @@ from hiddenarm.research.bench.report import Result, micros, print_table, quartil
 from hiddenarm.research.bench.session import make_federation
 from hiddenarm.research.bench.timing import Effort
 from hiddenarm.ring.streams import fresh_key
-from hiddenarm.roles.dealer import Dealer
+from hiddenarm.roles.dealer import DealerEpoch
 from hiddenarm.roles.kit import KitFile
 from hiddenarm.roles.memory import keep_freed_memory
 from hiddenarm.roles.messages import want_frame
@@ -45,7 +46,7 @@ class LoneDealer:
         texts = program_texts(federation)
         self._batches = {name: batch_steps(trace(text, federation.parties, 1), stock) for name, text in texts.items()}
         self._last = Identity(Role.PARTY, federation.parties - 1)
-        self._dealer = Dealer(federation, fresh_key(), lambda identity, frame: None)
+        self._dealer = DealerEpoch(federation, fresh_key(), new_epoch(), lambda identity, frame: None)
         self._dealt = dict.fromkeys(texts, 0)
 
     def work(self, steps: int) -> float:

@@ -10,12 +10,14 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.research.data.worlds import World
-from hiddenarm.ring.streams import fresh_key
 from hiddenarm.ring.words import Floats
 from hiddenarm.roles.actor import Actor, all_decided
+from hiddenarm.roles.attempts import PeerLoss
+from hiddenarm.roles.client_records import MemoryActorRecords, MemoryRewarderRecords
 from hiddenarm.roles.dealer import Dealer
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
 from hiddenarm.roles.party import Party
+from hiddenarm.roles.party_records import MemoryPartyRecords
 from hiddenarm.roles.process import Machine
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.runs import Send
@@ -41,13 +43,16 @@ class Machines:
         self._machines: dict[Identity, Machine] = {}
         self.seconds: dict[Identity, float] = {}
         self.parties = [Identity(Role.PARTY, number) for number in range(federation.parties)]
-        self._actor = Actor(federation, self._sender(ACTOR))
-        self._rewarder = Rewarder(federation, self._sender(REWARDER))
-        self._machines[DEALER] = Dealer(federation, fresh_key(), self._sender(DEALER))
+        loss = PeerLoss.ENDS_FEDERATION
+        self._actor = Actor(federation, self._sender(ACTOR), records=MemoryActorRecords(), peer_loss=loss)
+        self._rewarder = Rewarder(federation, self._sender(REWARDER), records=MemoryRewarderRecords(), peer_loss=loss)
+        self._machines[DEALER] = Dealer(federation, self._sender(DEALER), peer_loss=loss)
         start = 0
         for party, count in zip(self.parties, federation.features, strict=True):
             features = _Slice(world.contexts[:, start : start + count])
-            self._machines[party] = Party(federation, party.number, features, self._sender(party))
+            records = MemoryPartyRecords(federation, party.number)
+            send = self._sender(party)
+            self._machines[party] = Party(federation, party.number, features, send, records=records, peer_loss=loss)
             start += count
         self._machines |= {ACTOR: self._actor, REWARDER: self._rewarder}
         self._introduce()
@@ -62,7 +67,7 @@ class Machines:
         [decision] = all_decided(outcome)
         lesson = self._rewarder.teach((decision.id, self._world.reward(row, decision.arm)))
         self._run()
-        del self._rewarder.outcomes[lesson]
+        self._rewarder.check_learned(lesson)
 
     def _sender(self, source: Identity) -> Send:
         return partial(self._post, source)

@@ -1,0 +1,404 @@
+"""What a party does in an open epoch: it decides and learns. `Party` opens epochs, and hands it the frames.
+
+It holds its own features, its shares of the model and of every decision that waits for a reward. It answers the actor's
+DECIDE and the rewarder's REWARD by running programs with the other parties. Runs of several decisions may overlap;
+lessons are learned one after another, in the rewarder's order (`updater`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, LEARN, LEARN_ONE, ProgramId
+from hiddenarm.bandit.decisions import decision_name, split_name, split_number
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.interactions import Decided
+from hiddenarm.bandit.schedule import GATHERED_BEFORE_A_BATCH
+from hiddenarm.errors import ClientError, FeatureError, FrameError, InputError
+from hiddenarm.net.frames import Frame, Kind
+from hiddenarm.net.identity import Identity, Role
+from hiddenarm.net.logs import get_logger
+from hiddenarm.ring.words import Words
+from hiddenarm.roles.arms import arm_reports
+from hiddenarm.roles.ledger import Ledger
+from hiddenarm.roles.messages import (
+    ACTOR,
+    DEALER,
+    NO_STOCK,
+    REWARDER,
+    learned_frame,
+    misuse,
+    program_and_step,
+    read_decide,
+    read_refused,
+    read_rewards,
+    refused_frame,
+)
+from hiddenarm.roles.runs import MAX_WAITING, Exchange, Outcome, RunKey, RunTable, Send
+from hiddenarm.roles.supply import Shelf, Supply
+from hiddenarm.roles.updater import LearnedState, Lesson, LessonEnded, Updater
+from hiddenarm.roles.vitals import RunTimes, Vitals
+
+NO_FEATURES = "it has no usable features under this key"
+"""All that others are told about a party's data; the reason is in its own log."""
+LESSON_SECONDS = 5.0
+"""How long the first request of the queue waits for a lesson that the rewarder has not sent, when nothing else is under
+way."""
+LOOKED_UP_AHEAD = 4
+"""Requests in the queue whose features are looked up before their turn comes."""
+NO_LESSON = "the lesson it needs has not been taught; ask again when its reward was given"
+
+
+TAKEN = (
+    (Role.PARTY, Kind.ROUND),
+    (Role.PARTY, Kind.REFUSED),
+    (Role.DEALER, Kind.CORRECTIONS),
+    (Role.ACTOR, Kind.DECIDE),
+    (Role.REWARDER, Kind.REWARD),
+)
+"""What an open epoch takes, and from whom."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _NoFeatures:
+    """Keys without usable features, by their positions in the request; why, for the first of them."""
+
+    positions: list[int]
+    why: str
+
+
+@dataclass(slots=True, repr=False)
+class _DecideRequest:
+    program: ProgramId
+    step: int
+    version: int
+    keys: list[str]
+    features: Words | _NoFeatures | None = None
+    """None until they are looked up."""
+    blocked_since: float | None = None
+    """Since when there is nothing to do but to wait for the lesson that it needs."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Links:
+    """How a party reaches its peers. `send` delivers a frame. `exchange` is a quicker way to send a round and get the
+    peers' words for it (see `runs`). `send_later` is for notices, which are less urgent than to go on."""
+
+    send: Send
+    exchange: Exchange
+    send_later: Send
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Setup:
+    """What is the same in all epochs of a party: its features, as words by key; how much it keeps in stock and expands
+    ahead; the most that is asked for at once; whether the actor may hear of a decision before it is kept; after how
+    many lessons a checkpoint is kept, 0 for never; the programs that were recorded, the runs that were counted."""
+
+    federation: Federation
+    number: int
+    own_words: Callable[[str], Words]
+    stock: int
+    expand_ahead: int
+    max_batch: int
+    tells_early: bool
+    checkpoint_every: int
+    shelf: Shelf
+    clock: Callable[[], float]
+    run_times: dict[str, RunTimes] = field(default_factory=dict)
+
+
+class PartyEpoch:
+    """One epoch of a party: `resume`, `start`, then frames. `named` is the epoch's name as a number, `present` who is
+    connected now. `ledger` keeps decisions."""
+
+    def __init__(
+        self, setup: Setup, links: Links, ledger: Ledger, *, named: int, present: Collection[Identity]
+    ) -> None:
+        federation, number = setup.federation, setup.number
+        self.federation = federation
+        self.number = number
+        self._own_words = setup.own_words
+        self._max_batch = setup.max_batch
+        self._tells_early = setup.tells_early
+        self._log = get_logger("hiddenarm.party")
+        self._send = links.send
+        self._send_later = links.send_later
+        self._clock = setup.clock
+        self._peers = [Identity(Role.PARTY, p) for p in range(federation.parties) if p != number]
+        self._present = present
+        self._supply = Supply(federation, number, links.send, setup.stock, setup.expand_ahead, setup.shelf)
+        self._runs = RunTable(federation.parties, self._peers, links.send, links.exchange, times=setup.run_times)
+        self._reports = arm_reports(federation)
+        self._requests: deque[_DecideRequest] = deque()
+        self._refused_by_peer: set[RunKey] = set()
+        self._interactions = ledger
+        self._epoch = named
+        self._stranded = False
+        handlers = (self._on_round, self._on_refused, self._on_corrections, self._on_decide, self._on_reward)
+        self._handlers: dict[tuple[Role, Kind], Callable[[Identity, Frame], None]] = dict(
+            zip(TAKEN, handlers, strict=True)
+        )
+        self._updater = Updater(
+            federation, number, self._supply, self._runs, ledger, self._still_deciding, setup.checkpoint_every
+        )
+
+    @property
+    def busy(self) -> bool:
+        """Whether something was asked for that is not done."""
+        return self._is_at_work or any(request.version <= self._updater.taught for request in self._requests)
+
+    def vitals(self) -> Vitals:
+        """How it is doing."""
+        return Vitals(
+            waiting=len(self._requests) + self._runs_under_way,
+            pending=self._interactions.pending,
+            version=self._updater.version,
+            stock=self._supply.in_stock,
+            stranded=self._stranded,
+            runs=self._runs.times,
+        )
+
+    def resume(self, state: LearnedState, ungathered: Sequence[Lesson], again: Sequence[Lesson]) -> None:
+        """Go on from what was learned in earlier epochs (see `Updater.resume`)."""
+        self._updater.resume(state, ungathered, again)
+
+    def start(self, seed: bytes) -> None:
+        """Begin, with the seed of this epoch."""
+        self._supply.plant(seed, (DECIDE_ONE, *self.federation.learner.single_lessons))
+        self._start_what_can_start()
+
+    def on_dealer_away(self) -> None:
+        """Go on with what is in stock."""
+        self._start_what_can_start()
+
+    def on_idle(self) -> None:
+        self._start_what_can_start()  # a request may have waited long enough
+        if DEALER in self._present:
+            self._supply.stock_up()
+
+    def on_frame(self, identity: Identity, frame: Frame) -> None:
+        handler = self._handlers.get((identity.role, frame.kind))
+        if handler is None:
+            raise misuse(identity, f"{identity} may not send {frame.kind.name}")
+        handler(identity, frame)
+
+    def _on_corrections(self, _: Identity, frame: Frame) -> None:
+        self._supply.on_corrections(frame)
+        self._start_what_can_start()
+
+    def _on_round(self, identity: Identity, frame: Frame) -> None:
+        key = program, step = program_and_step(frame)
+        if key in self._runs:
+            if self._runs.on_round(identity, key, frame):
+                self._start_what_can_start()
+            return
+        self._check_batch(identity, program.count)
+        is_over = step < self._supply.next_step(program) or self._updater.is_over(key)
+        if not is_over:  # otherwise it is of a run that was refused
+            self._runs.on_early_round(identity, key, frame, self._supply.layout(program).rounds)
+
+    def _on_decide(self, identity: Identity, frame: Frame) -> None:
+        try:
+            request = self._read_request(identity, frame)
+        except FrameError as error:
+            raise ClientError(str(error)) from None
+        name = self._name(request.step) if request.program == DECIDE_ONE else None
+        self._updater.note_request(request.version, name)
+        if len(self._requests) < LOOKED_UP_AHEAD:
+            request.features = self._own_features(request.keys)
+        self._requests.append(request)
+        self._start_what_can_start()
+
+    def _read_request(self, identity: Identity, frame: Frame) -> _DecideRequest:
+        version, keys = read_decide(frame)
+        program, step = program_and_step(frame)
+        self._check_batch(identity, program.count)
+        due = self._supply.next_step(program) + sum(request.program == program for request in self._requests)
+        if step != due:
+            raise FrameError(f"the actor asked for decision {step} where {due} was due")
+        if len(self._requests) >= MAX_WAITING:
+            raise FrameError(f"the actor has more than {MAX_WAITING} requests waiting")
+        return _DecideRequest(program, step, version, keys)
+
+    def _on_reward(self, identity: Identity, frame: Frame) -> None:
+        try:
+            rewards = read_rewards(frame)
+            self._check_batch(identity, len(rewards))
+            self._updater.receive(Lesson(frame.step, rewards))
+        except FrameError as error:
+            raise ClientError(str(error)) from None
+        self._start_what_can_start()
+
+    def _on_refused(self, identity: Identity, frame: Frame) -> None:
+        """A peer cannot take part in a decision or a lesson: end it here too. Its randomness is never used again."""
+        program, step = program_and_step(frame)
+        if program == DECIDE_ONE and read_refused(frame)[1] == NO_STOCK:
+            self._stranded = True
+        if program.name == LEARN:
+            self._updater.refused_by_peer(identity, step, read_refused(frame)[1])
+        elif program.name != DECIDE:
+            raise FrameError(f"{identity} refused {program.name}")
+        elif not self._runs.drop((program, step)) and step >= self._supply.next_step(program):
+            if len(self._refused_by_peer) >= MAX_WAITING:
+                raise FrameError(f"{identity} is more than {MAX_WAITING} refusals ahead")
+            self._refused_by_peer.add((program, step))
+        self._start_what_can_start()
+
+    def _check_batch(self, identity: Identity, count: int) -> None:
+        if count > max(self._max_batch, GATHERED_BEFORE_A_BATCH):
+            raise FrameError(f"{identity} asked for {count} at once; the limit is {self._max_batch}")
+
+    # Deciding
+
+    def _start_what_can_start(self) -> None:
+        self._learn()
+        while self._requests and self._can_decide(self._requests[0]):
+            self._start_decision(self._requests.popleft())
+            self._learn()
+        self._updater.look_ahead()
+
+    def _can_decide(self, request: _DecideRequest) -> bool:
+        """Whether the request can be run now, or refused."""
+        if self._is_hopeless(request):
+            return True
+        if request.version > self._updater.version:
+            return False
+        return self._supply.ready(request.program, request.step) or self._is_stranded()
+
+    def _is_hopeless(self, request: _DecideRequest) -> bool:
+        """Whether a peer has refused the request, or it needs a lesson that is not to be expected. For one that is
+        still to come from the rewarder it waits a while: that is another link, and may be slower."""
+        if (request.program, request.step) in self._refused_by_peer:
+            return True
+        ahead = request.version - self._updater.taught
+        if not 0 < ahead <= MAX_WAITING:
+            return ahead > 0
+        if self._is_at_work:
+            request.blocked_since = None
+            return False
+        now = self._clock()
+        if request.blocked_since is None:
+            request.blocked_since = now
+        return now - request.blocked_since > LESSON_SECONDS
+
+    @property
+    def _is_at_work(self) -> bool:
+        """Whether a decision or a lesson is under way; not one that was begun before its reward is there."""
+        return self._runs_under_way > 0 or self._updater.taught > self._updater.version
+
+    @property
+    def _runs_under_way(self) -> int:
+        return len(self._runs) - self._updater.runs_beside
+
+    def _is_stranded(self) -> bool:
+        """Whether nobody is there who could deal what is missing."""
+        return self._supply.corrected and DEALER not in self._present
+
+    def _start_decision(self, request: _DecideRequest) -> None:
+        key = (request.program, request.step)
+        ahead = request.version - self._updater.taught
+        stranded = ahead <= 0 and not self._supply.ready(*key)
+        self._supply.begin(*key)
+        if key in self._refused_by_peer:
+            self._refused_by_peer.discard(key)
+            self._runs.drop(key)
+            return
+        if stranded:
+            self._refuse_decision(key, NO_STOCK, retry=True)
+            return
+        if 0 < ahead <= MAX_WAITING:
+            self._refuse_decision(key, NO_LESSON, retry=True)
+            return
+        try:
+            model = self._updater.brought_at(request.version)
+        except InputError as error:
+            self._refuse_decision(key, str(error))
+            return
+        features = self._own_features(request.keys) if request.features is None else request.features
+        if isinstance(features, _NoFeatures):
+            refused = len(features.positions)
+            self._log.warning("refused a decision", number=request.step, refused=refused, reason=features.why)
+            self._refuse_decision(key, NO_FEATURES, positions=features.positions)
+            return
+        self._launch_decision(request, model, features)
+
+    def _launch_decision(self, request: _DecideRequest, model: list[Words], features: Words) -> None:
+        program, step = key = request.program, request.step
+        evaluation = self._supply.evaluate(program, step, [*model, features])
+        report: list[Frame] = []
+
+        def announce(words: Words) -> None:
+            report.append(self._reports.frame(step, words))
+            if self._tells_early:
+                self._tell(self._send, [ACTOR], report.pop())
+
+        def tell() -> None:
+            for frame in report:
+                self._tell(self._send, [ACTOR], frame)
+
+        def out_of_range(why: str) -> None:  # seen by all parties alike: the decision ends, the federation goes on
+            self._tell(self._send, [ACTOR], refused_frame(program, step, why))
+
+        def finish() -> None:
+            decided = evaluation.result
+            assert isinstance(decided, Decided)
+            self._interactions.keep(program, step, features, decided, tell)
+            self._updater.note_decision(request.version, self._name(step))
+
+        self._runs.launch(key, evaluation, Outcome(finish, announce, out_of_range))
+
+    def _own_features(self, keys: list[str]) -> Words | _NoFeatures:
+        """This party's features under some keys, [1, keys, features], or which of them have none."""
+        rows, refused = [], []
+        for position, key in enumerate(keys):
+            try:
+                rows.append(self._own_words(key))
+            except FeatureError as error:
+                refused.append((position, str(error)))
+        if refused:
+            return _NoFeatures([position for position, _ in refused], refused[0][1])
+        return np.array(rows)[None]
+
+    def _refuse_decision(self, key: RunKey, why: str, positions: Sequence[int] = (), retry: bool = False) -> None:
+        """End a decision everywhere. Only the actor is told which keys it is for: it asks again for the others."""
+        self._runs.drop(key)
+        self._tell(self._send, self._peers, refused_frame(*key, why, retry=retry))
+        self._tell(self._send, [ACTOR], refused_frame(*key, why, positions=positions, retry=retry))
+
+    def _name(self, step: int) -> int:
+        """The name of a single decision."""
+        return decision_name(self._epoch, step)
+
+    def _still_deciding(self, name: int) -> bool:
+        epoch, number = split_name(name)
+        count, step, _ = split_number(number)
+        return epoch == self._epoch and (ProgramId(DECIDE, count), step) in self._runs
+
+    # Learning
+
+    def _learn(self) -> None:
+        """Let lessons go on as far as they can. What follows from the end of one is done before the next begins."""
+        while self._updater.go_on():
+            for ended in self._updater.take_effects():
+                self._lesson_ended(ended)
+
+    def _lesson_ended(self, ended: LessonEnded) -> None:
+        """Tell who must know that a lesson was learned, or why not: peers at once, clients when it is noted and nothing
+        more urgent is to be done. The next decision may be: it needs the lesson, not the notice."""
+        number, refused = ended.lesson.number, ended.refused
+        frame = learned_frame(number) if refused is None else refused_frame(LEARN_ONE, number, refused)
+        told = [REWARDER, ACTOR] if refused is None and self.number == 0 else [REWARDER]
+        if ended.tells_peers:
+            self._tell(self._send, self._peers, frame)
+        self._interactions.lesson_ended(ended, partial(self._tell, self._send_later, told, frame))
+
+    def _tell(self, send: Send, identities: list[Identity], frame: Frame) -> None:
+        for identity in identities:
+            if identity in self._present:
+                send(identity, frame)
