@@ -83,8 +83,8 @@ class RefreshSchedule(RidgeSchedule):
         assert isinstance(plan.after, RidgeSchedule)
         return LessonPlan((gather, *plan.actions), RefreshSchedule(self.numbers, plan.after.counters))
 
-    def resumed(self, version: int, singly: int, gathered: int) -> Schedule:
-        return RefreshSchedule(self.numbers, super().resumed(version, singly, gathered).counters)
+    def resumed(self, version: int, singly: int, gathered: int, due: bool) -> RefreshSchedule:
+        return RefreshSchedule(self.numbers, super().resumed(version, singly, gathered, due=False).counters)
 
 
 class RefreshLearner(RidgeLearner):

@@ -726,9 +726,9 @@ def test_how_roles_wait_and_work_ahead() -> None:
 def test_only_party_0_tells_the_actor_what_was_learned(number: int, federation: Federation) -> None:
     sent: list[tuple[Identity, Frame]] = []
     clients = {Identity(Role.ACTOR), Identity(Role.REWARDER)}
-    setup = Setup(federation, number, Mock(), 8, 2, 256, True, Shelf(federation, number), lambda: 0.0)
+    setup = Setup(federation, number, Mock(), 8, 2, 256, True, 0, Shelf(federation, number), lambda: 0.0)
     links = Links(Mock(), Mock(), lambda identity, frame: sent.append((identity, frame)))
-    ledger = Ledger(MemoryPartyRecords(federation, number), Plan(1, bytes(6), INITIAL, 0), 256)
+    ledger = Ledger(MemoryPartyRecords(federation, number), Plan(1, bytes(6), INITIAL, 0))
     party = PartyEpoch(setup, links, ledger, named=0, present=clients)
     party._lesson_ended(LessonEnded(Lesson(0, []), None, None, tells_peers=False))
     told = {identity for identity, frame in sent if frame.kind is Kind.LEARNED}

@@ -17,7 +17,7 @@ from hiddenarm.mpc.dealing import ProgramDealer, trace
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.roles.dealer import Dealer
+from hiddenarm.roles.dealer import DealerEpoch
 from hiddenarm.roles.messages import want_frame
 from other_policies import Bonus, Refreshed
 
@@ -54,7 +54,7 @@ def test_a_policy_with_another_schedule_runs_as_in_lockstep() -> None:
     run_online(network, 10, random.Random(5))
     network.check_nothing_is_left()
     network.check_against_lockstep()
-    assert all(machine._updater.schedule.gathered == 10 for machine in network.parties)
+    assert all(machine._updater.schedule.gathered == 10 for machine in network.epochs)
 
 
 def test_repairs_between_roles_are_those_in_lockstep() -> None:
@@ -71,13 +71,14 @@ def test_the_dealer_of_a_later_epoch_counts_from_its_origin() -> None:
     federation = federation_of(policy)
     last = Identity(Role.PARTY, 1)
 
-    def dealt(**options: int) -> bytes:
+    def dealt(decided_before: int) -> bytes:
         frames: list[Frame] = []
-        dealer = Dealer(federation, key, lambda _, frame: frames.append(frame), **options)
+        dealer = DealerEpoch(federation, key, "00" * 6, lambda _, frame: frames.append(frame))
+        dealer.decided_before = decided_before
         dealer.on_frame(last, want_frame(DECIDE_ONE, 0, 20))
         return frames[-1].payload
 
     text = program_text(federation, DECIDE_ONE, policy.exploration(400))
     expected = ProgramDealer("decide", text, trace(text, 2, 1), Seeds(key), 1).deal(0, 20)
-    assert dealt(decided_before=400) == np.ascontiguousarray(expected, "<u8").tobytes()
-    assert dealt() != dealt(decided_before=400)
+    assert dealt(400) == np.ascontiguousarray(expected, "<u8").tobytes()
+    assert dealt(0) != dealt(400)
