@@ -15,10 +15,11 @@ from hiddenarm.bandit.policies.epsilon_schedule import EpsilonSchedule
 from hiddenarm.bandit.policy import Policy
 from hiddenarm.mpc.dealing import ProgramDealer, trace
 from hiddenarm.mpc.material import Seeds
-from hiddenarm.net.frames import Frame
+from hiddenarm.net.frames import Frame, Kind
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.roles.dealer import DealerEpoch
-from hiddenarm.roles.messages import want_frame
+from hiddenarm.roles.attempts import PeerLoss
+from hiddenarm.roles.dealer import Dealer, DealerEpoch
+from hiddenarm.roles.messages import ACTOR, REWARDER, decided_payload, want_frame
 from other_policies import Bonus, Refreshed
 
 
@@ -82,3 +83,29 @@ def test_the_dealer_of_a_later_epoch_counts_from_its_origin() -> None:
     expected = ProgramDealer("decide", text, trace(text, 2, 1), Seeds(key), 1).deal(0, 20)
     assert dealt(400) == np.ascontiguousarray(expected, "<u8").tobytes()
     assert dealt(0) != dealt(400)
+
+
+def test_the_last_party_tells_the_dealer_from_where_positions_are_counted() -> None:
+    """In every attempt anew; a later one has a key of its own, and another origin."""
+    policy, key, sent = EpsilonSchedule(1.0, 0.0, 5.0), bytes(range(32)), []
+    federation = federation_of(policy)
+    parties = [Identity(Role.PARTY, number) for number in range(2)]
+    members = [*parties, ACTOR, REWARDER]
+    dealer = Dealer(
+        federation,
+        lambda identity, frame: sent.append((identity, frame)),
+        peer_loss=PeerLoss.ENDS_EPOCH,
+        make_key=lambda: key,
+    )
+    for member in members:
+        dealer.on_ready(member)
+    for attempt, held in ((10, (0, 0)), (11, (9, 400))):
+        for member in members:
+            payload = decided_payload(held[member.number]) if member in parties else b""
+            dealer.on_frame(member, Frame(Kind.OPEN, step=attempt, payload=payload))
+        dealer.on_frame(parties[1], want_frame(DECIDE_ONE, 0, 20))
+        text = program_text(federation, DECIDE_ONE, policy.exploration(held[1]))
+        expected = ProgramDealer("decide", text, trace(text, 2, 1), Seeds(key), 1).deal(0, 20)
+        to, frame = sent[-1]
+        assert (to, frame.kind) == (parties[1], Kind.CORRECTIONS)
+        assert frame.payload == np.ascontiguousarray(expected, "<u8").tobytes()
