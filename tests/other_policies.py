@@ -83,7 +83,7 @@ class RefreshSchedule(RidgeSchedule):
         assert isinstance(plan.after, RidgeSchedule)
         return LessonPlan((gather, *plan.actions), RefreshSchedule(self.numbers, plan.after.counters))
 
-    def resumed(self, version: int, singly: int, gathered: int, due: bool = False) -> RidgeSchedule:
+    def resumed(self, version: int, singly: int, gathered: int, due: bool = False) -> RefreshSchedule:
         return RefreshSchedule(self.numbers, super().resumed(version, singly, gathered).counters)
 
 

@@ -17,8 +17,9 @@ from hiddenarm.mpc.dealing import ProgramDealer, layout_of
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.roles.dealer import Dealer
-from hiddenarm.roles.messages import want_frame
+from hiddenarm.roles.dealer import Dealer, DealerEpoch
+from hiddenarm.roles.epochs.attempts import PeerLoss
+from hiddenarm.roles.messages import ACTOR, REWARDER, Kind, decided_payload, want_frame
 from other_policies import Bonus, Refreshed
 
 
@@ -54,7 +55,7 @@ def test_a_policy_with_another_schedule_runs_as_in_lockstep() -> None:
     run_online(network, 10, random.Random(5))
     network.check_nothing_is_left()
     network.check_against_lockstep()
-    assert all(machine._updater.schedule.gathered == 10 for machine in network.parties)
+    assert all(machine._updater.schedule.gathered == 10 for machine in network.epochs)
 
 
 def test_repairs_between_roles_are_those_in_lockstep() -> None:
@@ -71,13 +72,40 @@ def test_the_dealer_of_a_later_epoch_counts_from_its_origin() -> None:
     federation = federation_of(policy)
     last = Identity(Role.PARTY, 1)
 
-    def dealt(**options: int) -> bytes:
+    def dealt(decided_before: int) -> bytes:
         frames: list[Frame] = []
-        dealer = Dealer(federation, key, lambda _, frame: frames.append(frame), **options)
+        dealer = DealerEpoch(federation, key, "00" * 6, lambda _, frame: frames.append(frame))
+        dealer.decided_before = decided_before
         dealer.on_frame(last, want_frame(DECIDE_ONE, 0, 20))
         return frames[-1].payload
 
     text = program_text(federation, DECIDE_ONE, policy.exploration(400))
     expected = ProgramDealer("decide", text, layout_of(text, 2, 1), Seeds(key), 1).deal(0, 20)
-    assert dealt(decided_before=400) == np.ascontiguousarray(expected, "<u8").tobytes()
-    assert dealt() != dealt(decided_before=400)
+    assert dealt(400) == np.ascontiguousarray(expected, "<u8").tobytes()
+    assert dealt(0) != dealt(400)
+
+
+def test_the_last_party_tells_the_dealer_from_where_positions_are_counted() -> None:
+    """In every attempt anew; a later one has a key of its own, and another origin."""
+    policy, key, sent = EpsilonSchedule(1.0, 0.0, 5.0), bytes(range(32)), []
+    federation = federation_of(policy)
+    parties = [Identity(Role.PARTY, number) for number in range(2)]
+    members = [*parties, ACTOR, REWARDER]
+    dealer = Dealer(
+        federation,
+        lambda identity, frame: sent.append((identity, frame)),
+        peer_loss=PeerLoss.ENDS_EPOCH,
+        make_key=lambda: key,
+    )
+    for member in members:
+        dealer.on_ready(member)
+    for attempt, held in ((10, (0, 0)), (11, (9, 400))):
+        for member in members:
+            payload = decided_payload(held[member.number]) if member in parties else b""
+            dealer.on_frame(member, Frame(Kind.OPEN, step=attempt, payload=payload))
+        dealer.on_frame(parties[1], want_frame(DECIDE_ONE, 0, 20))
+        text = program_text(federation, DECIDE_ONE, policy.exploration(held[1]))
+        expected = ProgramDealer("decide", text, layout_of(text, 2, 1), Seeds(key), 1).deal(0, 20)
+        to, frame = sent[-1]
+        assert (to, frame.kind) == (parties[1], Kind.CORRECTIONS)
+        assert frame.payload == np.ascontiguousarray(expected, "<u8").tobytes()
