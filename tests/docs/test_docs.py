@@ -45,6 +45,7 @@ from hiddenarm.bandit.federation import (
     Federation,
 )
 from hiddenarm.bandit.planning import TOLERANCE, batch_plan, boosted_repair, largest_entry, last_repair, repair_plan
+from hiddenarm.bandit.policies import parse_policy, policy_names
 from hiddenarm.bandit.schedule import GATHERED_AT_ONCE, LEARNED_AGAIN, REPAIR_LAG, RidgeSchedule
 from hiddenarm.cli.main import commands
 from hiddenarm.cli.serve import MAX_LINE_BYTES, max_line_bytes
@@ -202,6 +203,25 @@ def test_every_link_leads_somewhere(path: Path) -> None:
         target = path.parent / name if name else path
         assert target.is_file(), link
         assert not anchor or anchor in _anchors(target.read_text()), link
+
+
+def test_the_readme_lists_every_document_once() -> None:
+    listed = re.findall(r"\]\((docs/[\w-]+\.md)\)", README.split("## Documents")[1])
+    assert sorted(listed) == sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md"))
+
+
+def test_the_page_on_policies_has_all_of_them_and_the_readme_no_other() -> None:
+    page = _table((ROOT / "docs" / "adding-a-policy.md").read_text(), "name", "options", "chooses")
+    assert sorted(row[0].strip("`") for row in page) == policy_names()
+    in_readme = [parse_policy(row[0].strip("`")) for row in _table(README, "`--policy`", "chooses")]
+    assert {policy.name for policy in in_readme} >= {"epsilon-greedy", "epsilon-schedule"}
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.name)
+def test_running_text_is_wrapped(path: Path) -> None:
+    if path.name != "CHANGELOG.md":
+        lines = BLOCK.sub("", path.read_text()).splitlines()
+        assert not [line for line in lines if len(line) > 120 and not line.startswith(("|", "    "))]
 
 
 def test_every_source_cited_is_listed() -> None:
