@@ -621,7 +621,7 @@ def _instructions(script: CompiledProgram) -> int:
 def test_a_recorded_program_has_the_costs_of_its_layout(
     scripts: dict[str, CompiledProgram], layouts: dict[str, Layout]
 ) -> None:
-    assert "a party's recorded program has the same" in _flat(PROTOCOLS)
+    assert "a party's compiled program has the same" in _flat(PROTOCOLS)
     for name, script in scripts.items():
         assert script.expected.round_bytes == tuple(tuple(sizes) for sizes in layouts[name].round_bytes)
         assert script.expected.own_words == layouts[name].party_words[0]

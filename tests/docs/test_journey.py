@@ -11,9 +11,9 @@ from types import FrameType
 from typing import NamedTuple
 
 import pytest
+from memory_network import MemoryNetwork, small_federation
 
 import hiddenarm
-from memory_network import MemoryNetwork, small_federation
 
 PACKAGE = Path(hiddenarm.__file__).parent
 PAGE = (Path(__file__).parents[2] / "docs" / "journey.md").read_text()
@@ -79,7 +79,7 @@ def test_an_order_that_is_wrong_is_found() -> None:
     one, two, three = Stop("a.py", "f"), Stop("b.py", "g"), Stop("a.py", "h")
     check_order([one, two, one], [one, three, two, one])
     for wrong in ([two, one], [one, two, two], [one, Stop("a.py", "g")]):
-        with pytest.raises(AssertionError, match="is (not )?entered"):
+        with pytest.raises(AssertionError, match=r"is (not )?entered"):
             check_order(wrong, [one, three, two, one])
 
 
