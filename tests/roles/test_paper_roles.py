@@ -22,6 +22,7 @@ from role_processes import (
 )
 
 from hiddenarm.bandit.catalogue import GATHER, INVERT_LAST, SOLVE, ProgramId
+from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.plain import PlainBandit, coins_at
 from hiddenarm.errors import FeatureError, FrameError, InputError, PeerError, ProtocolError
@@ -118,7 +119,7 @@ class Watched:
         machine.on_frame = keep
 
     def kinds(self, member: Identity) -> set[Kind]:
-        return {frame.kind for _, frame in self.received[member]}
+        return {Kind(frame.kind) for _, frame in self.received[member]}
 
     def shares(self, number: int) -> Words:
         """Party `number`'s shares of the one-hots, decision by decision."""
@@ -176,8 +177,10 @@ def test_many_are_decided_at_once(network: MemoryNetwork) -> None:
     network.collecting = False
     name = network.actor.ask(*KEYS[:5])
     network.settle()
-    decisions = network.actor.outcomes.pop(name)
-    assert isinstance(decisions, list)
+    outcome = network.actor.outcomes.pop(name)
+    assert isinstance(outcome, list)
+    decisions = [answer for answer in outcome if isinstance(answer, Decision)]
+    assert len(decisions) == 5
     lockstep, contexts = Lockstep(network.federation, network.epoch_key), user_contexts(network.federation)
     rows = np.array([contexts[key] for key in KEYS[:5]])
     _, arms = lockstep.decide_batch([part[None] for part in np.split(rows, 2, axis=1)])
