@@ -18,10 +18,8 @@ from hiddenarm.mpc.shuffle import deal_shuffle
 from hiddenarm.mpc.tournament import open_winner
 from hiddenarm.mpc.truncation import truncate
 from hiddenarm.mpc.values import Shared
-from hiddenarm.paper.argmax import argmax
-from hiddenarm.paper.fixed_point import FixedPoint
-from hiddenarm.paper.reciprocal import reciprocal
-from hiddenarm.paper.sign import at_least_zero
+from hiddenarm.paper.comparison import argmax, at_least_zero
+from hiddenarm.paper.fixed_point import FixedPoint, reciprocal
 from hiddenarm.research.bench.operation import BITS, Operation, Text
 from hiddenarm.ring.words import Words
 

@@ -10,7 +10,7 @@ from hiddenarm.bandit.catalogue import program_texts
 from hiddenarm.bandit.federation import NEWTON_ITERATIONS
 from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.paper import rounds as declared
-from hiddenarm.paper.reciprocal import SQUARES
+from hiddenarm.paper.fixed_point import SQUARES
 from hiddenarm.research.bench.session import make_federation
 from hiddenarm.research.experiments.findings import Cell, Claim, Findings, Table, Verdict, judged
 from hiddenarm.research.experiments.jobs import Job

@@ -16,9 +16,8 @@ from hiddenarm.mpc.masking import mask
 from hiddenarm.mpc.run import Program, Run
 from hiddenarm.mpc.truncation import truncate
 from hiddenarm.mpc.values import Shared
-from hiddenarm.paper.fixed_point import FixedPoint
-from hiddenarm.paper.reciprocal import reciprocal
-from hiddenarm.paper.sharing import plus
+from hiddenarm.paper.arithmetic import plus
+from hiddenarm.paper.fixed_point import FixedPoint, reciprocal
 from hiddenarm.research.bench.operation import BITS, Operation, Plain, Text
 from hiddenarm.research.bench.operations import argmax_text, paper_argmax_text
 from hiddenarm.research.experiments.setting import Suite
