@@ -135,7 +135,7 @@ def _prepare(
     """Check everything that can be checked before work begins: federation, world, and the dealer's key."""
     from hiddenarm.bandit.federation import DEFAULT_MAX_BATCH, Federation
     from hiddenarm.research.data.load import load_world
-    from hiddenarm.research.data.split import split_features
+    from hiddenarm.research.data.worlds import split_features
     from hiddenarm.research.plots import check_plot_path
     from hiddenarm.ring.streams import fresh_key
 

@@ -23,8 +23,7 @@ from hiddenarm.mpc.material import Seeds
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.research.bench.relay import Relay
 from hiddenarm.research.data.load import cluster_world
-from hiddenarm.research.data.split import split_features
-from hiddenarm.research.data.worlds import LabelWorld
+from hiddenarm.research.data.worlds import LabelWorld, split_features
 from hiddenarm.research.local_roles import LocalRoles
 from hiddenarm.research.results import Traffic, count_traffic
 from hiddenarm.ring.streams import fresh_key

@@ -18,8 +18,7 @@ from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.errors import ScoreRangeError
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.research.data.load import load_pair
-from hiddenarm.research.data.split import split_features
-from hiddenarm.research.data.worlds import LabelWorld
+from hiddenarm.research.data.worlds import LabelWorld, split_features
 from hiddenarm.research.experiments.attack import outcomes_of_halves
 from hiddenarm.research.experiments.context_stream import ContextStream
 from hiddenarm.research.experiments.jobs import Arrays, Job, Progress

@@ -16,7 +16,7 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.errors import ScoreRangeError
 from hiddenarm.research.data.load import ArmKind
-from hiddenarm.research.data.split import split_features
+from hiddenarm.research.data.worlds import split_features
 from hiddenarm.research.experiments.context_stream import ContextStream, load_course
 from hiddenarm.research.experiments.jobs import Arrays, Job, Progress
 from hiddenarm.research.experiments.setting import Data, Suite

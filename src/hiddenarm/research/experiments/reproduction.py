@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 
 from hiddenarm.errors import ConfigError
-from hiddenarm.research.data.mnist import Split, read_mnist
+from hiddenarm.research.data.images import Split, read_mnist
 from hiddenarm.research.experiments.environment import surroundings
 from hiddenarm.research.experiments.findings import Experiment
 from hiddenarm.research.experiments.job_progress import JobProgress
