@@ -55,7 +55,7 @@ _PLOT = click.option("--plot", "plot", type=FILE, help="Draw the points (.png, .
 @_options(_PARTIES, _ARMS, _FEATURES, _number("--steps", 2000, "Steps to measure."), _SECONDS)
 def step(json_path: Path | None, quick: bool, **sizes: Any) -> None:
     """One strictly online step over real processes with TLS, and where its time goes."""
-    from hiddenarm.research.bench.step import bench_step
+    from hiddenarm.research.bench.steps import bench_step
 
     _run(bench_step, json_path, {**sizes, **({"steps": 60, "seconds": 2.0} if quick else {})})
 
@@ -72,7 +72,7 @@ def step(json_path: Path | None, quick: bool, **sizes: Any) -> None:
 def batch(json_path: Path | None, quick: bool, **sizes: Any) -> None:
     """An interaction when many are decided and learned at once, beside the plain learner that takes them singly.
     The paper's suite learns one by one: it has no batches."""
-    from hiddenarm.research.bench.batch import bench_batch
+    from hiddenarm.research.bench.steps import bench_batch
 
     _run(bench_batch, json_path, {**sizes, **({"batches": 3, "seconds": 2.0} if quick else {})})
 
@@ -88,7 +88,7 @@ def batch(json_path: Path | None, quick: bool, **sizes: Any) -> None:
 )
 def arms(json_path: Path | None, quick: bool, plot: Path | None, **sizes: Any) -> None:
     """Time a step by the number of arms, and the exponent from 40 arms on."""
-    from hiddenarm.research.bench.arms import bench_arms
+    from hiddenarm.research.bench.steps import bench_arms
 
     _check_plot(plot)
     changed = {"arms": (10, 40, 80), "steps": 10, "seconds": 1.0} if quick else {}
@@ -106,7 +106,7 @@ def arms(json_path: Path | None, quick: bool, plot: Path | None, **sizes: Any) -
 )
 def parties(json_path: Path | None, quick: bool, plot: Path | None, **sizes: Any) -> None:
     """Time and bytes per step by the number of parties, and the exponent of the bytes."""
-    from hiddenarm.research.bench.parties import bench_parties
+    from hiddenarm.research.bench.steps import bench_parties
 
     _check_plot(plot)
     changed = {"parties": (2, 3), "steps": 10, "seconds": 1.0} if quick else {}
@@ -138,7 +138,7 @@ def wan(json_path: Path | None, quick: bool, delay_ms: float, **sizes: Any) -> N
 )
 def ops(json_path: Path | None, quick: bool, **sizes: Any) -> None:
     """The operations one by one: rounds, bytes, dealt words and time for each element."""
-    from hiddenarm.research.bench.ops import bench_ops
+    from hiddenarm.research.bench.operations import bench_ops
 
     _run(bench_ops, json_path, {**sizes, **({"replicates": 500, "repeats": 3} if quick else {})})
 

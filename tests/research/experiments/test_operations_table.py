@@ -14,7 +14,7 @@ from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, compile_progra
 from hiddenarm.mpc.lockstep import run_lockstep
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.paper import rounds
-from hiddenarm.research.bench.operation import BITS
+from hiddenarm.research.bench.operations import BITS
 from hiddenarm.research.experiments.findings import Claim, Findings
 from hiddenarm.research.experiments.linked import measure_linked, program_of
 from hiddenarm.research.experiments.operation_times import OperationTiming

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hiddenarm.research.bench.ops import measure_operations
+from hiddenarm.research.bench.operations import measure_operations
 from hiddenarm.research.bench.timing import Spread
 from hiddenarm.research.experiments.jobs import Arrays, Job, Progress
 from hiddenarm.research.experiments.linked import measure_linked

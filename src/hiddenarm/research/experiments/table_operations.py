@@ -18,8 +18,7 @@ from hiddenarm.mpc.truncation import truncate
 from hiddenarm.mpc.values import Shared
 from hiddenarm.paper.arithmetic import plus
 from hiddenarm.paper.fixed_point import FixedPoint, reciprocal
-from hiddenarm.research.bench.operation import BITS, Operation, Plain, Text
-from hiddenarm.research.bench.operations import argmax_text, paper_argmax_text
+from hiddenarm.research.bench.operations import BITS, Operation, Plain, Text, argmax_text, paper_argmax_text
 from hiddenarm.research.experiments.setting import Suite
 
 NAMES = ("addition", "multiplication", "reciprocal", "argmax")
