@@ -49,9 +49,8 @@ def reproduce(
     from rich.console import Console
 
     from hiddenarm.research.data.load import default_world
-    from hiddenarm.research.experiments.catalogue import chosen
-    from hiddenarm.research.experiments.reproduction import Reproduction, print_summary
-    from hiddenarm.research.experiments.setting import Setting, Suite
+    from hiddenarm.research.experiments.experiment import Setting, Suite
+    from hiddenarm.research.experiments.reproduction import Reproduction, chosen, print_summary
 
     if cluster is not None and backend != "dask":
         raise ConfigError("--cluster is the address of a Dask scheduler: give --backend dask too")
