@@ -28,7 +28,7 @@ from joblib.externals.loky import ProcessPoolExecutor  # type: ignore[import-unt
 from hiddenarm.errors import ConfigError, HiddenArmError
 from hiddenarm.research.experiments.job_progress import JobProgress, OrphanedError, UnderWay
 from hiddenarm.research.experiments.jobs import Arrays, Job, ResultStore, commit_of_source
-from hiddenarm.research.interrupts import interrupts_put_off
+from hiddenarm.research.progress import interrupts_put_off
 from hiddenarm.service.allocator import keep_freed_memory
 from hiddenarm.service.logs import configure_logs
 

@@ -27,8 +27,7 @@ from hiddenarm.research.experiments.precision import Precision
 from hiddenarm.research.experiments.privacy import Privacy
 from hiddenarm.research.experiments.privacy_arms import PrivacyArms
 from hiddenarm.research.experiments.training import Training
-from hiddenarm.research.interrupts import obeying_interrupts
-from hiddenarm.research.progress import duration
+from hiddenarm.research.progress import duration, obeying_interrupts
 
 ALL = "all"
 
