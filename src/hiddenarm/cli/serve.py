@@ -40,12 +40,11 @@ from hiddenarm.net.identity import Role
 from hiddenarm.net.monitor import HOST
 from hiddenarm.roles.actor import KeyAnswer
 from hiddenarm.roles.messages import MAX_KEY_BYTES
-from hiddenarm.service.allocator import keep_freed_memory
 from hiddenarm.service.application import ActorClient, RewarderClient
 from hiddenarm.service.kit import Kit
 from hiddenarm.service.logs import configure_logs
 from hiddenarm.service.metrics import start_monitor
-from hiddenarm.service.process import Endpoint, StopRequest, serve
+from hiddenarm.service.process import Endpoint, StopRequest, keep_freed_memory, serve
 
 Request = dict[str, Any]
 

@@ -47,10 +47,9 @@ from hiddenarm.roles.party import Party
 from hiddenarm.roles.party_records import MemoryPartyRecords
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.runs import Send
-from hiddenarm.service.allocator import keep_freed_memory
 from hiddenarm.service.features import words_by_key
 from hiddenarm.service.kit import Kit
-from hiddenarm.service.process import Machine
+from hiddenarm.service.process import Machine, keep_freed_memory
 
 
 class _Slice:

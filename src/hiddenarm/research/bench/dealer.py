@@ -30,8 +30,8 @@ from hiddenarm.ring.streams import fresh_key
 from hiddenarm.roles.dealer import DealerEpoch
 from hiddenarm.roles.messages import want_frame
 from hiddenarm.roles.stock import batch_steps
-from hiddenarm.service.allocator import keep_freed_memory
 from hiddenarm.service.kit import KitFile
+from hiddenarm.service.process import keep_freed_memory
 
 READINGS = 20
 """How often the memory is read."""

@@ -29,8 +29,8 @@ from hiddenarm.errors import ConfigError, HiddenArmError
 from hiddenarm.research.experiments.job_progress import JobProgress, OrphanedError, UnderWay
 from hiddenarm.research.experiments.jobs import Arrays, Job, ResultStore, commit_of_source
 from hiddenarm.research.progress import interrupts_put_off
-from hiddenarm.service.allocator import keep_freed_memory
 from hiddenarm.service.logs import configure_logs
+from hiddenarm.service.process import keep_freed_memory
 
 Backend = Literal["loky", "dask"]
 
