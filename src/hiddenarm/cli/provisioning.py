@@ -1,4 +1,4 @@
-"""What `provision`, `request`, `approve` and `install` say and ask. The work is in `roles`."""
+"""What `provision`, `request`, `approve` and `install` say and ask. The work is in `service.provision`."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@
     steps.py       `bench step`, `batch`, `arms` and `parties`
     wan.py, dealer.py, operations.py   the commands of the same names
 
-The commands are in `cli/bench.py`; a new bench gets its command there and its function here.
+The commands are in `cli/research.py`; a new bench gets its command there and its function here.
 
 Ratios to the plain twin, timed in the same minutes on the same machine, travel; microseconds do not.
 """
