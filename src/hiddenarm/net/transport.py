@@ -41,14 +41,12 @@ from hiddenarm.errors import ClientError, FrameError, HelloError, IdentityError,
 from hiddenarm.net.answers import Answers
 from hiddenarm.net.connection import Connection, Phase, reason_of
 from hiddenarm.net.frames import AnyKind, Frame, LinkKind, notice, notice_text
-from hiddenarm.net.heartbeat import Heartbeat
 from hiddenarm.net.hello import Value, compare_hello, hello_payload, parse_hello
 from hiddenarm.net.identity import Identity, Role, identity_of
 from hiddenarm.net.logs import get_logger
 from hiddenarm.net.meter import Meter
 from hiddenarm.net.poller import READ, WRITE, Poller
-from hiddenarm.net.throttle import Throttle
-from hiddenarm.net.timers import Timers
+from hiddenarm.net.timing import Heartbeat, Throttle, Timers
 from hiddenarm.net.tls import TlsFiles, client_context, server_context
 
 IDLE_SECONDS: Final = 0.002
