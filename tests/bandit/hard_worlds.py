@@ -53,7 +53,7 @@ class ExactTwin:
 
     @property
     def inverses(self) -> Floats:
-        return np.linalg.inv(self._grams)
+        return np.linalg.inv(self._grams).astype(np.float64)
 
     def shortfall(self, context: Floats, arm: int) -> float:
         """How much less than the best arm this one scores."""
@@ -117,7 +117,7 @@ def _unit_vectors(draw: random.Random, federation: Federation) -> list[Floats]:
 
 def clipped(federation: Federation, context: list[Floats]) -> Floats:
     """The context that enters the computation: each party's features scaled to its norm, and rounded to L bits."""
-    parts = [v / max(1.0, np.linalg.norm(v) / norm) for v, norm in zip(context, federation.norms, strict=True)]
+    parts = [v / max(1.0, float(np.linalg.norm(v)) / norm) for v, norm in zip(context, federation.norms, strict=True)]
     return decode(encode(np.concatenate(parts), federation.fraction_bits), federation.fraction_bits)
 
 

@@ -20,7 +20,8 @@ FEATURES = {2: (3, 3), 3: (2, 2, 2), 5: (2, 1, 1, 1, 1)}
 
 def contexts(rng: np.random.Generator, *shape: int) -> np.ndarray:
     rows = rng.standard_normal((*shape, 6))
-    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+    unit: np.ndarray = rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+    return unit
 
 
 def split(federation: Federation, rows: np.ndarray) -> list[np.ndarray]:

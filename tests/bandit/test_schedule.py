@@ -26,8 +26,10 @@ from hiddenarm.bandit.schedule import (
 )
 
 
-def schedule_of(repair_every: int = 50, **numbers: int) -> RidgeSchedule:
-    federation = Federation(arms=2, features=(2, 1), epsilon=0.1, repair_every=repair_every, **numbers)
+def schedule_of(repair_every: int = 50, max_interactions: int = 0) -> RidgeSchedule:
+    federation = Federation(
+        arms=2, features=(2, 1), epsilon=0.1, repair_every=repair_every, max_interactions=max_interactions
+    )
     schedule = federation.learner.schedule()
     assert isinstance(schedule, RidgeSchedule)
     return schedule

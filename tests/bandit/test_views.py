@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from functools import reduce
 from itertools import pairwise
 
@@ -59,7 +60,7 @@ class Views:
     def start(self, program: str) -> None:
         self._program, self._round = program, 0
 
-    def __call__(self, openings: Openings, by_opening: list[list[Words]]) -> None:
+    def __call__(self, openings: Openings, by_opening: Sequence[Sequence[Words]]) -> None:
         for number, (opening, sent) in enumerate(zip(openings, by_opening, strict=True)):
             here = (self._program, self._round, number)
             for sender, words in enumerate(sent):
@@ -204,7 +205,9 @@ def test_literal_rewards_arms_and_features_do_not_travel(lesson: str) -> None:
 
 
 def order_number(order: np.ndarray) -> np.ndarray:
-    return (order.astype(np.int64) << np.arange(len(pairs((ARMS,))[0]))).sum(axis=-1).ravel()
+    places = np.arange(len(pairs((ARMS,))[0]))
+    numbers: np.ndarray = (order.astype(np.int64) << places).sum(axis=-1)
+    return numbers.ravel()
 
 
 def many_decisions(
@@ -215,7 +218,7 @@ def many_decisions(
     replicates = 20_000
     orders: list[np.ndarray] = []
 
-    def observer(openings: Openings, by_opening: list[list[Words]]) -> None:
+    def observer(openings: Openings, by_opening: Sequence[Sequence[Words]]) -> None:
         if openings[0].bits == 1:
             orders.append(reduce(np.bitwise_xor, by_opening[0]))
 

@@ -9,7 +9,7 @@ dealt: a mask that the coalition knows leaves a word uniform, and hides nothing.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import cycle
@@ -74,7 +74,7 @@ class Trials:
     def start(self, program: str) -> None:
         self.program, self.round = program, 0
 
-    def observe(self, openings: Openings, by_opening: list[list[Words]]) -> None:
+    def observe(self, openings: Openings, by_opening: Sequence[Sequence[Words]]) -> None:
         for number, (opening, sent) in enumerate(zip(openings, by_opening, strict=True)):
             here = f"round {self.round}, opening {number}"
             for sender, words in enumerate(sent):

@@ -21,9 +21,7 @@ from typing import Any, Self
 import numpy as np
 
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.interactions import opened
 from hiddenarm.bandit.plain import PlainBandit
-from hiddenarm.bandit.programs import Model
 from hiddenarm.net.certificates import Authority
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.words import decode
@@ -267,7 +265,8 @@ class Inspection:
                 lessons += len(step.keys)
                 for key, (_, arm), reward in zip(step.keys, step.decisions, step.rewards, strict=True):
                     twin.learn(self._contexts[KEYS.index(key)], arm, reward)
-        weights = _weights([records.state(checkpoint).model for records in self.records], self._federation)
+        states = [records.state(checkpoint).arrays for records in self.records]
+        weights = self._federation.learner.reveal(states)[1][0]
         self.checked = checkpoint.version
         self.error = float(np.abs(weights - twin.weights).max()) / UNIT
         assert self.error <= max(1, lessons), f"off by {self.error:.1f} units after {lessons} lessons"
@@ -281,8 +280,3 @@ class Inspection:
             for epoch in one.keys() & names[0].keys():
                 assert one[epoch] == names[0][epoch]
         return max(len(one) for one in names)
-
-
-def _weights(models: list[Model], federation: Federation) -> np.ndarray:
-    words = opened([model.weights for model in models])
-    return decode(words, federation.fraction_bits)[0]

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise, permutations
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,7 +20,7 @@ from handouts import HandOuts
 from hiddenarm.bandit.audit import audit_coins
 from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE_AHEAD
 from hiddenarm.bandit.decisions import decision_name
-from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.federation import FastNumbers, Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.plain import coins_at
@@ -32,10 +33,11 @@ from hiddenarm.roles.client_records import MemoryActorRecords, MemoryRewarderRec
 from hiddenarm.roles.dealer import Dealer
 from hiddenarm.roles.epochs.attempts import PeerLoss
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER, Kind, read_decide
-from hiddenarm.roles.party import Party, Send
+from hiddenarm.roles.party import Party
 from hiddenarm.roles.party_epoch import PartyEpoch
 from hiddenarm.roles.party_records import MemoryPartyRecords
 from hiddenarm.roles.rewarder import Rewarder
+from hiddenarm.roles.runs import Send
 from hiddenarm.service.features import words_by_key
 
 EPOCH_KEY = bytes(range(32))
@@ -48,7 +50,7 @@ def party(number: int) -> Identity:
     return Identity(Role.PARTY, number)
 
 
-def small_federation(parties: int, arms: int = 3, epsilon: float = 0.25, **numbers: int) -> Federation:
+def small_federation(parties: int, arms: int = 3, epsilon: float = 0.25, **numbers: Unpack[FastNumbers]) -> Federation:
     return Federation(arms=arms, features=(2,) * parties, epsilon=epsilon, **numbers)
 
 
@@ -138,10 +140,10 @@ class MemoryNetwork:
         self.machines[REWARDER] = Rewarder(
             federation, sender(REWARDER), records=MemoryRewarderRecords(), peer_loss=loss
         )
-        for sender, receiver in permutations(self.machines, 2):
-            if {sender, receiver} != {ACTOR, REWARDER}:
-                assert self.machines[receiver].expects(sender)
-                self.links[sender, receiver] = deque([None])
+        for one, other in permutations(self.machines, 2):
+            if {one, other} != {ACTOR, REWARDER}:
+                assert self.machines[other].expects(one)
+                self.links[one, other] = deque([None])
 
     @property
     def actor(self) -> Actor:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 
@@ -32,8 +33,8 @@ def federation_of(parties: int) -> Federation:
     return Federation(arms=4, features=(3,) * parties, epsilon=0.2)
 
 
-def paper_federation_of(parties: int, **options: int) -> Federation:
-    return Federation(suite="paper", arms=4, features=(3,) * parties, epsilon=0.2, **options)
+def paper_federation_of(parties: int, newton_iterations: int | None = None) -> Federation:
+    return Federation(suite="paper", arms=4, features=(3,) * parties, epsilon=0.2, newton_iterations=newton_iterations)
 
 
 def members(federation: Federation) -> list[Identity]:
@@ -42,7 +43,8 @@ def members(federation: Federation) -> list[Identity]:
 
 def contexts_of(federation: Federation) -> np.ndarray:
     rows = np.random.default_rng(1).standard_normal((len(KEYS), federation.dimension))
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    unit: np.ndarray = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return unit
 
 
 def local_roles(folder: Path, federation: Federation, keys: list[str] = KEYS) -> LocalRoles:
@@ -92,7 +94,17 @@ def check_message(text: str, *parts: str) -> None:
         assert part in lines[0], text
 
 
-def check_meter(kit: Kit, rows: list[dict[str, int | str]], steps: int) -> None:
+class MeterRow(TypedDict):
+    """Frames of one kind that a role sent to a peer, as its meter writes them down."""
+
+    peer: str
+    kind: str
+    program: int
+    frames: int
+    bytes: int
+
+
+def check_meter(kit: Kit, rows: list[MeterRow], steps: int) -> None:
     """Every frame a party sent, by kind: exactly what the layouts declare, and the small talk around it."""
     federation, number = kit.federation, kit.identity.number
     header = HEADER.size
@@ -114,11 +126,11 @@ def check_meter(kit: Kit, rows: list[dict[str, int | str]], steps: int) -> None:
     expected["actor", told, PROGRAM_NUMBERS[DECIDE]] = (steps, steps * (header + size))
     for client in ("actor", "rewarder") if number == 0 else ("rewarder",):
         expected[client, "LEARNED", PROGRAM_NUMBERS[LEARN]] = (steps, steps * header)
-    for peer in members(federation):
-        if peer in (ACTOR, REWARDER):
-            expected[str(peer), "ACTIVE", 0] = (1, header + plan_bytes())
-        if peer != kit.identity:
-            expected[str(peer), "HELLO", 0] = (1, header + len(hello_payload(kit.hello)))
+    for member in members(federation):
+        if member in (ACTOR, REWARDER):
+            expected[str(member), "ACTIVE", 0] = (1, header + plan_bytes())
+        if member != kit.identity:
+            expected[str(member), "HELLO", 0] = (1, header + len(hello_payload(kit.hello)))
     counted = {(row["peer"], row["kind"], row["program"]): (row["frames"], row["bytes"]) for row in rows}
     goodbyes = {row: counted.pop(row) for row in list(counted) if row[1] == "BYE"}
     for row in [row for row in counted if row[1] in ("PING", "PONG")]:  # they depend on how quick this machine is

@@ -104,8 +104,8 @@ def test_a_canary_shows_nowhere(tmp_path: Path) -> None:
         deployment.ends("hotel", "airline")
     seen += [deployment.log_path(role).read_text() for role in ROLES]
     secrets = [CANARY, CANARY[2:], str(REWARD), str(REWARD)[2:], USER]
-    for key in kits.rglob("key.pem"):
-        secrets += key.read_text().splitlines()[1:-1]
+    for path in kits.rglob("key.pem"):
+        secrets += path.read_text().splitlines()[1:-1]
     assert len(secrets) > 15
     for text in seen:
         assert not [secret for secret in secrets if secret in text], text

@@ -80,7 +80,8 @@ def test_a_rewarder_in_memory_is_cut_off_and_decisions_go_on(session: Session, m
 def test_where_state_lasts_a_client_that_errs_begins_again(durable: Session, mistake: str, server: Identity) -> None:
     """Its link ends, and with it the epoch; it comes back, and nothing that was acknowledged is lost."""
     session = durable
-    for number, client in enumerate((session.actor, session.rewarder)):
+    clients: list[ActorClient | RewarderClient] = [session.actor, session.rewarder]
+    for number, client in enumerate(clients):
         version = session.rewarder.reward(session.actor.decide("user 0").id, 1.0)
         assert version == number + 1
         err(client, MISTAKES[mistake][number], server)
@@ -92,8 +93,8 @@ def test_where_state_lasts_a_client_that_errs_begins_again(durable: Session, mis
 
 def meet_again(session: Session, server: Identity) -> None:
     """Serve both clients until the end of the epoch is known, and the next one is open."""
-    before = session.actor.endpoint.machine._attempts.number  # type: ignore[union-attr]
-    while session.actor.endpoint.machine._attempts.number == before:  # type: ignore[union-attr]
+    before = session.actor.endpoint.machine._attempts.number
+    while session.actor.endpoint.machine._attempts.number == before:
         session.actor.idle(seconds=0.01)
         session.rewarder.idle(seconds=0.01)
     session._meet()

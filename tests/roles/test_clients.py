@@ -88,6 +88,8 @@ def test_answers_come_in_any_order(session: Session) -> None:
     first, second = (session.actor.ask([session.next_context()[0]]) for _ in range(2))
     [later] = session.actor.answer(second)
     [earlier] = session.actor.answer(first)
+    assert isinstance(later, Decision)
+    assert isinstance(earlier, Decision)
     assert session.rewarder.reward_many([(earlier.id, 1.0), (later.id, 0.0)]) == 1
 
 
@@ -225,13 +227,13 @@ def _next_id_after_refusal(session: Session) -> str:
     return epoch.ids.id_of(0)
 
 
-def test_an_error_about_a_key_is_not_told_to_the_parties(tmp_path: Path) -> None:
+def test_an_error_about_a_key_is_not_told_to_the_parties(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends the client, whose last words are in everybody's log."""
 
-    told = []
+    told: list[str] = []
     kit = Kit.read(provision(tmp_path) / "actor")
     for error in (RefusedKeyError("user 17", 0, "no"), PeerLost("dealer is gone")):
         client = ActorClient(kit)
-        client.endpoint.abort = told.append  # type: ignore[method-assign]
+        monkeypatch.setattr(client.endpoint, "abort", told.append)
         client.__exit__(type(error), error, None)
     assert told == ["actor failed", "dealer is gone"]

@@ -74,7 +74,7 @@ def test_what_is_said_is_what_is_heard() -> None:
 
 
 def test_a_message_of_another_length_is_refused() -> None:
-    messages = [
+    messages: list[PartyStatement | Plan | RewarderStatement | Committed | Standing | Heard] = [
         statement(),
         Plan(7, NAME, INITIAL, 0),
         RewarderStatement(5, 4),
@@ -82,7 +82,7 @@ def test_a_message_of_another_length_is_refused() -> None:
         Standing(1, 2, 3),
         Heard(1, 2, 3),
     ]
-    for message in (*messages, Heard(1, 2, 3)):
+    for message in messages:
         whole = message.encode()
         for wrong in (b"", whole[:-1], whole + b"\0"):
             with pytest.raises(FrameError, match="wrong length"):

@@ -65,8 +65,9 @@ def changed_on_its_way(network: MemoryNetwork, link: Link, kind: Kind, change: C
         for at, frame in enumerate(queue):
             due = not changed or (kind is Kind.OPEN and not any(frame is one for one in changed))
             if due and frame is not None and frame.kind is kind:
-                queue[at] = change(frame)
-                changed.append(queue[at])
+                sent = change(frame)
+                queue[at] = sent
+                changed.append(sent)
         if not network.deliver():
             return bool(changed)
 

@@ -18,7 +18,7 @@ def test_the_actor_gives_the_same_answers_again_and_makes_errors_anew() -> None:
     records = MemoryActorRecords()
     records.ask("one", b"digest", nothing)
     assert (records.asked("one"), records.reply("one", ["a", "b"])) == (b"digest", None)
-    answers = [Decision("id", 3), RefusedKeyError("b", 1, "no features")]
+    answers: list[Decision | RefusedKeyError] = [Decision("id", 3), RefusedKeyError("b", 1, "no features")]
     records.answer("one", b"digest", answers, nothing)
     again = records.reply("one", ["a", "b"])
     assert again is not None

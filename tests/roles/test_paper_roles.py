@@ -4,7 +4,6 @@ one-hot, and what this suite does not have is refused."""
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +22,7 @@ from role_processes import (
 )
 
 from hiddenarm.bandit.catalogue import GATHER, INVERT_LAST, SOLVE, ProgramId
+from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.plain import PlainBandit, coins_at
 from hiddenarm.errors import FeatureError, FrameError, InputError, PeerError, ProtocolError
@@ -119,7 +119,7 @@ class Watched:
         machine.on_frame = keep
 
     def kinds(self, member: Identity) -> set[Kind]:
-        return {frame.kind for _, frame in self.received[member]}
+        return {Kind(frame.kind) for _, frame in self.received[member]}
 
     def shares(self, number: int) -> Words:
         """Party `number`'s shares of the one-hots, decision by decision."""
@@ -177,8 +177,10 @@ def test_many_are_decided_at_once(network: MemoryNetwork) -> None:
     network.collecting = False
     name = network.actor.ask(*KEYS[:5])
     network.settle()
-    decisions = network.actor.outcomes.pop(name)
-    assert isinstance(decisions, list)
+    outcome = network.actor.outcomes.pop(name)
+    assert isinstance(outcome, list)
+    decisions = [answer for answer in outcome if isinstance(answer, Decision)]
+    assert len(decisions) == 5
     lockstep, contexts = Lockstep(network.federation, network.epoch_key), user_contexts(network.federation)
     rows = np.array([contexts[key] for key in KEYS[:5]])
     _, arms = lockstep.decide_batch([part[None] for part in np.split(rows, 2, axis=1)])
@@ -227,7 +229,7 @@ def test_programs_of_the_other_suite(network: MemoryNetwork, program: ProgramId)
 
 def test_there_is_no_repair() -> None:
     """Nothing is kept for one, however many lessons there are."""
-    network = MemoryNetwork(replace(small_paper_federation(2), repair_every=1)).start()
+    network = MemoryNetwork(small_paper_federation(2)).start()
     for key in KEYS[:3]:
         network.reward(network.decide(key).id, 1.0)
     assert not any(machine._updater._singly for machine in network.epochs)

@@ -17,6 +17,7 @@ from itertools import pairwise
 
 import pytest
 
+from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import HiddenArmError, InputError, PeerLost, RefusedKeyError
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.research.bench.session import Session, make_federation
@@ -58,6 +59,7 @@ def test_threads_share_both_clients(session: Session) -> None:
 
     def submitted(key: str) -> list[int]:
         [decision] = session.actor.answer(session.actor.ask([key]))
+        assert isinstance(decision, Decision)
         ids.append(decision.id)
         version = session.rewarder.submit(decision.id, 0.0)
         if version % 10 == 0:

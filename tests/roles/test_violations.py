@@ -25,7 +25,7 @@ from hiddenarm.errors import (
 from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.roles.dealer import MAX_BATCH
+from hiddenarm.roles.dealer import MAX_BATCH, Dealer
 from hiddenarm.roles.messages import (
     ACTOR,
     CLIENTS,
@@ -40,7 +40,8 @@ from hiddenarm.roles.messages import (
     slot_frame,
     want_frame,
 )
-from hiddenarm.roles.party_epoch import MAX_WAITING
+from hiddenarm.roles.party import Party
+from hiddenarm.roles.runs import MAX_WAITING
 
 ALLOWED = {
     (Role.PARTY, Role.PARTY): {Kind.ROUND, Kind.REFUSED, Kind.OPEN, Kind.PREPARED},
@@ -67,12 +68,14 @@ def at_round(network: MemoryNetwork) -> Frame:
     """Ask for a decision and hold party 0's first round for party 1, which has begun."""
     network.ask(KEYS[0])
     to_party_1 = network.links[party(0), party(1)]
-    held: list[Any] = []
+    held: list[Frame | None] = []
     while not held or network.round_at(1, 0) is None:
         network.deliver()
         held.extend(to_party_1)
         to_party_1.clear()
-    return held[0]
+    first = held[0]
+    assert first is not None
+    return first
 
 
 @pytest.mark.parametrize("pair", ALLOWED, ids=lambda pair: f"{pair[0]} to {pair[1]}")
@@ -356,10 +359,10 @@ def test_who_leaves_and_who_is_lost(network: MemoryNetwork, me: Identity, gracef
             machine = network.machines[me]
             machine.on_lost(peer, "done", True)
             ends = peer != REWARDER if me.role is Role.PARTY else peer.role is Role.PARTY
-            assert machine.finished is ends  # type: ignore[union-attr]
+            assert machine.finished is ends
         elif peer in CLIENTS:
             machine.on_lost(peer, "why", graceful)
-            assert machine.finished is False  # type: ignore[union-attr]
+            assert machine.finished is False
         else:
             with pytest.raises(PeerLost, match=f"{peer} .*: why"):
                 machine.on_lost(peer, "why", graceful)
@@ -421,7 +424,8 @@ def test_a_client_that_errs_ends_its_own_link_and_nothing_else(
     else:
         assert network.decide(KEYS[3], after=network.version_at(0))
         assert asked in network.decisions
-    assert not any(machine.finished for machine in (*network.parties, network.dealer))
+    servers: list[Party | Dealer] = [*network.parties, network.dealer]
+    assert not any(machine.finished for machine in servers)
 
 
 @pytest.mark.parametrize("client", [ACTOR, REWARDER], ids=str)

@@ -32,7 +32,8 @@ from hiddenarm.net.certificates import Authority
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.words import decode
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
-from hiddenarm.service.kit import Kit, KitFederation, KitFile, StoredFeatures, write_features
+from hiddenarm.service.features import StoredFeatures
+from hiddenarm.service.kit import Kit, KitFederation, KitFile, write_features
 from hiddenarm.service.process import Endpoint
 
 PARTY0, PARTY1 = Identity(Role.PARTY, 0), Identity(Role.PARTY, 1)

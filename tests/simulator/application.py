@@ -12,7 +12,7 @@ from world import KEYS, Faults, Violation, World
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.plain import PlainBandit
-from hiddenarm.errors import DecisionIdError, HiddenArmError, InputError, UnavailableError
+from hiddenarm.errors import DecisionIdError, HiddenArmError, InputError, RefusedKeyError, UnavailableError
 from hiddenarm.roles.actor import Actor
 from hiddenarm.roles.epochs.attempts import PeerLoss
 from hiddenarm.roles.messages import ACTOR, REWARDER
@@ -182,7 +182,7 @@ class Application:
                 if not job.acknowledged and self.world.random.random() < 0.5:
                     self._hear_ending(rewarder, number, job)
 
-    def _hear_decisions(self, job: Job, outcome: list[Decision] | HiddenArmError) -> None:
+    def _hear_decisions(self, job: Job, outcome: list[Decision | RefusedKeyError] | HiddenArmError) -> None:
         if isinstance(outcome, UnavailableError):
             self.given_up += NO_LESSON in str(outcome)
             return
@@ -190,9 +190,12 @@ class Application:
             return
         if isinstance(outcome, HiddenArmError):
             raise Violation(f"request {job.name} failed: {outcome}")
-        if job.decisions is not None and job.decisions != outcome:
+        decisions = [answer for answer in outcome if isinstance(answer, Decision)]
+        if len(decisions) != len(outcome):
+            raise Violation(f"a key of request {job.name} was refused")
+        if job.decisions is not None and job.decisions != decisions:
             raise Violation(f"request {job.name} was answered in two ways")
-        job.decisions = outcome
+        job.decisions = decisions
 
     def _hear_ending(self, rewarder: Rewarder, number: int, job: Job) -> None:
         if number >= rewarder._records.made or rewarder._records.lesson(number).request != f"r{job.name}":

@@ -22,6 +22,7 @@ from hiddenarm.roles.actor import Actor
 from hiddenarm.roles.client_records import ActorRecords
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER, Kind
 from hiddenarm.roles.party import Party
+from hiddenarm.roles.party_records import PartyRecords
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.store.memory import MemoryStore
 
@@ -107,7 +108,9 @@ def decided(world: World, request: str) -> Decision:
         world.step()
     outcome = actor.outcomes.pop(ticket)
     assert isinstance(outcome, list)
-    return outcome[0]
+    [decision] = outcome
+    assert isinstance(decision, Decision)
+    return decision
 
 
 def lose_a_decision(world: World, monkeypatch: pytest.MonkeyPatch) -> tuple[Node, MemoryStore]:
@@ -156,6 +159,7 @@ def test_after_the_consent_of_all_a_decision_may_be_missing_even_if_the_actor_wa
             world.crash(node)
         world.start(node)
         assert isinstance(node.machine, Party)
+        assert isinstance(node.machine.records, PartyRecords)
         node.machine.records.consent()
         world.crash(node)
     until_refused_or_opened(world)

@@ -18,6 +18,7 @@ from world import KEYS, Faults, Violation, World
 
 from hiddenarm.bandit.decisions import DecisionIds, decision_name
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import DecisionIdError, FrameError, HiddenArmError, UnavailableError
 from hiddenarm.roles import rewarder as rewarder_module
 from hiddenarm.roles import updater
@@ -28,6 +29,7 @@ from hiddenarm.roles.epochs.attempts import PeerLoss
 from hiddenarm.roles.epochs.plan import INITIAL, Plan
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
 from hiddenarm.roles.party import Party
+from hiddenarm.roles.party_records import PartyRecords
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.store.journal import DirectJournal
 from hiddenarm.store.memory import MemoryStore
@@ -174,6 +176,7 @@ def consent(world: World) -> None:
         node = world.nodes[party]
         world.start(node)
         assert isinstance(node.machine, Party)
+        assert isinstance(node.machine.records, PartyRecords)
         node.machine.records.consent()
         world.crash(node)
 
@@ -208,6 +211,7 @@ def test_an_old_backup_of_the_rewarder_is_refused_and_with_consent_gives_up_earl
         if not node.up:
             world.start(node)
         assert isinstance(node.machine, Rewarder)
+        assert isinstance(node.machine._records, RewarderRecords)
         node.machine._records.consent()
         world.crash(node)
         world.refused.clear()
@@ -283,7 +287,9 @@ def with_a_decision() -> tuple[World, str]:
         world.step()
     outcome = actor.outcomes[ticket]
     assert not isinstance(outcome, HiddenArmError)
-    return world, outcome[0].id
+    [decision] = outcome
+    assert isinstance(decision, Decision)
+    return world, decision.id
 
 
 def test_a_backup_of_the_rewarder_without_the_last_epoch_is_refused() -> None:
@@ -345,6 +351,7 @@ def test_parties_may_go_back_behind_lessons_that_the_rewarder_has_lost() -> None
     rewarder.disk.store = backups[0]
     world.start(rewarder)
     assert isinstance(rewarder.machine, Rewarder)
+    assert isinstance(rewarder.machine._records, RewarderRecords)
     rewarder.machine._records.consent()
     world.crash(rewarder)
     application.taught.clear()
