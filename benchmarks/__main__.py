@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 
-from hiddenarm.cli.bench import bench
+from hiddenarm.cli.research import bench
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.mpc.dealing import ProgramDealer, layout_of
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.ring.streams import fresh_key
-from hiddenarm.service.allocator import keep_freed_memory
+from hiddenarm.service.process import keep_freed_memory
 
 STEPS = 64
 TURNS = 20

@@ -133,7 +133,7 @@ def test_the_extra_has_only_what_a_party_does_not_need() -> None:
 @pytest.mark.parametrize("path", sorted((SOURCE / "cli").glob("*.py")), ids=lambda path: path.name)
 def test_commands_import_research_only_when_they_run(path: Path) -> None:
     assert not [name for name in imports_at_once(path) if name.startswith("hiddenarm.research")]
-    if path.name not in {"main.py", "bench.py", "reproduce.py"}:
+    if path.name not in {"main.py", "research.py"}:
         assert not [name for name in imports(path) if name.startswith("hiddenarm.research")]
 
 

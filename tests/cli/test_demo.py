@@ -14,7 +14,7 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.net.frames import HEADER
 from hiddenarm.paper import rounds
-from hiddenarm.research.data.split import split_features
+from hiddenarm.research.data.worlds import split_features
 
 SMALL_TALK_BYTES = 4000
 """Hellos, goodbyes and orders of material: once a run, or once in many steps."""

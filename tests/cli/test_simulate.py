@@ -16,7 +16,7 @@ from hiddenarm.bandit.federation import SUITES
 from hiddenarm.cli.main import commands
 from hiddenarm.research.data import load
 from hiddenarm.research.data.fetch import SOURCES
-from hiddenarm.research.interrupts import until_interrupted
+from hiddenarm.research.progress import until_interrupted
 
 MNIST = Path(__file__).parents[3] / "shared" / "data" / "mnist"
 

@@ -76,7 +76,7 @@ from hiddenarm.roles.runs import MAX_WAITING
 from hiddenarm.roles.stock import BATCHES_IN_STOCK, stock_steps
 from hiddenarm.roles.supply import CompiledPrograms
 from hiddenarm.roles.updater import KEPT_VERSIONS, Lesson, LessonEnded
-from hiddenarm.service import allocator
+from hiddenarm.service import process
 from hiddenarm.service.application import ANSWER_SECONDS
 from hiddenarm.service.kit import KitFile
 from support import RoundingFederation
@@ -746,7 +746,7 @@ def test_how_roles_wait_and_work_ahead() -> None:
     assert f"too late {answers._FAILURES} times in a row" in architecture
     assert f"for the next {answers._SKIPS} rounds" in architecture
     assert f"(nice {local_roles._BEHIND_OTHERS})" in architecture
-    assert f"up to {allocator._KEPT_BYTES >> 20} MB of freed memory" in architecture
+    assert f"up to {process._KEPT_BYTES >> 20} MB of freed memory" in architecture
 
 
 @pytest.mark.parametrize("number", [0, 1])

@@ -15,9 +15,9 @@ from hiddenarm.bandit.catalogue import program_texts
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.research.experiments import precision
-from hiddenarm.research.experiments.catalogue import experiments
-from hiddenarm.research.experiments.loss import papers_bound, privacy_loss
-from hiddenarm.research.experiments.setting import Setting
+from hiddenarm.research.experiments.experiment import Setting
+from hiddenarm.research.experiments.reproduction import experiments
+from hiddenarm.research.experiments.rewards import papers_bound, privacy_loss
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"

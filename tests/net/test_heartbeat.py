@@ -9,8 +9,8 @@ import pytest
 from stations import PARTY0, PARTY1, PATIENCE, Kind, Office, Recorder, Station, captured_warnings
 
 from hiddenarm.net.frames import HEADER, MAGIC, VERSION, Frame, LinkKind
-from hiddenarm.net.heartbeat import Heartbeat
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.net.timing import Heartbeat
 from hiddenarm.net.transport import Limits
 
 BRISK = Limits(silence_seconds=1, beat_seconds=0.05, linger_seconds=0.05)

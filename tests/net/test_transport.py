@@ -318,8 +318,7 @@ def test_frames_before_the_hello_are_refused(office: Office) -> None:
 def test_a_peer_that_does_not_read_is_given_up(office: Office) -> None:
     server = office.station(PARTY0, limits=Limits(backlog_bytes=1_000_000, linger_seconds=0.05))
     client = office.station(PARTY1)
-    server.transport.listen("127.0.0.1", 0)
-    port = server.transport._listeners[0].getsockname()[1]
+    port = server.transport.listen("127.0.0.1", 0)
     client.transport.dial(PARTY0, "127.0.0.1", port)
     for _ in range(1000):
         client.transport.run_once(0.005)

@@ -12,11 +12,8 @@ from hiddenarm.mpc.parallel import in_parallel
 from hiddenarm.mpc.run import Program, Run
 from hiddenarm.mpc.values import Shared
 from hiddenarm.paper import rounds
-from hiddenarm.paper.beaver import product, product_with_itself
-from hiddenarm.paper.division import divide, rounded_quotient
-from hiddenarm.paper.fixed_point import FixedPoint
-from hiddenarm.paper.reciprocal import exponential, reciprocal
-from hiddenarm.paper.sharing import plus, share_segments
+from hiddenarm.paper.arithmetic import plus, product, product_with_itself, share_segments
+from hiddenarm.paper.fixed_point import FixedPoint, divide, exponential, reciprocal, rounded_quotient
 from hiddenarm.ring.words import decode, encode
 from support import PARTIES, SIGNIFICANCE, computed, run_program, signed, uniformity, unsigned, words_from
 

@@ -12,11 +12,8 @@ from hiddenarm.mpc.masking import dealt
 from hiddenarm.mpc.run import Program, Run, Sharing
 from hiddenarm.mpc.values import Shared
 from hiddenarm.paper import rounds
-from hiddenarm.paper.adder import add
-from hiddenarm.paper.argmax import argmax, mark_maxima
-from hiddenarm.paper.binary import BinaryShared, both
-from hiddenarm.paper.conversion import to_arithmetic, to_binary
-from hiddenarm.paper.sign import at_least_zero
+from hiddenarm.paper.binary import BinaryShared, add, both, to_arithmetic, to_binary
+from hiddenarm.paper.comparison import argmax, at_least_zero, mark_maxima
 from hiddenarm.ring.words import Words
 from support import PARTIES, SIGNIFICANCE, Ran, evenness, run_program, signed, split, uniformity, unsigned, words_from
 

@@ -13,7 +13,7 @@ from hiddenarm.bandit.plain import PlainBandit
 from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.net.frames import HEADER
 from hiddenarm.paper import rounds
-from hiddenarm.paper.reciprocal import SQUARES
+from hiddenarm.paper.fixed_point import SQUARES
 from hiddenarm.research.bench.session import make_federation
 from hiddenarm.research.data.load import load_world
 from hiddenarm.roles.messages import one_hot_bytes
@@ -33,12 +33,12 @@ def test_rounds_of_the_operations() -> None:
     assert [rounds.maxima(2, arms) - rounds.comparison(2) for arms in (10, 100)] == [4, 7]
     assert says("4 for 10 arms and 7 for 100")
     assert rounds.exponential() == 17
-    assert says("| reciprocal, T iterations | `reciprocal.py` | | | 17 + 4 T |")
+    assert says("| reciprocal, T iterations | `fixed_point.py` | | | 17 + 4 T |")
     assert rounds.ADDER == 7
     for parties in (2, 3, 5):
         assert rounds.arithmetic_to_binary(parties) == 8 + rounds.carry_save(parties)
         assert rounds.comparison(parties) == 9 + rounds.carry_save(parties)
-    assert says("`sign.py` | | | 9 + c(N) |")
+    assert says("`comparison.py` | | | 9 + c(N) |")
 
 
 def test_rounds_beside_the_papers() -> None:

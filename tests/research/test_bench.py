@@ -19,9 +19,9 @@ from click.testing import CliRunner, Result
 from hiddenarm.cli.main import commands
 from hiddenarm.errors import ConfigError
 from hiddenarm.paper import rounds
-from hiddenarm.research.bench.measure import measure_step
-from hiddenarm.research.bench.ops import measure_operations
+from hiddenarm.research.bench.operations import measure_operations
 from hiddenarm.research.bench.relay import Relay
+from hiddenarm.research.bench.session import measure_step
 from hiddenarm.research.bench.timing import Effort, Spread, alternate, exponent
 from hiddenarm.service.kit import Address
 

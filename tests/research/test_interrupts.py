@@ -10,7 +10,7 @@ from threading import Event, Thread
 
 import pytest
 
-from hiddenarm.research.interrupts import interrupts_put_off, obeying_interrupts
+from hiddenarm.research.progress import interrupts_put_off, obeying_interrupts
 
 
 def test_an_interrupt_takes_effect_after_the_block() -> None:

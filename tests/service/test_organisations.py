@@ -6,7 +6,7 @@ import pytest
 
 from hiddenarm.errors import InputError, PeerLost, UnavailableError
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.service.organisations import Organisations
+from hiddenarm.service.logs import Organisations
 
 TRAVEL = Organisations(["hotel", "airline"])
 PARTY1, PARTY2, DEALER = Identity(Role.PARTY, 1), Identity(Role.PARTY, 2), Identity(Role.DEALER)

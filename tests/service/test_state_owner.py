@@ -16,7 +16,7 @@ from hiddenarm.bandit.policies.epsilon_schedule import EpsilonSchedule
 from hiddenarm.errors import DamagedStoreError, StoreError
 from hiddenarm.net.hello import hello_payload, parse_hello
 from hiddenarm.service.kit import Kit
-from hiddenarm.service.state_owner import OWNER_AREA, OWNER_KEY, Owner, owner_of
+from hiddenarm.service.state import OWNER_AREA, OWNER_KEY, Owner, owner_of
 from hiddenarm.store.contract import Put
 from hiddenarm.store.memory import MemoryStore
 

@@ -21,11 +21,18 @@ from hiddenarm.errors import ConfigError, HelloError, HiddenArmError, IdentityEr
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.probe import probe
 from hiddenarm.net.tls import client_context
-from hiddenarm.service.enrolment import REQUEST_FILE, check_issuer
-from hiddenarm.service.file_modes import SECRET_FILES, is_open, refuse_open
-from hiddenarm.service.kit import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, Kit, read_kit_file
+from hiddenarm.service.kit import (
+    AUTHORITY_FILE,
+    CERTIFICATE_FILE,
+    KEY_FILE,
+    SECRET_FILES,
+    Kit,
+    is_open,
+    read_kit_file,
+    refuse_open,
+)
 from hiddenarm.service.metrics import needed_peers
-from hiddenarm.service.provision import authorities_in
+from hiddenarm.service.provision import REQUEST_FILE, authorities_in, check_issuer
 from hiddenarm.service.state import check_state
 
 SOON: Final = timedelta(days=30)

@@ -9,12 +9,9 @@ from typing import Any
 
 import click
 
-from hiddenarm.cli.bench import bench
-from hiddenarm.cli.explain_command import explain
 from hiddenarm.cli.operator_commands import SERVICE_COMMANDS
 from hiddenarm.cli.options import FILE, SUITE_OPTIONS, Decorator, with_options
-from hiddenarm.cli.reproduce import reproduce
-from hiddenarm.cli.research import ResearchCommand
+from hiddenarm.cli.research import ResearchCommand, bench, reproduce
 from hiddenarm.errors import ConfigError, HiddenArmError
 
 _MAX_BATCH = 4095
@@ -45,7 +42,6 @@ def commands() -> None:
 
 commands.add_command(bench)
 commands.add_command(reproduce)
-commands.add_command(explain)
 for _command in SERVICE_COMMANDS:
     commands.add_command(_command)
 
@@ -124,6 +120,30 @@ def simulate(
     _show(run, f"{federation.parties} parties in lockstep, {data}", data, plot_path, options)
 
 
+@commands.command()
+@click.argument("program", nargs=-1, required=True)
+@click.option("--arms", default=10, show_default=True, help="Arms of the bandit.")
+@click.option("--features", default="10,10", show_default=True, help="Features of each party, or one number for all.")
+@click.option("--parties", type=int, help="How many parties, if --features is one number.")
+@click.option("--count", default=1, show_default=True, help="Interactions at once.")
+@click.option("--listing", is_flag=True, help="Also print every instruction that party 0 runs.")
+@click.option("--json", "json_path", type=FILE, help="Write the explanation.")
+def explain(
+    program: tuple[str, ...],
+    arms: int,
+    features: str,
+    parties: int | None,
+    count: int,
+    listing: bool,
+    json_path: Path | None,
+) -> None:
+    """Explain a PROGRAM of the learner, such as decide or learn: its rounds, what each opens and why that is safe, and
+    what is dealt."""
+    from hiddenarm.cli.explain import explain_program
+
+    explain_program(" ".join(program), arms, features, parties, count, listing, json_path)
+
+
 def _prepare(
     options: dict[str, Any],
     data: str,
@@ -135,7 +155,7 @@ def _prepare(
     """Check everything that can be checked before work begins: federation, world, and the dealer's key."""
     from hiddenarm.bandit.federation import DEFAULT_MAX_BATCH, Federation
     from hiddenarm.research.data.load import load_world
-    from hiddenarm.research.data.split import split_features
+    from hiddenarm.research.data.worlds import split_features
     from hiddenarm.research.plots import check_plot_path
     from hiddenarm.ring.streams import fresh_key
 

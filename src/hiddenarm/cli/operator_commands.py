@@ -108,7 +108,7 @@ def status(kit: Path, as_json: bool, live: bool) -> None:
 @click.argument("kit", type=_KIT)
 def recover(kit: Path) -> None:
     """Agree to go back to what all parties have in common, after one of them has lost state. Stop the role before."""
-    from hiddenarm.cli.state_commands import recover as consent
+    from hiddenarm.service.state import recover as consent
 
     click.echo(consent(kit))
 
@@ -118,7 +118,7 @@ def recover(kit: Path) -> None:
 @click.argument("file", type=FILE)
 def export(kit: Path, file: Path) -> None:
     """Write a copy of a role's lasting state, which may be in use. It holds shares: keep it as safe as the role."""
-    from hiddenarm.cli.state_commands import export as write_copy
+    from hiddenarm.service.state import export as write_copy
 
     write_copy(kit, file)
 
@@ -128,7 +128,7 @@ def export(kit: Path, file: Path) -> None:
 @click.argument("file", type=_EXISTING)
 def import_copy(kit: Path, file: Path) -> None:
     """Put a copy of a role's lasting state in place. Stop the role before; one that is not the newest is refused."""
-    from hiddenarm.cli.state_commands import restore
+    from hiddenarm.service.state import restore
 
     restore(kit, file)
 

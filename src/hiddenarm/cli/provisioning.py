@@ -1,4 +1,4 @@
-"""What `provision`, `request`, `approve` and `install` say and ask. The work is in `roles`."""
+"""What `provision`, `request`, `approve` and `install` say and ask. The work is in `service.provision`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,16 @@ import click
 
 from hiddenarm.errors import HiddenArmError, IdentityError
 from hiddenarm.net.identity import Role
-from hiddenarm.service.enrolment import Requested, approve, install, make_request, read_requested
-from hiddenarm.service.provision import AUTHORITY_FOLDER, SAMPLE_FILE, provision
+from hiddenarm.service.provision import (
+    AUTHORITY_FOLDER,
+    SAMPLE_FILE,
+    Requested,
+    approve,
+    install,
+    make_request,
+    provision,
+    read_requested,
+)
 
 
 def provision_kits(path: Path, out: Path, keys_on_site: bool, days: int) -> None:

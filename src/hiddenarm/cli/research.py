@@ -1,12 +1,18 @@
-"""Commands that need the libraries of the extra `research`, which a party does without."""
+"""The commands that measure, `bench` and `reproduce`, and what all commands check that need the extra `research`.
+
+Each bench measures beside the plain twin, prints tables and writes JSON.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, get_args
 
 import click
 
+from hiddenarm.cli.options import FILE, SUITE_OPTIONS, Decorator, with_options
 from hiddenarm.errors import ConfigError
 
 LIBRARIES: Final = ("joblib", "matplotlib", "sklearn")
@@ -30,3 +36,220 @@ class ResearchGroup(click.Group):
     """A group of such commands."""
 
     command_class = ResearchCommand
+
+
+def _whole_numbers(context: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...]:
+    """A list such as 10,20,40."""
+    try:
+        return tuple(sorted({int(part) for part in value.split(",")}))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not a list of whole numbers such as 10,20,40") from None
+
+
+@click.group(cls=ResearchGroup)
+def bench() -> None:
+    """Measure: private steps beside plain ones, what they cost and where the time goes."""
+
+
+def _options(*options: Decorator) -> Decorator:
+    """Several options, and those that every bench has."""
+    return with_options(
+        *options,
+        *SUITE_OPTIONS,
+        click.option("--json", "json_path", type=FILE, help="Write the figures."),
+        click.option("--quick", is_flag=True, help="A few seconds: rough figures, everything exercised."),
+    )
+
+
+def _number(name: str, default: int, text: str) -> Decorator:
+    return click.option(name, type=click.IntRange(min=1), default=default, show_default=True, help=text)
+
+
+def _numbers(name: str, default: str, text: str) -> Decorator:
+    return click.option(name, callback=_whole_numbers, default=default, show_default=True, help=text)
+
+
+_PARTIES = _number("--parties", 2, "Organisations that hold features.")
+_ARMS = _number("--arms", 10, "Arms of the bandit.")
+_FEATURES = _number("--features", 20, "Features of all parties together.")
+_SECONDS = click.option("--seconds", default=30.0, show_default=True, help="Longest time for one federation.")
+_PLOT = click.option("--plot", "plot", type=FILE, help="Draw the points (.png, .svg, .pdf).")
+
+
+@bench.command()
+@_options(_PARTIES, _ARMS, _FEATURES, _number("--steps", 2000, "Steps to measure."), _SECONDS)
+def step(json_path: Path | None, quick: bool, **sizes: Any) -> None:
+    """One strictly online step over real processes with TLS, and where its time goes."""
+    from hiddenarm.research.bench.steps import bench_step
+
+    _run(bench_step, json_path, {**sizes, **({"steps": 60, "seconds": 2.0} if quick else {})})
+
+
+@bench.command()
+@_options(
+    _PARTIES,
+    _ARMS,
+    _FEATURES,
+    click.option("--batch", type=click.IntRange(1, 256), default=100, show_default=True, help="Interactions at once."),
+    _number("--batches", 40, "Batches to measure."),
+    _SECONDS,
+)
+def batch(json_path: Path | None, quick: bool, **sizes: Any) -> None:
+    """An interaction when many are decided and learned at once, beside the plain learner that takes them singly.
+    The paper's suite learns one by one: it has no batches."""
+    from hiddenarm.research.bench.steps import bench_batch
+
+    _run(bench_batch, json_path, {**sizes, **({"batches": 3, "seconds": 2.0} if quick else {})})
+
+
+@bench.command()
+@_options(
+    _PARTIES,
+    _numbers("--arms", "10,20,40,100,200,400,1000", "Numbers of arms."),
+    _FEATURES,
+    _number("--steps", 400, "Steps to measure for each number of arms, at most."),
+    _SECONDS,
+    _PLOT,
+)
+def arms(json_path: Path | None, quick: bool, plot: Path | None, **sizes: Any) -> None:
+    """Time a step by the number of arms, and the exponent from 40 arms on."""
+    from hiddenarm.research.bench.steps import bench_arms
+
+    _check_plot(plot)
+    changed = {"arms": (10, 40, 80), "steps": 10, "seconds": 1.0} if quick else {}
+    _run(bench_arms, json_path, {**sizes, **changed, "plot": plot})
+
+
+@bench.command()
+@_options(
+    _numbers("--parties", "2,3,4,5,6,7,8", "Numbers of parties."),
+    _ARMS,
+    _FEATURES,
+    _number("--steps", 400, "Steps to measure for each number of parties, at most."),
+    _SECONDS,
+    _PLOT,
+)
+def parties(json_path: Path | None, quick: bool, plot: Path | None, **sizes: Any) -> None:
+    """Time and bytes per step by the number of parties, and the exponent of the bytes."""
+    from hiddenarm.research.bench.steps import bench_parties
+
+    _check_plot(plot)
+    changed = {"parties": (2, 3), "steps": 10, "seconds": 1.0} if quick else {}
+    _run(bench_parties, json_path, {**sizes, **changed, "plot": plot})
+
+
+@bench.command()
+@_options(
+    _PARTIES,
+    _ARMS,
+    _FEATURES,
+    _number("--steps", 30, "Steps to measure."),
+    click.option("--delay-ms", default=20.0, show_default=True, help="One-way delay between any two roles."),
+)
+def wan(json_path: Path | None, quick: bool, delay_ms: float, **sizes: Any) -> None:
+    """A decision and a step over delayed links, counted in one-way delays."""
+    from hiddenarm.research.bench.wan import bench_wan
+
+    if delay_ms <= 0:
+        raise ConfigError(f"--delay-ms must be positive, got {delay_ms}")
+    _run(bench_wan, json_path, {**sizes, "delay_ms": delay_ms, **({"steps": 3} if quick else {})})
+
+
+@bench.command()
+@_options(
+    _PARTIES,
+    _number("--replicates", 10_000, "Elements at once."),
+    _number("--repeats", 15, "Runs of each operation."),
+)
+def ops(json_path: Path | None, quick: bool, **sizes: Any) -> None:
+    """The operations one by one: rounds, bytes, dealt words and time for each element."""
+    from hiddenarm.research.bench.operations import bench_ops
+
+    _run(bench_ops, json_path, {**sizes, **({"replicates": 500, "repeats": 3} if quick else {})})
+
+
+@bench.command()
+@_options(
+    _PARTIES,
+    _ARMS,
+    _FEATURES,
+    _number("--steps", 100_000, "Steps that are dealt while memory is read."),
+    _number("--online-steps", 1000, "Steps to measure on-line."),
+    _SECONDS,
+)
+def dealer(json_path: Path | None, quick: bool, **sizes: Any) -> None:
+    """The dealer's time for a step beside the on-line step, and its memory over a long run."""
+    from hiddenarm.research.bench.dealer import bench_dealer
+
+    _run(bench_dealer, json_path, {**sizes, **({"steps": 2000, "online_steps": 40, "seconds": 2.0} if quick else {})})
+
+
+def _check_plot(path: Path | None) -> None:
+    if path is not None:
+        from hiddenarm.research.plots import check_plot_path
+
+        check_plot_path(path)
+
+
+def _run(measure: Callable[..., dict[str, Any]], json_path: Path | None, sizes: dict[str, Any]) -> None:
+    """Run a bench on this console, and write what it found. The roles inside this process log what is wrong only."""
+    from hiddenarm.research.bench.report import open_console, write_result
+    from hiddenarm.service.logs import configure_logs
+
+    configure_logs("warning", "text", "bench")
+    result = measure(open_console(), **sizes)
+    if json_path is not None:
+        write_result(json_path, result)
+
+
+_SUITES = ("both", "fast", "paper")
+_BACKENDS = ("loky", "dask")
+_SCALES = ("full", "quick", "tiny")
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+@click.command(cls=ResearchCommand)
+@click.argument("names", nargs=-1, metavar="[NAME...|all]")
+@click.option("--quick", is_flag=True, help="Minutes in place of hours: shorter runs.")
+@click.option("--out", "folder", type=_FOLDER, default=Path("reproduction"), show_default=True, help="Where to write.")
+@click.option("--data-dir", type=_FOLDER, help="Folder with the MNIST files. Without it: the cache, or else digits.")
+@click.option("--suite", type=click.Choice(_SUITES), default="both", show_default=True, help="Protocols to compare.")
+@click.option(
+    "--backend",
+    type=click.Choice(_BACKENDS),
+    default="loky",
+    show_default=True,
+    help="Who does the runs: all cores of this machine, or a Dask cluster. Timed runs are always done here.",
+)
+@click.option("--cluster", metavar="ADDRESS", help="Scheduler of an existing Dask cluster, such as tcp://HOST:8786.")
+@click.option("--scale", type=click.Choice(_SCALES), hidden=True, help="Overrides --quick; tiny is the tests' size.")
+def reproduce(
+    names: tuple[str, ...],
+    quick: bool,
+    folder: Path,
+    data_dir: Path | None,
+    suite: str,
+    backend: str,
+    cluster: str | None,
+    scale: str | None,
+) -> None:
+    """Repeat the paper's experiments, and write a page with every figure, table and claim.
+
+    Without a name, all experiments are made. Finished runs are kept in the folder: the same command goes on after an
+    interrupt.
+    """
+    from rich.console import Console
+
+    from hiddenarm.research.data.load import default_world
+    from hiddenarm.research.experiments.experiment import Setting, Suite
+    from hiddenarm.research.experiments.reproduction import Reproduction, chosen, print_summary
+
+    if cluster is not None and backend != "dask":
+        raise ConfigError("--cluster is the address of a Dask scheduler: give --backend dask too")
+    small = quick or scale in ("quick", "tiny")
+    data = "digits" if small and data_dir is None else default_world(data_dir)
+    suites = get_args(Suite) if suite == "both" else (suite,)
+    setting = Setting(scale or ("quick" if quick else "full"), data, suites)  # type: ignore[arg-type]
+    console = Console()
+    report = Reproduction(chosen(names), setting, folder, data_dir, backend, cluster).run(console)  # type: ignore[arg-type]
+    print_summary(console, report, folder)

@@ -17,12 +17,20 @@ restart only where state lasts (`durable` in kit.json). What cannot be answered 
 A request that is refused is answered by {"error": ...}; the role goes on. "after" is optional: the model must hold at
 least so many lessons. A line has room for the longest keys, as many as the kit's `max_batch` allows, even if every
 letter is escaped (`max_line_bytes`). A longer line is not kept, and refused as a whole.
+
+What it does when it is sent a signal:
+
+    SIGTERM, SIGINT   finish what is under way, say goodbye, end with code 0
+    SIGHUP            read certificate and key anew; links that stand go on
+
+Once it has ended, SIGTERM and SIGINT are ignored: the process is on its way out with the role's own code.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -30,22 +38,62 @@ from dataclasses import asdict
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Semaphore, Thread
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 import structlog
 
-from hiddenarm.cli.signals import obeying_signals
 from hiddenarm.errors import ConfigError, HiddenArmError, InputError, RefusedKeyError, UnavailableError
 from hiddenarm.net.identity import Role
 from hiddenarm.net.monitor import HOST
 from hiddenarm.roles.actor import KeyAnswer
 from hiddenarm.roles.messages import MAX_KEY_BYTES
-from hiddenarm.service.allocator import keep_freed_memory
 from hiddenarm.service.application import ActorClient, RewarderClient
 from hiddenarm.service.kit import Kit
 from hiddenarm.service.logs import configure_logs
-from hiddenarm.service.metrics import start_monitor
-from hiddenarm.service.process import Endpoint, StopRequest, serve
+from hiddenarm.service.metrics import certificate_expiry, start_monitor
+from hiddenarm.service.process import Endpoint, StopRequest, keep_freed_memory, serve
+
+_STOPS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextmanager
+def obeying_signals(endpoint: Endpoint, stop: StopRequest) -> Iterator[None]:
+    """Obey signals meanwhile. Handlers only leave a note: the loop acts on it between two events. This is for a process
+    that ends with its role."""
+    transport, log = endpoint.transport, structlog.get_logger("hiddenarm.serve")
+
+    def on_stop(number: int, _: object) -> None:
+        if not stop.made:
+            stop.made = True
+            log.info("stopping", signal=signal.Signals(number).name)
+        transport.wake()
+
+    def on_renew(_: int, __: object) -> None:
+        transport.after(0.0, lambda: _renew(endpoint))
+        transport.wake()
+
+    for number in _STOPS:
+        signal.signal(number, on_stop)
+    before = signal.signal(signal.SIGHUP, on_renew)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+        for number in _STOPS:
+            signal.signal(number, signal.SIG_IGN)
+
+
+def _renew(endpoint: Endpoint) -> None:
+    """Take the certificate that lies in the kit now; if it cannot be used, go on with the one in use."""
+    log = structlog.get_logger("hiddenarm.serve")
+    try:
+        kit = Kit.read(endpoint.kit.folder)
+        endpoint.transport.renew(kit.tls)
+    except HiddenArmError as error:
+        log.error("certificate not renewed", reason=str(error))
+    else:
+        log.info("certificate renewed", expires=round(certificate_expiry(kit.tls.certificate)))
+
 
 Request = dict[str, Any]
 

@@ -16,7 +16,7 @@ from hiddenarm.errors import ConfigError, PeerLost
 from hiddenarm.net.identity import Identity
 from hiddenarm.net.monitor import HOST
 from hiddenarm.service.kit import read_kit_file
-from hiddenarm.service.organisations import Organisations
+from hiddenarm.service.logs import Organisations
 
 _SECONDS: Final = 5.0
 """More than the role takes to say that its loop does not run."""

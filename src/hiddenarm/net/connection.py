@@ -23,9 +23,9 @@ from typing import Any, Final, NoReturn
 
 from hiddenarm.net._waiting import receive
 from hiddenarm.net.frames import AnyKind, Frame, FrameReader, LinkKind, encode
-from hiddenarm.net.heartbeat import Heartbeat, Progress
 from hiddenarm.net.identity import Identity
 from hiddenarm.net.meter import LinkMeter
+from hiddenarm.net.timing import Heartbeat, Progress
 
 RECORD_BYTES: Final = 16384  # the most that one TLS record carries
 

@@ -43,12 +43,12 @@ class Poller(Generic[Served]):
         self._served: dict[int, Served] = {}
 
     def register(self, sock: socket.socket, events: int, served: Served) -> None:
-        """JobProgress a socket that is not watched yet."""
+        """Watch a socket that is not watched yet."""
         self._kernel.register(sock.fileno(), events)
         self._served[sock.fileno()] = served
 
     def modify(self, sock: socket.socket, events: int) -> None:
-        """JobProgress a socket for other events than before."""
+        """Watch a socket for other events than before."""
         self._kernel.modify(sock.fileno(), events)
 
     def unregister(self, sock: socket.socket) -> Served:

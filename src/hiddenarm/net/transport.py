@@ -33,7 +33,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
-from math import inf
 from threading import Lock
 from typing import Final, Protocol
 
@@ -41,14 +40,13 @@ from hiddenarm.errors import ClientError, FrameError, HelloError, IdentityError,
 from hiddenarm.net.answers import Answers
 from hiddenarm.net.connection import Connection, Phase, reason_of
 from hiddenarm.net.frames import AnyKind, Frame, LinkKind, notice, notice_text
-from hiddenarm.net.heartbeat import Heartbeat
 from hiddenarm.net.hello import Value, compare_hello, hello_payload, parse_hello
 from hiddenarm.net.identity import Identity, Role, identity_of
 from hiddenarm.net.logs import get_logger
 from hiddenarm.net.meter import Meter
 from hiddenarm.net.poller import READ, WRITE, Poller
-from hiddenarm.net.throttle import Throttle
-from hiddenarm.net.timers import Timers
+from hiddenarm.net.sockets import Address, Dial, Dialler, Listeners, Served, tune
+from hiddenarm.net.timing import Heartbeat, Throttle, Timers
 from hiddenarm.net.tls import TlsFiles, client_context, server_context
 
 IDLE_SECONDS: Final = 0.002
@@ -61,8 +59,6 @@ _LINK_KINDS: Final = frozenset(LinkKind)
 NO_GOODBYE: Final = "the connection ended without a goodbye"
 WELCOME: Final = "welcome"
 """What a probe hears when nothing speaks against it."""
-_Served = Connection | Callable[[], None]
-"""What the loop serves: a link, or a callback for a socket that is none."""
 _ALWAYS_LISTENING: Final = frozenset((Role.PARTY, Role.DEALER))
 
 
@@ -98,18 +94,6 @@ class Limits:
     silence_seconds: int = 15  # until a peer that is stopped, or whose machine or cable is gone, counts as lost
     beat_seconds: float = 1.0  # how often links are looked at
     frame_seconds: float = 60.0  # for one frame to come whole
-
-
-@dataclass(slots=True)
-class _Dial:
-    """A peer we want to be connected to, and until when we try."""
-
-    identity: Identity
-    host: str
-    port: int
-    deadline: float
-    attempts: int = 0
-    last_failure: str = "no answer"
 
 
 class Transport:
@@ -151,17 +135,16 @@ class Transport:
         self._server_context = server_context(tls)
         self._client_context = client_context(tls)
         self._log = get_logger("hiddenarm.net")
-        self._poller: Poller[_Served] = Poller()
+        self._poller: Poller[Served] = Poller()
         self._timers = Timers()
-        self._accepts = Throttle(self._limits.accepts_per_second, self._limits.strangers, clock())
+        throttle = Throttle(self._limits.accepts_per_second, self._limits.strangers, clock())
+        self._listeners = Listeners(self._poller, self._timers, clock, throttle, self._log, self._accept)
+        self._dialler = Dialler(self._timers, clock, self._connect)
         self._peers: dict[Identity, Connection] = {}  # in phase HELLO or READY
-        self._dials: dict[Identity, _Dial] = {}
-        self._lasting: dict[Identity, tuple[str, int]] = {}
         self._calls: deque[Callable[[], None]] = deque()
         self._holding: dict[Connection, None] = {}  # those with frames that can wait
         self._turns_held = 0
         self._connections: dict[Connection, None] = {}  # all that are open, oldest first
-        self._listeners: list[socket.socket] = []
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
         self._answers = Answers(self._buffer, spin_seconds)
         self._stopping = False
@@ -201,10 +184,7 @@ class Transport:
 
     def listen_on(self, listener: socket.socket) -> int:
         """Accept peers on a listening socket that was handed to us; return its port."""
-        listener.setblocking(False)
-        self._listeners.append(listener)
-        self._poller.register(listener, READ, lambda: self._accept(listener))
-        return int(listener.getsockname()[1])
+        return self._listeners.add(listener)
 
     def dial(
         self, identity: Identity, host: str, port: int, deadline_seconds: float = 30.0, *, lasting: bool = False
@@ -215,15 +195,8 @@ class Transport:
         it is clear that it never will. A peer that is lost later is not dialled again by itself; but with `lasting` it
         is, and there is no deadline.
         """
-        if identity in self._peers or identity in self._dials:
-            return
-        dial = _Dial(identity, host, port, inf if lasting else self._clock() + deadline_seconds)
-        self._dials[identity] = dial
-        if lasting:
-            self._lasting[identity] = (host, port)
-        else:
-            self._timers.at(dial.deadline, lambda: self._give_up(dial))
-        self._timers.at(self._clock(), lambda: self._attempt(dial))
+        if identity not in self._peers and identity not in self._dialler:
+            self._dialler.dial(identity, host, port, deadline_seconds, lasting=lasting)
 
     def send(self, identity: Identity, frame: Frame) -> None:
         """Send a frame to a peer that is ready. What goes wrong on the way is told by `on_lost`, from the loop."""
@@ -323,7 +296,7 @@ class Transport:
 
     # ---------------------------------------------------------------- waiting
 
-    def _poll(self, timeout: float | None) -> list[tuple[_Served, int]]:
+    def _poll(self, timeout: float | None) -> list[tuple[Served, int]]:
         """What is ready. First poll for a moment; when nothing has come for a while, tell the handler, once."""
         if self._spin:
             os.sched_yield()  # what was sent may have woken somebody who waits for this very core
@@ -350,7 +323,7 @@ class Transport:
             self._handler.on_idle()
         return poll(self._timers.wait(self._clock(), timeout))
 
-    def _spin_for_events(self) -> list[tuple[_Served, int]]:
+    def _spin_for_events(self) -> list[tuple[Served, int]]:
         end = time.monotonic() + self._spin
         while time.monotonic() < end:
             if ready := self._poller.poll(0):
@@ -400,32 +373,11 @@ class Transport:
 
     # ---------------------------------------------------------------- making connections
 
-    def _accept(self, listener: socket.socket) -> None:
-        if pause := self._accepts.pause(self._clock()):
-            self._look_away(listener, pause)
-            return
-        try:
-            sock, address = listener.accept()
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                self._rest(listener, reason_of(error))
-            return
-        connection = self._adopt(sock, f"{address[0]}:{address[1]}", None)
+    def _accept(self, sock: socket.socket, address: str) -> None:
+        """Somebody calls."""
+        connection = self._adopt(sock, address, None)
         self._evict_strangers()
         self._start_tls(connection, self._server_context)
-
-    def _rest(self, listener: socket.socket, reason: str) -> None:
-        """Out of descriptors: the queue of callers would wake us for nothing, so look away for a second."""
-        self._log.warning("not accepting", reason=reason)
-        self._look_away(listener, 1.0)
-
-    def _look_away(self, listener: socket.socket, seconds: float) -> None:
-        accept = self._poller.unregister(listener)
-        self._timers.at(self._clock() + seconds, lambda: self._resume(listener, accept))
-
-    def _resume(self, listener: socket.socket, accept: _Served) -> None:
-        if listener in self._listeners:
-            self._poller.register(listener, READ, accept)
 
     def _evict_strangers(self) -> None:
         """Make room by dropping who has been a stranger longest: an honest peer is one for milliseconds only."""
@@ -434,18 +386,8 @@ class Transport:
             self._refuse(connection, PeerLost("too many connections that are not ready"))
             self._forget(connection)
 
-    def _attempt(self, dial: _Dial) -> None:
+    def _connect(self, sock: socket.socket, address: Address, dial: Dial) -> None:
         """Begin one connection to the peer we want."""
-        if self._dials.get(dial.identity) is not dial:
-            return
-        try:
-            addresses = socket.getaddrinfo(dial.host, dial.port, type=socket.SOCK_STREAM)
-            family, kind, protocol, _, address = addresses[dial.attempts % len(addresses)]
-            dial.attempts += 1
-            sock = socket.socket(family, kind, protocol)
-        except OSError as error:
-            self._try_later(dial, reason_of(error))
-            return
         connection = self._adopt(sock, f"{dial.host}:{dial.port}", dial.identity)
         code = sock.connect_ex(address)
         if code in (0, errno.EINPROGRESS):
@@ -455,7 +397,7 @@ class Transport:
 
     def _adopt(self, sock: socket.socket, address: str, target: Identity | None) -> Connection:
         sock.setblocking(False)
-        _tune(sock, self._limits.silence_seconds)
+        tune(sock, self._limits.silence_seconds)
         connection = Connection(sock, address, self._caps, target)
         self._connections[connection] = None
         self._later(self._limits.handshake_seconds, self._overdue, connection)
@@ -605,7 +547,7 @@ class Transport:
             return
         connection.phase = Phase.READY
         connection.heartbeat = Heartbeat(self._clock(), self._clock(), connection.progress)
-        self._dials.pop(peer, None)
+        self._dialler.end(peer)
         self._log.info("peer ready", peer=str(peer), address=connection.address)
         self._handler.on_ready(peer)
 
@@ -672,7 +614,7 @@ class Transport:
             self._retry(connection, error)
         else:
             self._part(connection, last_words)
-            self._dials.pop(connection.target, None)
+            self._dialler.end(connection.target)
             raise error if isinstance(error, PeerError) else IdentityError(f"{connection.target}: {_reason(error)}")
 
     def _lose(self, peer: Identity, reason: str, graceful: bool) -> None:
@@ -681,8 +623,8 @@ class Transport:
         else:
             self._log.warning("peer lost", peer=str(peer), reason=reason)
         self._handler.on_lost(peer, reason, graceful)
-        if peer in self._lasting and not self._closed:
-            self.dial(peer, *self._lasting[peer], lasting=True)
+        if peer in self._dialler.lasting and not self._closed:
+            self.dial(peer, *self._dialler.lasting[peer], lasting=True)
 
     def _refuse(self, connection: Connection, error: PeerError | OSError, last_words: Frame | None = None) -> None:
         """Turn a caller away, with the one line in the log that says why; lingering callers have had theirs."""
@@ -693,20 +635,8 @@ class Transport:
 
     def _retry(self, connection: Connection, error: PeerError | OSError) -> None:
         self._part(connection, None)
-        dial = self._dials.get(connection.target) if connection.target else None
-        if dial is not None:
-            self._try_later(dial, _reason(error))
-
-    def _try_later(self, dial: _Dial, failure: str) -> None:
-        dial.last_failure = failure
-        pause = min(0.02 * 1.5 ** min(dial.attempts, 8), 0.5)
-        self._timers.at(self._clock() + pause, lambda: self._attempt(dial))
-
-    def _give_up(self, dial: _Dial) -> None:
-        if self._dials.get(dial.identity) is dial:
-            del self._dials[dial.identity]
-            where = f"{dial.host}:{dial.port}"
-            raise PeerLost(f"{dial.identity} could not be reached at {where}: {dial.last_failure}")
+        if connection.target is not None:
+            self._dialler.try_again(connection.target, _reason(error))
 
     def _part(self, connection: Connection, last_words: Frame | None) -> None:
         """Stop listening to a connection; close it when our last words have left."""
@@ -750,12 +680,8 @@ class Transport:
         if self._closed:
             return
         self._closed = True
-        self._dials.clear()
-        for listener in self._listeners:
-            with suppress(KeyError):
-                self._poller.unregister(listener)
-            listener.close()
-        self._listeners.clear()
+        self._dialler.close()
+        self._listeners.close()
         for connection in list(self._connections):
             ready = connection.phase is Phase.READY
             self._part(connection, notice(kind, reason) if ready else None)
@@ -767,21 +693,6 @@ class Transport:
         self._poller.close()
         self._waker.close()
         self._wakes.close()
-
-
-def _tune(sock: socket.socket, silence_seconds: int) -> None:
-    """Small frames leave at once; a peer that vanished without a word is noticed by the kernel."""
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    options = {
-        "TCP_KEEPIDLE": max(1, silence_seconds // 3),
-        "TCP_KEEPINTVL": max(1, silence_seconds // 6),
-        "TCP_KEEPCNT": 3,
-        "TCP_USER_TIMEOUT": silence_seconds * 1000,
-    }
-    for name, value in options.items():
-        if hasattr(socket, name):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _blamed(connection: Connection, error: FrameError) -> FrameError:

@@ -2,7 +2,7 @@
 
 All numbers have L fractional bits, bits have none. For every arm a the parties hold M_a, the inverse of ridge I + sum x
 x', and b_a = sum r x. L may be as large as one likes: no budget is checked, and above some 22 bits divisions fail often
-enough to spoil the model, see `division`.
+enough to spoil the model, see `fixed_point`.
 
 The paper's actor adds up the parties' shares of the one-hot, and shares it again for learning. What the parties hold
 already is the same value, so they go on with that. It is one-hot in any case: scores come from a division by 2^L, so
@@ -18,11 +18,9 @@ from hiddenarm.mpc.masking import dealt, dealt_share
 from hiddenarm.mpc.parallel import Later, SharedLater, in_parallel
 from hiddenarm.mpc.run import Opening, Run
 from hiddenarm.mpc.values import Shared
-from hiddenarm.paper.argmax import argmax
-from hiddenarm.paper.beaver import product
-from hiddenarm.paper.fixed_point import FixedPoint
-from hiddenarm.paper.reciprocal import reciprocal
-from hiddenarm.paper.sharing import held_segments, share_segments
+from hiddenarm.paper.arithmetic import held_segments, product, share_segments
+from hiddenarm.paper.comparison import argmax
+from hiddenarm.paper.fixed_point import FixedPoint, reciprocal
 from hiddenarm.ring.words import Words
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hiddenarm.paper.reciprocal import SQUARES
+from hiddenarm.paper.fixed_point import SQUARES
 
 ADDITION = 0
 BEAVER = 1

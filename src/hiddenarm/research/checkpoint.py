@@ -28,8 +28,7 @@ from hiddenarm.bandit.policies import EPSILON_GREEDY
 from hiddenarm.bandit.state import decode_arrays, encode_arrays
 from hiddenarm.errors import ConfigError
 from hiddenarm.research.data.worlds import World
-from hiddenarm.research.results import Scoreboard
-from hiddenarm.research.twins import PlainTwins
+from hiddenarm.research.results import PlainTwins, Scoreboard
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -14,11 +14,9 @@ from hiddenarm.bandit.audit import audit_coins
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.research.data.worlds import World
-from hiddenarm.research.interrupts import until_interrupted
 from hiddenarm.research.local_roles import LocalRoles
-from hiddenarm.research.progress import ProgressDisplay
-from hiddenarm.research.results import Scoreboard, Traffic, count_traffic
-from hiddenarm.research.twins import PlainTwins
+from hiddenarm.research.progress import ProgressDisplay, until_interrupted
+from hiddenarm.research.results import PlainTwins, Scoreboard, Traffic, count_traffic
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -15,10 +15,8 @@ from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.errors import ConfigError
 from hiddenarm.research.checkpoint import Checkpoint, check_place
 from hiddenarm.research.data.worlds import World
-from hiddenarm.research.interrupts import until_interrupted
-from hiddenarm.research.progress import ProgressDisplay
-from hiddenarm.research.results import Scoreboard, Traffic
-from hiddenarm.research.twins import PlainTwins
+from hiddenarm.research.progress import ProgressDisplay, until_interrupted
+from hiddenarm.research.results import PlainTwins, Scoreboard, Traffic
 
 _SAVE_SECONDS = 60.0
 

@@ -10,6 +10,8 @@ next/             a key and a request whose certificate has not come yet
 retired/          keys and certificates that were replaced
 epoch.key         only with a dealer whose coins are to be audited on one's own machine (0600);
                       removed when the dealer takes it
+
+Only its owner may read a role's files. A file that others may read is refused by name, with the remedy.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ import difflib
 import json
 import os
 from pathlib import Path
-from typing import Any, Literal, Self
+from stat import S_IMODE, S_IRWXG, S_IRWXO, S_ISDIR
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 from cryptography import x509
@@ -33,8 +36,35 @@ from hiddenarm.net.tls import TlsFiles
 from hiddenarm.ring.streams import KEY_BYTES
 from hiddenarm.ring.words import Floats
 from hiddenarm.service.features import FEATURES_FILE, StoredFeatures, find_features
-from hiddenarm.service.file_modes import check_private
-from hiddenarm.service.organisations import Organisations
+from hiddenarm.service.logs import Organisations
+
+SECRET_FILES: Final = ("key.pem", "features.csv", "features.npz", "epoch.key", "next/key.pem")
+"""Besides these, whatever in the folder is secret is inside a folder that only its owner may enter."""
+
+
+def check_private(folder: Path) -> None:
+    """Refuse a kit whose folder, or a secret file in it, is open to others."""
+    for path in (folder, *(folder / name for name in SECRET_FILES)):
+        refuse_open(path)
+
+
+def is_open(path: Path) -> bool:
+    """Whether a file or folder is open to group or others; one that is not there is not."""
+    try:
+        return bool(path.stat().st_mode & (S_IRWXG | S_IRWXO))
+    except OSError:
+        return False
+
+
+def refuse_open(path: Path) -> None:
+    """Refuse a file or folder that is open to group or others."""
+    if is_open(path):
+        mode = path.stat().st_mode
+        what, wanted = ("folder", "700") if S_ISDIR(mode) else ("file", "600")
+        raise ConfigError(
+            f"the {what} {path} is open to group or others (mode {S_IMODE(mode):o}): chmod {wanted} {path}"
+        )
+
 
 PROTOCOL_VERSION = 3
 EPOCH_KEY_FILE = "epoch.key"

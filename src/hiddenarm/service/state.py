@@ -1,23 +1,139 @@
 """The state of a role: in memory; or durable, in the folder `state` of its kit: its store, the journal that writes it,
-whose it is."""
+whose it is.
+
+`Owner` is whose state a store holds: which role of which federation, with which numbers. With others, its shares would
+mean something else. The whole public configuration is kept, as canonical JSON, so that a difference can be named.
+Earlier versions kept only a digest of it (`_DIGESTED`): where that is the digest of this kit, it is replaced. A field
+that this version has and the state has not is taken to have its default.
+
+`recover`, `export` and `restore` are what an operator does with the lasting state of a role.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from hashlib import blake2b
 from pathlib import Path
+from typing import Final
 
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.policies import EPSILON_GREEDY
+from hiddenarm.errors import ConfigError, DamagedStoreError, HelloError, InputError, StoreError
+from hiddenarm.net.hello import Value, differences, hello_payload, parse_hello
 from hiddenarm.net.identity import Role
-from hiddenarm.roles.client_records import (
-    ActorRecords,
-    MemoryActorRecords,
-    MemoryRewarderRecords,
-    RewarderRecords,
-)
+from hiddenarm.roles.client_records import ActorRecords, MemoryActorRecords, MemoryRewarderRecords, RewarderRecords
 from hiddenarm.roles.party_records import MemoryPartyRecords, PartyRecords
 from hiddenarm.service.kit import Kit
-from hiddenarm.service.state_owner import OWNER_AREA, OWNER_KEY, owner_of
+from hiddenarm.store.contract import Put, Store
+from hiddenarm.store.copies import export_store, import_store
 from hiddenarm.store.journal import DirectJournal, GroupJournal, Journal, Then
 from hiddenarm.store.sqlite import SqliteStore, read_record
+
+OWNER_AREA: Final = "me"
+OWNER_KEY: Final = b""
+_DIGEST_BYTES: Final = 32
+_DIGESTED: Final = (
+    *("federation", "suite", "arms", "features", "epsilon", "ridge", "norms", "fraction_bits", "score_bound"),
+    *("reciprocal_bits", "repair_every"),
+)
+"""The fields under the digest that earlier versions kept. The bound of scores was declared then; now it follows from
+`max_interactions`."""
+_PAPER_SUITE: Final = "paper, newton_iterations "
+_OF_PAPER: Final[dict[str, Value]] = {"reciprocal_bits": 8, "repair_every": 10_000}
+"""What earlier versions wrote for the paper's suite, besides `max_interactions`."""
+_WITHOUT_DEFAULT: Final = frozenset(("arms", "features", "policy", "suite"))
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A role as its kit describes it. `defaults` are those of the fields that have one."""
+
+    role: str
+    terms: Mapping[str, Value]
+    defaults: Mapping[str, Value]
+    earlier: Mapping[str, Value]
+    """The fields of a kit that only earlier versions used."""
+    kit_file: Path
+    state: Path
+
+    def claim(self, store: Store) -> None:
+        """Take a new store, or one that is ours already; refuse any other, naming what differs."""
+        kept = store.get(OWNER_AREA, OWNER_KEY)
+        if kept is not None:
+            self.check(kept)
+        if kept != self._record:
+            store.commit([Put(OWNER_AREA, OWNER_KEY, self._record)])
+
+    def check(self, kept: bytes) -> None:
+        """Raise StoreError unless this record of a store names this role and configuration."""
+        found = self._fields_of_digest(kept) if len(kept) == _DIGEST_BYTES else _parsed(kept)
+        ours = {"role": self.role, **self.terms}
+        found = _as_now(found)
+        assumed = {name: value for name, value in self.defaults.items() if name in ours and name not in found}
+        if differing := differences(found | assumed, ours, str(self.state), str(self.kit_file)):
+            raise StoreError(f"{'; '.join(differing)}. {self._advice}")
+
+    @property
+    def _record(self) -> bytes:
+        return hello_payload({"role": self.role, **self.terms})
+
+    def _fields_of_digest(self, kept: bytes) -> dict[str, Value]:
+        """What a store of an earlier version was made for, if its digest is that of this kit."""
+        terms = {**self.terms, **self.earlier}
+        digested: dict[str, Value] = {name: terms[name] for name in _DIGESTED if name in terms}
+        if blake2b(hello_payload(digested) + self.role.encode(), digest_size=_DIGEST_BYTES).digest() != kept:
+            raise StoreError(
+                f"{self.state} was written by an earlier version for another role or configuration than that of "
+                f"{self.kit_file}; one of these fields differs: role, {', '.join(_DIGESTED)}. {self._advice}"
+            )
+        return {"role": self.role, **{name: self.terms[name] for name in digested if name in self.terms}}
+
+    @property
+    def _advice(self) -> str:
+        return (
+            f"Put {self.kit_file.name} back as it was; or, if all members agreed on the change and to begin anew, move "
+            f"{self.state} away at every one of them: model and decisions are then lost"
+        )
+
+
+def owner_of(kit: Kit, state: Path) -> Owner:
+    """The role of a kit, as the owner of the state in a folder."""
+    earlier: dict[str, Value] = {"score_bound": kit.file.federation.score_bound}
+    if kit.federation.suite == "paper":
+        earlier |= {"suite": f"paper, newton_iterations {kit.federation.newton_iterations}", **_OF_PAPER}
+    return Owner(str(kit.identity), kit.terms, _defaults(kit.federation), earlier, kit.folder / "kit.json", state)
+
+
+def _defaults(federation: Federation) -> dict[str, Value]:
+    """The fields that have a default, with the value that it has in this federation: some follow from other fields."""
+    defaults: dict[str, Value] = {"policy": EPSILON_GREEDY}
+    given = {"suite": federation.suite, "policy": federation.policy}
+    for name in federation.terms.keys() - federation.policy.options.keys() - _WITHOUT_DEFAULT:
+        others = {field.name: getattr(federation, field.name) for field in fields(Federation) if field.name != name}
+        try:
+            defaults[name] = getattr(Federation(**{**others, **given}), name)
+        except ConfigError:  # it does not go with the other numbers, so it cannot have been meant
+            continue
+    return defaults
+
+
+def _as_now(found: Mapping[str, Value]) -> dict[str, Value]:
+    """A record as this version would have written it: earlier ones named an option of the paper's suite in its name,
+    and wrote numbers that it does not have."""
+    suite = str(found.get("suite", ""))
+    if not suite.startswith(_PAPER_SUITE):
+        return dict(found)
+    kept = {name: value for name, value in found.items() if name not in {*_OF_PAPER, "max_interactions"}}
+    return {**kept, "suite": "paper", "newton_iterations": int(suite.removeprefix(_PAPER_SUITE))}
+
+
+def _parsed(kept: bytes) -> dict[str, Value]:
+    try:
+        return parse_hello(kept)
+    except HelloError:
+        raise DamagedStoreError("the record of whose state this is cannot be read") from None
+
 
 STATE_FOLDER = "state"
 
@@ -96,3 +212,48 @@ def _owned_store(kit: Kit) -> SqliteStore:
         store.close()
         raise
     return store
+
+
+_REWARDER_AGREES: Final = """\
+The rewarder agrees to go on behind the lessons that the parties hold, when it is next started.
+Rewards of all earlier decisions are refused from then on."""
+_PARTY_AGREES: Final = """\
+{party} agrees to go back to what all parties have in common, when it is next started. It holds {lessons} lessons.
+The epoch opens when all parties agree. The rewarder teaches again what is lost; where a party has lost the decision
+itself, its reward is refused."""
+
+
+def recover(folder: Path) -> str:
+    """Consent to going on after a loss of state. The role must be stopped; returns what was agreed."""
+    kit = _durable(folder)
+    state = State(kit)
+    try:
+        match kit.identity.role:
+            case Role.PARTY:
+                records = state.party()
+                records.consent()
+                return _PARTY_AGREES.format(party=kit.organisations.of(kit.identity), lessons=records.committed.lessons)
+            case Role.REWARDER:
+                state.rewarder().consent()
+                return _REWARDER_AGREES
+            case _:
+                raise InputError(f"the {kit.identity} need not agree: others do not rely on what it keeps")
+    finally:
+        state.close()
+
+
+def export(folder: Path, path: Path) -> None:
+    """Write a copy of a role's state; it may be running."""
+    export_store(state_folder(_durable(folder)), path)
+
+
+def restore(folder: Path, path: Path) -> None:
+    """Put a copy of a role's state in place; it must be stopped."""
+    import_store(state_folder(_durable(folder)), path)
+
+
+def _durable(folder: Path) -> Kit:
+    kit = Kit.read(folder)
+    if not kit.file.durable or kit.identity.role is Role.DEALER:
+        raise InputError(f"the {kit.identity} of this kit keeps no state")
+    return kit

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hiddenarm.research.data import mnist
+from hiddenarm.research.data.images import IMAGES, LABELS, IdxFile, Split
 
-ROWS: dict[mnist.Split, int] = {"train": 60, "test": 20}
+ROWS: dict[Split, int] = {"train": 60, "test": 20}
 
 
 def idx_bytes(values: np.ndarray) -> bytes:
@@ -34,11 +34,11 @@ def tiny_mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for split, rows in ROWS.items():
         images = rng.integers(256, size=(rows, 8, 8), dtype=np.uint8)
         labels = rng.integers(10, size=rows, dtype=np.uint8)
-        for table, values in ((mnist.IMAGES, images), (mnist.LABELS, labels)):
+        for table, values in ((IMAGES, images), (LABELS, labels)):
             content = idx_bytes(values)
             (tmp_path / table[split].name).write_bytes(content)
             digest = hashlib.md5(content).hexdigest()
-            monkeypatch.setitem(table, split, mnist.IdxFile(table[split].name, values.shape, digest))
+            monkeypatch.setitem(table, split, IdxFile(table[split].name, values.shape, digest))
     return tmp_path
 
 

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hiddenarm.errors import ConfigError
-from hiddenarm.research.data import centres as module
-from hiddenarm.research.data.centres import find_centres, kept_centres
+from hiddenarm.research.data import preparation
+from hiddenarm.research.data.preparation import find_centres, kept_centres
 
 POINTS = np.random.default_rng(0).standard_normal((300, 4))
 FOUND = np.random.default_rng(1).standard_normal((3, 4))
@@ -72,7 +72,7 @@ def test_another_way_of_computing_is_another_file(changed: str, monkeypatch: pyt
     if changed == "sklearn":
         monkeypatch.setattr("sklearn.__version__", "0.0")
     else:
-        monkeypatch.setattr(module, changed, "another recipe")
+        monkeypatch.setattr(preparation, changed, "another recipe")
     assert keep()
 
 

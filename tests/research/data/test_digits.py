@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from hiddenarm.research.data import digits as module
-from hiddenarm.research.data.digits import read_digits
+from hiddenarm.research.data import images
+from hiddenarm.research.data.images import read_digits
 
 
 def rows_of(pixels: np.ndarray) -> set[bytes]:
@@ -56,8 +56,8 @@ def test_the_split_is_fixed() -> None:
 class TestTheCache:
     def test_the_second_time_scikit_learn_is_not_needed(self, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         first = read_digits()
-        assert hashlib.sha256((cache / "digits.u1").read_bytes()).hexdigest() == module._SHA256
-        monkeypatch.setattr(module, "_installed_digits", None)
+        assert hashlib.sha256((cache / "digits.u1").read_bytes()).hexdigest() == images._SHA256
+        monkeypatch.setattr(images, "_installed_digits", None)
         for found, expected in zip(read_digits(), first, strict=True):
             assert np.array_equal(found, expected)
             assert found.dtype == expected.dtype
@@ -67,7 +67,7 @@ class TestTheCache:
         first = read_digits()
         (cache / "digits.u1").write_bytes(damage)
         assert np.array_equal(read_digits()[0], first[0])
-        assert hashlib.sha256((cache / "digits.u1").read_bytes()).hexdigest() == module._SHA256
+        assert hashlib.sha256((cache / "digits.u1").read_bytes()).hexdigest() == images._SHA256
 
     def test_without_a_cache_the_digits_are_read_all_the_same(self, cache: Path) -> None:
         cache.parent.mkdir(parents=True, exist_ok=True)

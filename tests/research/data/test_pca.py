@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
 from hiddenarm.errors import ConfigError
-from hiddenarm.research.data.pca import fit_pca
+from hiddenarm.research.data.preparation import fit_pca
 
 
 def test_agrees_with_sklearn_up_to_sign() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hiddenarm.errors import ConfigError
-from hiddenarm.research.data.split import split_features
+from hiddenarm.research.data.worlds import split_features
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,8 @@ from click.testing import CliRunner, Result
 from hiddenarm.cli.main import commands
 from hiddenarm.errors import ConfigError
 from hiddenarm.research.experiments import pool, privacy
-from hiddenarm.research.experiments.jobs import Arrays, Job
-from hiddenarm.research.experiments.result_store import ResultStore
-from hiddenarm.research.experiments.under_way import News, UnderWay
+from hiddenarm.research.experiments.job_progress import News, UnderWay
+from hiddenarm.research.experiments.jobs import Arrays, Job, ResultStore
 
 JOBS = 40
 KILLED_AFTER = 5

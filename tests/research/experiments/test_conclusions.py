@@ -9,16 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hiddenarm.research.experiments.findings import Experiment, Findings
-from hiddenarm.research.experiments.jobs import Job
+from hiddenarm.research.experiments.experiment import Experiment, Findings, Setting
+from hiddenarm.research.experiments.jobs import Job, ResultStore
 from hiddenarm.research.experiments.learners import LearnerRun
-from hiddenarm.research.experiments.loss import papers_bound, places_of, privacy_loss
 from hiddenarm.research.experiments.newton import Newton, relative_reciprocal
 from hiddenarm.research.experiments.precision import Precision, fits
 from hiddenarm.research.experiments.privacy import Privacy
 from hiddenarm.research.experiments.privacy_arms import PrivacyArms
-from hiddenarm.research.experiments.result_store import ResultStore
-from hiddenarm.research.experiments.setting import Setting
+from hiddenarm.research.experiments.rewards import papers_bound, places_of, privacy_loss
 from hiddenarm.research.experiments.training import Training
 
 QUICK = Setting("quick", "digits")

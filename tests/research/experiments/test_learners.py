@@ -12,10 +12,16 @@ from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.plain import PlainBandit
 from hiddenarm.errors import ScoreRangeError
 from hiddenarm.research.experiments import learners
-from hiddenarm.research.experiments.context_stream import ContextStream, load_course
+from hiddenarm.research.experiments.experiment import Suite
 from hiddenarm.research.experiments.jobs import Arrays
-from hiddenarm.research.experiments.learners import BufferedCoins, LearnerRun, checkpoints_within, learner_runs
-from hiddenarm.research.experiments.setting import Suite
+from hiddenarm.research.experiments.learners import (
+    BufferedCoins,
+    ContextStream,
+    LearnerRun,
+    checkpoints_within,
+    learner_runs,
+    load_course,
+)
 
 
 def run(suite: Suite = "fast", **fields: object) -> Arrays:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from hiddenarm.research.experiments.machine_load import OtherLoad, judged_times
+from hiddenarm.research.experiments.step_times import OtherLoad, judged_times
 
 BUSY = "import time; end = time.process_time() + 0.5\nwhile time.process_time() < end: pass"
 

@@ -16,14 +16,12 @@ from hiddenarm.errors import ScoreRangeError
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.research.data.load import load_pair
 from hiddenarm.research.data.worlds import LabelWorld
-from hiddenarm.research.experiments import attacked
-from hiddenarm.research.experiments.attack import attack
-from hiddenarm.research.experiments.attacked import AttackedRun
-from hiddenarm.research.experiments.findings import Findings
+from hiddenarm.research.experiments import attack as attack_module
+from hiddenarm.research.experiments.attack import AttackedRun, attack
+from hiddenarm.research.experiments.experiment import EPSILONS, Findings, Setting
+from hiddenarm.research.experiments.jobs import ResultStore
 from hiddenarm.research.experiments.learners import checkpoints_within
 from hiddenarm.research.experiments.membership import DIGITS_TO_TRAIN, Membership
-from hiddenarm.research.experiments.result_store import ResultStore
-from hiddenarm.research.experiments.setting import EPSILONS, Setting
 from hiddenarm.ring.words import Floats
 
 TINY = Setting("tiny", "digits")
@@ -191,7 +189,7 @@ def test_a_private_learner_whose_scores_leave_their_range_is_attacked_no_more(mo
                 raise ScoreRangeError("a score is out of range")
             return super().decide(contexts)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(attacked, "Lockstep", Failing)
+    monkeypatch.setattr(attack_module, "Lockstep", Failing)
     result = replace(RUN, learner="fast", seeds=(0,)).perform(None, silent)
     for name in ("members", "others"):
         assert np.isfinite(result[name]).all(axis=(1, 2, 3, 4)).tolist() == [True, False, False]

@@ -14,15 +14,13 @@ from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, compile_progra
 from hiddenarm.mpc.lockstep import run_lockstep
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.paper import rounds
-from hiddenarm.research.bench.operation import BITS
-from hiddenarm.research.experiments.findings import Claim, Findings
+from hiddenarm.research.bench.operations import BITS
+from hiddenarm.research.experiments.experiment import Claim, Findings, Setting, Suite
+from hiddenarm.research.experiments.jobs import ResultStore
 from hiddenarm.research.experiments.linked import measure_linked, program_of
-from hiddenarm.research.experiments.operation_times import OperationTiming
+from hiddenarm.research.experiments.operation_times import NAMES, OperationTiming, table_operation, table_operations
 from hiddenarm.research.experiments.operations import Operations, argmax_rounds
-from hiddenarm.research.experiments.result_store import ResultStore
-from hiddenarm.research.experiments.setting import Setting, Suite
 from hiddenarm.research.experiments.step_times import StepTiming
-from hiddenarm.research.experiments.table_operations import NAMES, table_operation, table_operations
 from hiddenarm.ring.words import decode, encode
 
 FULL = Setting("full", "digits")

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from hiddenarm.research.experiments.experiment import Claim, Findings, Picture, Scale, Setting, Table
 from hiddenarm.research.experiments.figures import add_legend, add_line, empty_figure
-from hiddenarm.research.experiments.findings import Claim, Findings, Picture, Table
 from hiddenarm.research.experiments.page import Cost, Report, write_report
-from hiddenarm.research.experiments.setting import Scale, Setting
 from hiddenarm.research.experiments.training import Training
 
 VOID = {"meta", "br"}

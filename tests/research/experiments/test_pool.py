@@ -18,12 +18,9 @@ from rich.console import Console
 
 from hiddenarm.errors import ConfigError
 from hiddenarm.research.experiments import job_progress as watch_module
-from hiddenarm.research.experiments.environment import commit_of_source
-from hiddenarm.research.experiments.job_progress import JobProgress
-from hiddenarm.research.experiments.jobs import Arrays, Job, Progress
+from hiddenarm.research.experiments.job_progress import JobProgress, News, OrphanedError, UnderWay
+from hiddenarm.research.experiments.jobs import Arrays, Job, Progress, ResultStore, commit_of_source
 from hiddenarm.research.experiments.pool import Backend, Workshop, do_job
-from hiddenarm.research.experiments.result_store import ResultStore
-from hiddenarm.research.experiments.under_way import News, OrphanedError, UnderWay
 
 
 def awaited(condition: Callable[[], bool]) -> None:

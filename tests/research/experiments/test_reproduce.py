@@ -14,8 +14,8 @@ import pytest
 from commands import PATIENCE, Ended, check_error, hiddenarm, interrupted
 
 from hiddenarm.errors import DataError
-from hiddenarm.research.experiments.catalogue import experiments
-from hiddenarm.research.experiments.under_way import UnderWay
+from hiddenarm.research.experiments.job_progress import UnderWay
+from hiddenarm.research.experiments.reproduction import experiments
 
 
 @pytest.fixture(scope="module")

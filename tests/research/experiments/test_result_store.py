@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from hiddenarm.errors import ConfigError
+from hiddenarm.research.experiments.jobs import ResultStore
 from hiddenarm.research.experiments.learners import LearnerRun
-from hiddenarm.research.experiments.result_store import ResultStore
 
 RUN = LearnerRun(data="digits", suite="fast", epsilon=0.1, seeds=(0, 1), steps=10)
 OTHER = {

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from hiddenarm.research.experiments.arms_time import ArmsTime
-from hiddenarm.research.experiments.findings import Experiment, Findings
-from hiddenarm.research.experiments.jobs import Job
+from hiddenarm.research.experiments.experiment import Experiment, Findings, Setting
+from hiddenarm.research.experiments.jobs import Job, ResultStore
 from hiddenarm.research.experiments.operations import Operations
 from hiddenarm.research.experiments.parties_time import PartiesTime
-from hiddenarm.research.experiments.result_store import ResultStore
-from hiddenarm.research.experiments.setting import Setting
 from hiddenarm.research.experiments.step_times import StepTiming
 
 FULL, QUICK, TINY = (Setting(scale, "digits") for scale in ("full", "quick", "tiny"))

@@ -16,12 +16,11 @@ import pytest
 
 from hiddenarm.paper import rounds
 from hiddenarm.research.bench.timing import Spread
-from hiddenarm.research.experiments.job_progress import JobProgress
+from hiddenarm.research.experiments.experiment import Setting, Suite
+from hiddenarm.research.experiments.job_progress import JobProgress, UnderWay
+from hiddenarm.research.experiments.jobs import ResultStore
 from hiddenarm.research.experiments.pool import Workshop
-from hiddenarm.research.experiments.result_store import ResultStore
-from hiddenarm.research.experiments.setting import Setting, Suite
 from hiddenarm.research.experiments.step_times import StepTime, StepTiming, disturbed, step_timing, steps_table
-from hiddenarm.research.experiments.under_way import UnderWay
 
 TINY = Setting("tiny", "digits")
 

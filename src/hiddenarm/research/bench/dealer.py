@@ -23,16 +23,15 @@ from hiddenarm.bandit.decisions import new_epoch
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.research.bench.measure import measure_beside
 from hiddenarm.research.bench.report import Result, micros, print_table, quartiles
-from hiddenarm.research.bench.session import make_federation
+from hiddenarm.research.bench.session import make_federation, measure_beside
 from hiddenarm.research.bench.timing import Effort
 from hiddenarm.ring.streams import fresh_key
 from hiddenarm.roles.dealer import DealerEpoch
 from hiddenarm.roles.messages import want_frame
 from hiddenarm.roles.stock import batch_steps
-from hiddenarm.service.allocator import keep_freed_memory
 from hiddenarm.service.kit import KitFile
+from hiddenarm.service.process import keep_freed_memory
 
 READINGS = 20
 """How often the memory is read."""

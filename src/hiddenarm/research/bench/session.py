@@ -2,6 +2,8 @@
 
 A step is strictly online: the actor asks for a decision and gets the arm, the rewarder gives the reward, and the next
 decision is made by a model that holds it. That is asked for before, and waits at the parties until they have learned.
+
+`measure` and its like time one federation beside its plain twin.
 """
 
 from __future__ import annotations
@@ -9,11 +11,12 @@ from __future__ import annotations
 import tempfile
 from collections import deque
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter, sleep
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from hiddenarm.bandit.audit import audit_coins
 from hiddenarm.bandit.federation import Federation
@@ -21,10 +24,11 @@ from hiddenarm.bandit.plain import coins_at
 from hiddenarm.errors import PeerError, PeerLost
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.research.bench.breakdown import Breakdown, break_down
 from hiddenarm.research.bench.relay import Relay
+from hiddenarm.research.bench.timing import Effort, Spread, Work, alternate
 from hiddenarm.research.data.load import cluster_world
-from hiddenarm.research.data.split import split_features
-from hiddenarm.research.data.worlds import LabelWorld
+from hiddenarm.research.data.worlds import LabelWorld, split_features
 from hiddenarm.research.local_roles import LocalRoles
 from hiddenarm.research.results import Traffic, count_traffic
 from hiddenarm.ring.streams import fresh_key
@@ -212,3 +216,77 @@ class Session:
 
 def _key(row: int) -> str:
     return f"user {row}"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Microseconds a step of both learners, and what a party sent."""
+
+    federation: Federation
+    steps: int
+    private: Spread
+    plain: Spread
+    traffic: Traffic
+
+    @property
+    def ratio(self) -> float:
+        """How many plain steps one private step takes."""
+        return self.private.median / self.plain.median
+
+    def as_dict(self) -> dict[str, Any]:
+        """The keys of `--json`."""
+        return {
+            "suite": self.federation.suite,
+            "parties": self.federation.parties,
+            "arms": self.federation.arms,
+            "features": self.federation.dimension,
+            "steps": self.steps,
+            "us_per_step": self.private.median,
+            "us_per_step_quartiles": [self.private.lower, self.private.upper],
+            "plain_us_per_step": self.plain.median,
+            "plain_us_per_step_quartiles": [self.plain.lower, self.plain.upper],
+            "ratio": self.ratio,
+            "rounds_per_step": self.traffic.rounds_per_step,
+            "rounds_per_decision": self.traffic.rounds_per_decision,
+            "bytes_per_step_per_party": self.traffic.bytes_per_step_per_party,
+        }
+
+
+def measure_step(
+    suite: str,
+    *,
+    parties: int,
+    arms: int,
+    features: int = 20,
+    steps: int = 400,
+    seconds: float = 30.0,
+    newton_iterations: int | None = None,
+) -> Measured:
+    """Time a strictly online step of a suite over real processes with TLS, beside that of its plain twin.
+
+    About `steps` steps are made, but fewer if they take longer than `seconds`.
+    """
+    return measure(make_federation(parties, arms, features, suite, newton_iterations), Effort.of(steps, seconds))
+
+
+def measure(federation: Federation, effort: Effort) -> Measured:
+    """Time both learners."""
+    return measure_beside(federation, effort)[0]
+
+
+def measure_beside(federation: Federation, effort: Effort, *others: Work) -> tuple[Measured, list[Spread]]:
+    """Time both learners, and other work in turn with them."""
+    with Session(federation) as session:
+        private, plain, *rest = alternate(effort, [session.work, session.plain_twin().work, *others])
+        traffic = session.finish()
+        return Measured(federation, session.steps, private, plain, traffic), rest
+
+
+def measure_and_break_down(federation: Federation, effort: Effort, steps: int) -> tuple[Measured, Spread, Breakdown]:
+    """Time both learners, and private steps one by one; then the parts of a step while the federation is idle."""
+    with Session(federation) as session:
+        private, plain, singly = alternate(effort, [session.work, session.plain_twin().work, session.work_singly])
+        first, second, *_ = session.party_kits()
+        breakdown = break_down(federation, session.world, private.median, steps, (first, second))
+        traffic = session.finish()
+        return Measured(federation, session.steps, private, plain, traffic), singly, breakdown

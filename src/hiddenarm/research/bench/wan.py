@@ -22,9 +22,8 @@ import numpy as np
 from rich.console import Console
 
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.research.bench.measure import Measured
 from hiddenarm.research.bench.report import Result, print_table
-from hiddenarm.research.bench.session import Session, make_federation
+from hiddenarm.research.bench.session import Measured, Session, make_federation
 from hiddenarm.research.bench.timing import Spread
 
 _PLAIN_STEPS = 200

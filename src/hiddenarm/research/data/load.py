@@ -20,11 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hiddenarm.errors import ConfigError
-from hiddenarm.research.data.centres import find_centres, kept_centres
-from hiddenarm.research.data.digits import read_digits
 from hiddenarm.research.data.fetch import Source, fetch_mnist, in_cache
-from hiddenarm.research.data.mnist import IMAGES, Split, read_mnist
-from hiddenarm.research.data.pca import Projection, fit_pca
+from hiddenarm.research.data.images import IMAGES, Split, read_digits, read_mnist
+from hiddenarm.research.data.preparation import Projection, find_centres, fit_pca, kept_centres
 from hiddenarm.research.data.worlds import (
     FloatArray,
     IntArray,

@@ -5,6 +5,10 @@
 A world never ends. Steps 0 to n-1 visit its n rows in a random order, each later pass in a fresh one.
 Everything is a function of the seed and the step: two learners that pick the same arm at the same step earn
 the same reward.
+
+What a seed decides about a world: the order of its rows and the coins behind its rewards.
+
+This is data, not cryptography: the same seed gives the same run on every machine, and nothing here is secret.
 """
 
 from __future__ import annotations
@@ -13,13 +17,63 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hiddenarm.errors import ConfigError, InputError
-from hiddenarm.research.data.seeded import SeededOrder, uniform, uniforms
+
+_MASK = 2**64 - 1
+
+
+class SeededOrder:
+    """An endless order of `rows` rows: every pass is a fresh random permutation, drawn when first needed."""
+
+    def __init__(self, rows: int, seed: int) -> None:
+        self._rows = rows
+        self._seed = seed
+        self._passes: dict[int, NDArray[np.int64]] = {}
+
+    def row(self, step: int) -> int:
+        """The row visited at `step`."""
+        turn, place = divmod(step, self._rows)
+        return int(self._permutation(turn)[place])
+
+    def rows(self, steps: ArrayLike) -> NDArray[np.int64]:
+        """The rows visited at `steps`, in their order."""
+        turns, places = np.divmod(np.asarray(steps, dtype=np.int64), self._rows)
+        visited = np.empty_like(places)
+        for turn in np.unique(turns):
+            here = turns == turn
+            visited[here] = self._permutation(int(turn))[places[here]]
+        return visited
+
+    def _permutation(self, turn: int) -> NDArray[np.int64]:
+        if turn not in self._passes:
+            self._passes[turn] = np.random.default_rng([self._seed, turn]).permutation(self._rows)
+        return self._passes[turn]
+
+
+def uniform(seed: int, step: int, arm: int) -> float:
+    """One number in [0, 1) for (seed, step, arm), whatever was asked before: a hash, not a stream."""
+    hashed: int = _mix(_mix(_mix(seed) ^ step) ^ arm)
+    return (hashed >> 11) * 2.0**-53
+
+
+def uniforms(seed: int, steps: NDArray[np.int64], arms: NDArray[np.int64]) -> NDArray[np.float64]:
+    """`uniform` for each pair of a step and an arm."""
+    hashed: NDArray[np.uint64] = _mix(_mix(_mix(seed) ^ steps.astype(np.uint64)) ^ arms.astype(np.uint64))
+    return (hashed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _mix(word: Any) -> Any:
+    """The step of SplitMix64 (Steele, Lea and Flood, 2014), on one int or on an array of uint64 alike."""
+    word = (word + 0x9E3779B97F4A7C15) & _MASK
+    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _MASK
+    return word ^ (word >> 31)
+
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -133,3 +187,13 @@ def check_seed(seed: int) -> None:
     """Refuse a seed the generators cannot take."""
     if not 0 <= seed < 2**63:
         raise ConfigError(f"a seed is a number from 0 to 2^63 - 1, not {seed}")
+
+
+def split_features(features: int, parties: int) -> list[int]:
+    """How many features each party holds, party 0 first: contiguous slices, the longer ones first."""
+    if parties < 1:
+        raise ConfigError(f"features are split over at least 1 party, not {parties}")
+    if features < parties:
+        raise ConfigError(f"{features} features cannot be split over {parties} parties: each needs at least one")
+    size, longer = divmod(features, parties)
+    return [size + 1] * longer + [size] * (parties - longer)

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hiddenarm.research.experiments.findings import Claim, Findings, Picture, Table
-from hiddenarm.research.experiments.machine_load import judged_times
-from hiddenarm.research.experiments.result_store import ResultStore
-from hiddenarm.research.experiments.scaling import Line, draw_scaling, spoken
-from hiddenarm.research.experiments.setting import SUITE_NAMES, Scale, Setting, Suite
+from hiddenarm.research.experiments.experiment import (
+    SUITE_NAMES,
+    Claim,
+    Findings,
+    Picture,
+    Scale,
+    Setting,
+    Suite,
+    Table,
+)
+from hiddenarm.research.experiments.jobs import ResultStore
 from hiddenarm.research.experiments.step_times import (
+    Line,
     StepTime,
     StepTiming,
     disturbed,
+    draw_scaling,
+    judged_times,
+    spoken,
     step_timing,
     steps_table,
 )

@@ -1,8 +1,12 @@
-"""The runs behind every reward: private learners in lockstep, and beside each its plain twin with the same coins."""
+"""The runs behind every reward: private learners in lockstep, and beside each its plain twin with the same coins.
+
+A `ContextStream` is what several replicates meet, step by step: contexts and rewards of one world, each in its own
+order.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -15,11 +19,42 @@ from hiddenarm.bandit.coins import Coins
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.errors import ScoreRangeError
-from hiddenarm.research.data.load import ArmKind
-from hiddenarm.research.data.split import split_features
-from hiddenarm.research.experiments.context_stream import ContextStream, load_course
+from hiddenarm.research.data.load import ArmKind, load_world
+from hiddenarm.research.data.worlds import LabelWorld, World, split_features
+from hiddenarm.research.experiments.experiment import Data, Suite
 from hiddenarm.research.experiments.jobs import Arrays, Job, Progress
-from hiddenarm.research.experiments.setting import Data, Suite
+from hiddenarm.ring.words import Floats
+
+
+class ContextStream:
+    """Replicate r lives in the world reseeded with seeds[r]."""
+
+    def __init__(self, world: World, seeds: Sequence[int], steps: int) -> None:
+        self.world = world
+        self.replicates = len(seeds)
+        self._worlds = [world.reseeded(seed) for seed in seeds]
+        self.rows = np.stack([one.rows(np.arange(steps)) for one in self._worlds])
+        self._labels = world.labels if isinstance(world, LabelWorld) else None
+
+    def contexts(self, step: int) -> Floats:
+        """[replicates, features]."""
+        contexts: Floats = self.world.contexts[self.rows[:, step]]
+        return contexts
+
+    def rewards(self, step: int, arms: NDArray[np.int64]) -> Floats:
+        """[replicates]: what each earns with its arm."""
+        if self._labels is not None:
+            return np.asarray(self._labels[self.rows[:, step]] == arms, np.float64)
+        return np.array([one.reward(step, int(arm)) for one, arm in zip(self._worlds, arms, strict=True)])
+
+
+def load_course(
+    data: Data, arms: int, kind: ArmKind, seeds: Sequence[int], steps: int, folder: Path | None
+) -> ContextStream:
+    """A course through digits or MNIST."""
+    world = load_world(data, arms=arms, kind=kind, data_dir=folder if data == "mnist" else None)
+    return ContextStream(world, seeds, steps)
+
 
 FEATURES = 20
 RUNS_TOGETHER = 5

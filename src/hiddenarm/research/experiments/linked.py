@@ -35,7 +35,7 @@ from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.tls import TlsFiles
 from hiddenarm.net.transport import Transport
-from hiddenarm.research.bench.operation import BITS, Operation
+from hiddenarm.research.bench.operations import BITS, Operation
 from hiddenarm.research.bench.timing import Spread, seconds_of
 from hiddenarm.ring.streams import Stream, fresh_key
 from hiddenarm.ring.words import Floats, Words, encode

@@ -9,13 +9,28 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hiddenarm.research.experiments.attack import Rates, attack, attack_across_halves, sampling_variance, without_arms
-from hiddenarm.research.experiments.attacked import AttackedRun
+from hiddenarm.research.experiments.attack import (
+    AttackedRun,
+    Rates,
+    attack,
+    attack_across_halves,
+    sampling_variance,
+    without_arms,
+)
+from hiddenarm.research.experiments.experiment import (
+    EPSILONS,
+    Cell,
+    Claim,
+    Findings,
+    Picture,
+    Scale,
+    Setting,
+    Table,
+    judged,
+)
 from hiddenarm.research.experiments.figures import add_curve, add_legend, empty_figure
-from hiddenarm.research.experiments.findings import Cell, Claim, Findings, Picture, Table, judged
+from hiddenarm.research.experiments.jobs import ResultStore
 from hiddenarm.research.experiments.learners import checkpoints_within
-from hiddenarm.research.experiments.result_store import ResultStore
-from hiddenarm.research.experiments.setting import EPSILONS, Scale, Setting
 from hiddenarm.ring.words import Floats
 
 if TYPE_CHECKING:

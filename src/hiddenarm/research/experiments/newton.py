@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from hiddenarm.research.experiments.experiment import Claim, Findings, Picture, Scale, Setting, Table, judged
 from hiddenarm.research.experiments.figures import add_line, empty_figure
-from hiddenarm.research.experiments.findings import Claim, Findings, Picture, Table, judged
+from hiddenarm.research.experiments.jobs import ResultStore
 from hiddenarm.research.experiments.learners import LearnerRun, learner_runs
-from hiddenarm.research.experiments.result_store import ResultStore
 from hiddenarm.research.experiments.rewards import SUMMARY_HEADER, Rewards, summary_row
-from hiddenarm.research.experiments.setting import Scale, Setting
 
 _EPSILON = 0.1
 _RUNS: Mapping[Scale, int] = {"full": 3, "quick": 3, "tiny": 1}

@@ -10,25 +10,40 @@ from hiddenarm.bandit.catalogue import program_texts
 from hiddenarm.bandit.federation import NEWTON_ITERATIONS
 from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.paper import rounds as declared
-from hiddenarm.paper.reciprocal import SQUARES
+from hiddenarm.paper.fixed_point import SQUARES
 from hiddenarm.research.bench.session import make_federation
-from hiddenarm.research.experiments.findings import Cell, Claim, Findings, Table, Verdict, judged
-from hiddenarm.research.experiments.jobs import Job
+from hiddenarm.research.experiments.experiment import (
+    SUITE_NAMES,
+    Cell,
+    Claim,
+    Findings,
+    Setting,
+    Suite,
+    Table,
+    Verdict,
+    judged,
+)
+from hiddenarm.research.experiments.jobs import Job, ResultStore
 from hiddenarm.research.experiments.learners import FEATURES
 from hiddenarm.research.experiments.linked import program_of
-from hiddenarm.research.experiments.machine_load import judged_times
 from hiddenarm.research.experiments.operation_times import (
     ARMS,
+    NAMES,
     PARTIES,
     OperationTime,
     OperationTiming,
     operation_times,
     operation_timing,
+    table_operation,
 )
-from hiddenarm.research.experiments.result_store import ResultStore
-from hiddenarm.research.experiments.setting import SUITE_NAMES, Setting, Suite
-from hiddenarm.research.experiments.step_times import StepTime, StepTiming, disturbed, step_timing, steps_table
-from hiddenarm.research.experiments.table_operations import NAMES, table_operation
+from hiddenarm.research.experiments.step_times import (
+    StepTime,
+    StepTiming,
+    disturbed,
+    judged_times,
+    step_timing,
+    steps_table,
+)
 
 _LEARNER_ARMS, _LEARNER_PARTIES, _LEARNER_SLOWDOWN = 10, 2, 500
 _ROUND_PARTIES, _ROUND_ARMS = (2, 3, 4, 5, 8), (10, 20, 40, 100, 1000)

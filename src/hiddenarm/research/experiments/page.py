@@ -18,9 +18,8 @@ from html import escape
 from pathlib import Path
 from typing import get_args
 
+from hiddenarm.research.experiments.experiment import Cell, Claim, Experiment, Findings, Setting, Table, Verdict
 from hiddenarm.research.experiments.figures import save
-from hiddenarm.research.experiments.findings import Cell, Claim, Experiment, Findings, Table, Verdict
-from hiddenarm.research.experiments.setting import Setting
 
 _CLAIM_HEADER = ("place", "sentence", "measured", "verdict", "explanation")
 _STYLE = """

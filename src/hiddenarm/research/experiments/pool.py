@@ -26,14 +26,11 @@ from typing import Any, Final, Literal
 from joblib.externals.loky import ProcessPoolExecutor  # type: ignore[import-untyped]
 
 from hiddenarm.errors import ConfigError, HiddenArmError
-from hiddenarm.research.experiments.environment import commit_of_source
-from hiddenarm.research.experiments.job_progress import JobProgress
-from hiddenarm.research.experiments.jobs import Arrays, Job
-from hiddenarm.research.experiments.result_store import ResultStore
-from hiddenarm.research.experiments.under_way import OrphanedError, UnderWay
-from hiddenarm.research.interrupts import interrupts_put_off
-from hiddenarm.service.allocator import keep_freed_memory
+from hiddenarm.research.experiments.job_progress import JobProgress, OrphanedError, UnderWay
+from hiddenarm.research.experiments.jobs import Arrays, Job, ResultStore, commit_of_source
+from hiddenarm.research.progress import interrupts_put_off
 from hiddenarm.service.logs import configure_logs
+from hiddenarm.service.process import keep_freed_memory
 
 Backend = Literal["loky", "dask"]
 

@@ -6,12 +6,21 @@ from collections.abc import Mapping, Sequence
 
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import ConfigError
+from hiddenarm.research.experiments.experiment import (
+    SUITE_NAMES,
+    Claim,
+    Findings,
+    Picture,
+    Scale,
+    Setting,
+    Suite,
+    Table,
+    judged,
+)
 from hiddenarm.research.experiments.figures import add_dots, add_legend, add_line, empty_figure
-from hiddenarm.research.experiments.findings import Claim, Findings, Picture, Table, judged
+from hiddenarm.research.experiments.jobs import ResultStore
 from hiddenarm.research.experiments.learners import LearnerRun, learner_runs
-from hiddenarm.research.experiments.result_store import ResultStore
 from hiddenarm.research.experiments.rewards import SUMMARY_HEADER, Rewards, summary_row
-from hiddenarm.research.experiments.setting import SUITE_NAMES, Scale, Setting, Suite
 
 _EPSILON = 0.1
 _RUNS: Mapping[Scale, int] = {"full": 5, "quick": 3, "tiny": 1}

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from hiddenarm.research.experiments.experiment import Claim, Findings, Picture, Scale, Setting, Table, judged
 from hiddenarm.research.experiments.figures import add_legend, add_line, empty_figure
-from hiddenarm.research.experiments.findings import Claim, Findings, Picture, Table, judged
+from hiddenarm.research.experiments.jobs import ResultStore
 from hiddenarm.research.experiments.learners import LearnerRun, learner_runs
-from hiddenarm.research.experiments.loss import (
+from hiddenarm.research.experiments.rewards import (
     LOSS_HEADER,
+    SUMMARY_HEADER,
+    Rewards,
     loss_cells,
     mark_infinity,
     papers_bound,
     places_of,
     privacy_loss,
+    summary_row,
 )
-from hiddenarm.research.experiments.result_store import ResultStore
-from hiddenarm.research.experiments.rewards import SUMMARY_HEADER, Rewards, summary_row
-from hiddenarm.research.experiments.setting import Scale, Setting
 
 _ARMS = 10
 _RUNS: Mapping[Scale, int] = {"full": 5, "quick": 5, "tiny": 2}

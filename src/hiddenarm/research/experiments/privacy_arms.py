@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from hiddenarm.research.experiments.experiment import Claim, Findings, Picture, Scale, Setting, Table, judged
 from hiddenarm.research.experiments.figures import add_legend, add_line, empty_figure
-from hiddenarm.research.experiments.findings import Claim, Findings, Picture, Table, judged
+from hiddenarm.research.experiments.jobs import ResultStore
 from hiddenarm.research.experiments.learners import LearnerRun, learner_runs
-from hiddenarm.research.experiments.loss import LOSS_HEADER, loss_cells, mark_infinity, places_of, privacy_loss
-from hiddenarm.research.experiments.result_store import ResultStore
-from hiddenarm.research.experiments.rewards import SUMMARY_HEADER, Rewards, summary_row
-from hiddenarm.research.experiments.setting import Scale, Setting
+from hiddenarm.research.experiments.rewards import (
+    LOSS_HEADER,
+    SUMMARY_HEADER,
+    Rewards,
+    loss_cells,
+    mark_infinity,
+    places_of,
+    privacy_loss,
+    summary_row,
+)
 
 _RUNS: Mapping[Scale, int] = {"full": 2, "quick": 2, "tiny": 1}
 _STEPS: Mapping[Scale, int] = {"full": 10_000, "quick": 1_000, "tiny": 30}

@@ -12,18 +12,50 @@ import click
 from rich.console import Console
 
 from hiddenarm.errors import ConfigError
-from hiddenarm.research.data.mnist import Split, read_mnist
-from hiddenarm.research.experiments.environment import surroundings
-from hiddenarm.research.experiments.findings import Experiment
-from hiddenarm.research.experiments.job_progress import JobProgress
-from hiddenarm.research.experiments.jobs import Job
+from hiddenarm.research.data.images import Split, read_mnist
+from hiddenarm.research.experiments.arms_time import ArmsTime
+from hiddenarm.research.experiments.experiment import Experiment, Setting
+from hiddenarm.research.experiments.job_progress import JobProgress, UnderWay
+from hiddenarm.research.experiments.jobs import Job, ResultStore, surroundings
+from hiddenarm.research.experiments.membership import Membership
+from hiddenarm.research.experiments.newton import Newton
+from hiddenarm.research.experiments.operations import Operations
 from hiddenarm.research.experiments.page import Cost, Report, write_report
+from hiddenarm.research.experiments.parties_time import PartiesTime
 from hiddenarm.research.experiments.pool import Backend, Workshop
-from hiddenarm.research.experiments.result_store import ResultStore
-from hiddenarm.research.experiments.setting import Setting
-from hiddenarm.research.experiments.under_way import UnderWay
-from hiddenarm.research.interrupts import obeying_interrupts
-from hiddenarm.research.progress import duration
+from hiddenarm.research.experiments.precision import Precision
+from hiddenarm.research.experiments.privacy import Privacy
+from hiddenarm.research.experiments.privacy_arms import PrivacyArms
+from hiddenarm.research.experiments.training import Training
+from hiddenarm.research.progress import duration, obeying_interrupts
+
+ALL = "all"
+
+
+def experiments() -> list[Experiment]:
+    """Every experiment."""
+    return [
+        Training(),
+        Privacy(),
+        Operations(),
+        ArmsTime(),
+        PartiesTime(),
+        PrivacyArms(),
+        Membership(),
+        Precision(),
+        Newton(),
+    ]
+
+
+def chosen(names: Sequence[str]) -> list[Experiment]:
+    """The experiments of these names; all of them for no name, or for `all`."""
+    known = {experiment.name: experiment for experiment in experiments()}
+    if not names or ALL in names:
+        return list(known.values())
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"there is no experiment {name!r}: choose among {', '.join(known)}, or {ALL}")
+    return [experiment for name, experiment in known.items() if name in names]
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,17 @@
-"""The runs behind every time: one federation of real processes with TLS, and beside it its plain twin."""
+"""The runs behind every time: one federation of real processes with TLS, and beside it its plain twin.
+
+`draw_scaling` draws the time of a step against a size: lines on logarithmic axes, a panel for each suite.
+
+`OtherLoad` is how much of the processor other processes took meanwhile: timings count only if the machine was otherwise
+idle. It is the busy time of the cores that we may use, less the time of this process and of those it has started and
+awaited. What the system does for networks is left out, since it cannot be told for whom.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import resource
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, sleep
@@ -12,13 +21,67 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hiddenarm.research.bench.session import Session, make_federation
-from hiddenarm.research.bench.timing import Effort, Spread, alternate
-from hiddenarm.research.experiments.findings import Cell, Table
-from hiddenarm.research.experiments.jobs import Arrays, Job, Progress
+from hiddenarm.research.bench.timing import Effort, Spread, alternate, exponent
+from hiddenarm.research.experiments.experiment import (
+    SUITE_NAMES,
+    Cell,
+    Picture,
+    Scale,
+    Setting,
+    Suite,
+    Table,
+    Verdict,
+    judged,
+)
+from hiddenarm.research.experiments.figures import add_legend, add_line, add_slopes, empty_figure, set_logarithmic
+from hiddenarm.research.experiments.jobs import Arrays, Job, Progress, ResultStore
 from hiddenarm.research.experiments.learners import FEATURES
-from hiddenarm.research.experiments.machine_load import BUSY, OtherLoad
-from hiddenarm.research.experiments.result_store import ResultStore
-from hiddenarm.research.experiments.setting import SUITE_NAMES, Scale, Setting, Suite
+
+BUSY = 0.25
+"""With more of a core than this taken by others, nothing is concluded from a time."""
+_STAT = Path("/proc/stat")
+_USER, _NICE, _SYSTEM, _STOLEN = 1, 2, 3, 8
+
+
+class OtherLoad:
+    """Begins to look when it is made."""
+
+    def __init__(self) -> None:
+        self._start = perf_counter(), _busy_seconds(), _own_seconds()
+
+    def cores(self) -> float:
+        """Cores that others took since then, on average; 0 where the system does not tell."""
+        clock, busy, own = self._start
+        others = _busy_seconds() - busy - (_own_seconds() - own)
+        return max(0.0, others / (perf_counter() - clock))
+
+
+def _busy_seconds() -> float:
+    """Of the cores that we may use, stolen time included."""
+    ours = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+    try:
+        lines = [line.split() for line in _STAT.read_text().splitlines()]
+    except OSError:
+        return 0.0
+    ticks = sum(int(line[place]) for line in lines if line[0] in ours for place in (_USER, _NICE, _SYSTEM, _STOLEN))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _own_seconds() -> float:
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def judged_times(condition: bool, explanation: str, cores_of_others: Iterable[float]) -> tuple[Verdict, str]:
+    """Holds or differs, for this reason; but not checked where others were busy while it was timed."""
+    most = max(cores_of_others)
+    if most <= BUSY:
+        return judged(condition), "" if condition else explanation
+    return "not checked", (
+        f"Other processes took up to {most:.1f} cores while this was timed, so the times say little. Repeat it on an "
+        "idle machine: remove the runs of kind step and operations, and run the command again."
+    )
+
 
 _EFFORTS: Mapping[Scale, tuple[int, float]] = {"full": (20, 4.0), "quick": (8, 0.8), "tiny": (2, 0.1)}
 """Blocks, and seconds after which no new block is begun."""
@@ -186,3 +249,64 @@ def disturbed(points: Sequence[StepTime]) -> list[str]:
         f"At {len(busy)} of {len(points)} points other processes took more than {BUSY:g} of a core while a step was "
         "timed. Times and exponents are not to be relied on there; rounds and bytes are exact."
     ]
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points of one suite that differ in their size only."""
+
+    suite: Suite
+    label: str
+    sizes: Sequence[int]
+    points: Sequence[StepTime]
+
+    @property
+    def times(self) -> list[float]:
+        """Medians, in milliseconds."""
+        return [point.private.median for point in self.points]
+
+    def slope(self, value: Callable[[StepTime], float], *, start: float) -> float | None:
+        """The exponent with which something grows with the size, from `start` on; None if that is less than two
+        points."""
+        fitted = [(size, value(point)) for size, point in zip(self.sizes, self.points, strict=True) if size >= start]
+        if len(fitted) < 2:
+            return None
+        return exponent([size for size, _ in fitted], [amount for _, amount in fitted])
+
+    def time_slope(self, start: float) -> float | None:
+        """The exponent of the median time."""
+        return self.slope(lambda point: point.private.median, start=start)
+
+    def bytes_slope(self, start: float) -> float | None:
+        """The exponent of what a party sends."""
+        return self.slope(lambda point: point.bytes_sent, start=start)
+
+
+def draw_scaling(
+    setting: Setting, lines: Sequence[Line], *, name: str, across: str, legend: str, caption: str, guides_from: float
+) -> Picture:
+    """A panel for each suite, with the same scale of time."""
+    suites = list(reversed(setting.suites))
+    figure, panels = empty_figure(columns=len(suites), share_y=True)
+    for suite, axes in zip(suites, panels, strict=True):
+        here = [line for line in lines if line.suite == suite]
+        for style, line in enumerate(here):
+            below, above = zip(*(point.reach for point in line.points), strict=True)
+            add_line(axes, style, line.sizes, line.times, line.label, [below, above])
+        set_logarithmic(axes, sorted({size for line in here for size in line.sizes}))
+        axes.set_title(SUITE_NAMES[suite], fontsize=11)
+        axes.set_xlabel(across)
+    panels[0].set_ylabel("milliseconds per step")
+    for suite, axes in zip(suites, panels, strict=True):
+        here = [line for line in lines if line.suite == suite]
+        times = list(zip(*(line.times for line in here), strict=True))
+        add_slopes(
+            axes, here[0].sizes, [min(column) for column in times], [max(column) for column in times], guides_from
+        )
+    add_legend(panels[0], legend, loc="best")
+    return Picture(name, caption, figure)
+
+
+def spoken(slopes: Sequence[tuple[str, float | None]]) -> str:
+    """Exponents, each after what it belongs to."""
+    return ", ".join(f"{label}: {slope:.2f}" for label, slope in slopes if slope is not None)

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from hiddenarm.research.experiments.experiment import EPSILONS, Claim, Findings, Picture, Scale, Setting, Table, judged
 from hiddenarm.research.experiments.figures import add_curve, add_legend, empty_figure
-from hiddenarm.research.experiments.findings import Claim, Findings, Picture, Table, judged
+from hiddenarm.research.experiments.jobs import ResultStore
 from hiddenarm.research.experiments.learners import LearnerRun, learner_runs
-from hiddenarm.research.experiments.result_store import ResultStore
 from hiddenarm.research.experiments.rewards import SUMMARY_HEADER, Rewards, summary_row
-from hiddenarm.research.experiments.setting import EPSILONS, Scale, Setting
 
 _RUNS: Mapping[Scale, int] = {"full": 10, "quick": 10, "tiny": 2}
 _POINTS = 200

@@ -1,17 +1,50 @@
-"""What an experiment finds: figures, tables, and what becomes of the paper's sentences."""
+"""An experiment: its setting, its jobs and its findings: figures, tables, and verdicts on the claims of the paper."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
-from hiddenarm.research.experiments.jobs import Job
-from hiddenarm.research.experiments.result_store import ResultStore
-from hiddenarm.research.experiments.setting import Setting
+from hiddenarm.research.experiments.jobs import Job, ResultStore
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+Scale = Literal["full", "quick", "tiny"]
+"""full: the paper's sizes. quick: minutes, on digits. tiny: the tests' size, too small to conclude anything."""
+Data = Literal["mnist", "digits"]
+Suite = Literal["fast", "paper"]
+
+T = TypeVar("T")
+
+SUITE_NAMES: Mapping[Suite, str] = {"fast": "fast suite", "paper": "paper's suite"}
+"""What figures and tables call them."""
+
+EPSILONS = (0.01, 0.02, 0.05, 0.1)
+"""The four of the learning curves and of the attack. The paper does not print its values."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The same for all experiments."""
+
+    scale: Scale
+    data: Data
+    suites: tuple[Suite, ...] = ("fast", "paper")
+
+    def sized(self, sizes: Mapping[Scale, T]) -> T:
+        """The entry for this scale."""
+        return sizes[self.scale]
+
+    @property
+    def sweep(self) -> int:
+        """Steps of one sweep through the training set, or as many as the scale allows."""
+        if self.scale == "tiny":
+            return 60
+        return 60_000 if self.data == "mnist" and self.scale == "full" else 1_500
+
 
 Cell = str | int | float | None
 Verdict = Literal["holds", "differs", "not checked"]

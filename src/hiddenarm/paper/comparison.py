@@ -1,4 +1,17 @@
-"""The place of the maximum as a shared one-hot, ties broken at random.
+"""Whether a shared number is negative, and which of several is the largest.
+
+Comparison
+----------
+Whether a shared number is at least zero, as a shared bit.
+
+    1. <x> from [x]          2. its highest bit, by itself          3. from binary to additive;   [x >= 0] = 1 - [msb]
+
+Rounds: one to share the shares, those of the adder, one to come back. Exact for every x in [-2^63, 2^63).
+Security: that of the conversions; the bit stays secret.
+
+Argmax
+------
+The place of the maximum as a shared one-hot, ties broken at random.
 
 Algorithm 2 of the paper marks all maxima:
     1. [l_ij] = [x_i >= x_j] for all i and all j other than i, at once
@@ -22,8 +35,15 @@ from hiddenarm.mpc.masking import mask
 from hiddenarm.mpc.parallel import SharedLater
 from hiddenarm.mpc.run import Run
 from hiddenarm.mpc.values import Index, Masked, Shared
-from hiddenarm.paper.beaver import entry_by_entry, product
-from hiddenarm.paper.sign import at_least_zero
+from hiddenarm.paper.arithmetic import entry_by_entry, minus, plus, product
+from hiddenarm.paper.binary import bit_to_arithmetic, to_binary, top_bit
+
+
+def at_least_zero(run: Run, parties: int, value: Shared) -> SharedLater:
+    """1 where the value, as a signed number, is not negative, else 0."""
+    binary = yield from to_binary(run, parties, value)
+    negative = yield from bit_to_arithmetic(run, top_bit(binary))
+    return plus(run, minus(negative), 1)
 
 
 def mark_maxima(run: Run, parties: int, values: Shared) -> SharedLater:
