@@ -68,7 +68,7 @@ class _Supply:
         self._dealer = ProgramDealer(
             program.label, text, self.layout, seeds, replicates, rewarded=program.rewarded_label
         )
-        self._scripts = [compile_program(text, party, parties, replicates) for party in range(parties)]
+        self._compiled = [compile_program(text, party, parties, replicates) for party in range(parties)]
         self._materials = [
             ProgramMaterial(party, parties, program.label, self.layout, seeds.party(party), ahead=ahead)
             for party in range(parties)
@@ -83,8 +83,8 @@ class _Supply:
         if not last.ready(step):
             last.skip_to(step)
             last.add_corrections(step, self._dealer.deal(step, self._ahead))
-        parties = zip(self._scripts, self._materials, given, strict=True)
-        return [Evaluation(script, material.take(step), own) for script, material, own in parties]
+        parties = zip(self._compiled, self._materials, given, strict=True)
+        return [Evaluation(compiled, material.take(step), own) for compiled, material, own in parties]
 
     def skip_to(self, step: int) -> None:
         """Leave out all steps before `step`: they were used by the run that is resumed."""

@@ -38,9 +38,9 @@ Reader: TypeAlias = Callable[[Banks], Value]
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What one run of a script is given: words dealt and corrected, words of each array the party brings, and what the
-    parties send in each round, in bytes. If words are `awaited`, they are the last array, and needed to compute what is
-    sent in this round."""
+    """What one run is given: words dealt and corrected, words of each array the party brings, and what the parties send
+    in each round, in bytes. If words are `awaited`, they are the last array, and needed to compute what is sent in this
+    round."""
 
     own_words: int
     correction_words: int
@@ -68,7 +68,7 @@ class CompiledProgram:
     _spares: list[Words] = field(default_factory=list)
 
     def listing(self, given: Sequence[str] = ()) -> list[list[str]]:
-        """The instructions before, between and after the rounds, one per line. They name places, never words: a script
+        """The instructions before, between and after the rounds, one per line. They name places, never words: it
         has none. `given` are names for the arrays that the party brings, and awaits."""
         numbered = [f"given {number}" for number in range(len(self.expected.given_words))]
         names = ("memory", "constants", "own words", "corrections", *(given or numbered))
@@ -132,7 +132,7 @@ def _array(cells: TracedWords, banks: Banks) -> Words:
     return words.reshape(cells.shape).copy()
 
 
-def compile_script(
+def assemble(
     party: int,
     replicates: int,
     recording: Tracer,

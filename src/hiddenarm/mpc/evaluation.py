@@ -15,7 +15,7 @@ import numpy as np
 
 from hiddenarm.errors import FrameError, ProtocolError
 from hiddenarm.mpc.codec import opening_bytes, payload_bytes
-from hiddenarm.mpc.compiled import CompiledProgram, Expected, compile_script
+from hiddenarm.mpc.compiled import CompiledProgram, Expected, assemble
 from hiddenarm.mpc.material import Layout, program_stream
 from hiddenarm.mpc.run import Opening, Openings, ProgramText, Results, Run, Sharing
 from hiddenarm.mpc.tracing import CORRECTIONS, GIVEN, OWN, Block, TracedWords, Tracer, as_cells, as_words
@@ -155,12 +155,12 @@ def record_run(text: ProgramText, run: PartyRun) -> CompiledProgram:
         try:
             openings = next(program) if results is None else program.send(results)
         except StopIteration as end:
-            return _script(run, tuple(rounds), end.value)
+            return _compiled(run, tuple(rounds), end.value)
         rounds.append(openings)
         results = run.exchange(openings)
 
 
-def _script(run: PartyRun, rounds: tuple[Openings, ...], result: object) -> CompiledProgram:
+def _compiled(run: PartyRun, rounds: tuple[Openings, ...], result: object) -> CompiledProgram:
     (replicates,) = run.batch
     sizes = [[payload_bytes(openings, party, replicates) for party in range(run.parties)] for openings in rounds]
     expected = Expected(
@@ -170,9 +170,7 @@ def _script(run: PartyRun, rounds: tuple[Openings, ...], result: object) -> Comp
         tuple(tuple(round_) for round_ in sizes),
         run.awaited_in,
     )
-    return compile_script(
-        run.party, replicates, run.recording, expected, rounds, result, run.announced, run.announced_after
-    )
+    return assemble(run.party, replicates, run.recording, expected, rounds, result, run.announced, run.announced_after)
 
 
 class DealtWords(NamedTuple):
@@ -192,24 +190,24 @@ class Evaluation:
     In a program that awaits words, `tell` them while it `waits`, or before.
     """
 
-    def __init__(self, script: CompiledProgram, dealt: DealtWords, given: Sequence[Words] = ()) -> None:
-        self._script = script
+    def __init__(self, compiled: CompiledProgram, dealt: DealtWords, given: Sequence[Words] = ()) -> None:
+        self._compiled = compiled
         brought = [np.ascontiguousarray(words) for words in given]
         self._awaited: Words | None = None
-        if script.expected.awaited is not None:
-            self._awaited = np.zeros(script.expected.given_words[-1], np.uint64)
+        if compiled.expected.awaited is not None:
+            self._awaited = np.zeros(compiled.expected.given_words[-1], np.uint64)
             brought.append(self._awaited)
-        self._banks = script.banks(script.memory(), dealt.own, dealt.corrections, brought)
+        self._banks = compiled.banks(compiled.memory(), dealt.own, dealt.corrections, brought)
         self.round = 0
         self.announced: Words | None = None
         """A public result that is known before the end."""
         self.result: object = None
         self.payload: bytes | None = None
-        self._run((None,) * len(script.expected.round_bytes[0]) if script.rounds else ())
+        self._run((None,) * len(compiled.expected.round_bytes[0]) if compiled.rounds else ())
 
     @property
     def replicates(self) -> int:
-        return self._script.replicates
+        return self._compiled.replicates
 
     @property
     def ended(self) -> bool:
@@ -219,18 +217,18 @@ class Evaluation:
     @property
     def rounds(self) -> int:
         """How many rounds the program has."""
-        return len(self._script.rounds)
+        return len(self._compiled.rounds)
 
     @property
     def openings(self) -> Openings | None:
         """What is opened in the current round; None when the program has ended."""
-        rounds = self._script.rounds
+        rounds = self._compiled.rounds
         return rounds[self.round] if self.round < len(rounds) else None
 
     @property
     def waits(self) -> bool:
         """Whether the program cannot go on beyond the current round before it is told the words it awaits."""
-        return self._awaited is not None and self.round + 1 == self._script.expected.awaited
+        return self._awaited is not None and self.round + 1 == self._compiled.expected.awaited
 
     def tell(self, words: Words) -> None:
         """The words that the program awaits."""
@@ -243,7 +241,7 @@ class Evaluation:
         """Finish the current round with what all parties sent, and compute up to the next."""
         if self.waits:
             raise ProtocolError("a program was to go on before it was told the words it awaits")
-        sizes = self._script.expected.round_bytes[self.round]
+        sizes = self._compiled.expected.round_bytes[self.round]
         for party, message in enumerate(received):
             if message is not None and len(message) != sizes[party]:
                 raise FrameError(f"party {party} sent {len(message)} bytes in a round that takes {sizes[party]}")
@@ -251,16 +249,16 @@ class Evaluation:
         self._run(received)
 
     def _run(self, received: tuple[bytes | None, ...]) -> None:
-        script = self._script
-        payload = script.run_round(self.round, self._banks, received)
-        if script.announced is not None and self.round == script.announced_after:
-            self.announced = script.announced(self._banks)
-        if self.round < len(script.rounds):
+        compiled = self._compiled
+        payload = compiled.run_round(self.round, self._banks, received)
+        if compiled.announced is not None and self.round == compiled.announced_after:
+            self.announced = compiled.announced(self._banks)
+        if self.round < len(compiled.rounds):
             self.payload = payload
             return
         self.payload = None
-        self.result = script.result(self._banks)
-        script.give_back(self._banks[0])
+        self.result = compiled.result(self._banks)
+        compiled.give_back(self._banks[0])
         self._banks = ()
 
 

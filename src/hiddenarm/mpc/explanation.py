@@ -63,9 +63,9 @@ class Explanation:
 def explain(text: ProgramText, parties: int) -> Explanation:
     """Explain a program for so many parties, as party 0 runs it."""
     run = _ExplainedRun(parties)
-    script = record_run(text, run)
+    compiled = record_run(text, run)
     names = [array.name for array in (*run.brought, *run.awaited_arrays.values())]
-    listing = script.listing(names)
+    listing = compiled.listing(names)
     stages = [
         Stage(
             run.awaited_arrays.get(number),
@@ -73,9 +73,9 @@ def explain(text: ProgramText, parties: int) -> Explanation:
             tuple(_opened(opening, parties) for opening in openings),
             tuple(listing[number]),
         )
-        for number, openings in enumerate((*script.rounds, ()))
+        for number, openings in enumerate((*compiled.rounds, ()))
     ]
-    announced_after = script.announced_after if script.announced_after >= 0 else None
+    announced_after = compiled.announced_after if compiled.announced_after >= 0 else None
     return Explanation(tuple(run.brought), tuple(stages), announced_after, dict(run.dealt), layout_of(text, parties, 1))
 
 

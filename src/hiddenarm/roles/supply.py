@@ -34,9 +34,9 @@ _ONLINE = (DECIDE, LEARN, LEARN_AHEAD)
 class _Line:
     """One program's supply: its words, the next step to be used, and until where corrections were ordered."""
 
-    def __init__(self, layout: Layout, script: CompiledProgram, material: ProgramMaterial) -> None:
+    def __init__(self, layout: Layout, compiled: CompiledProgram, material: ProgramMaterial) -> None:
         self.layout = layout
-        self.script = script
+        self.compiled = compiled
         self.material = material
         self.next_step = 0
         self.wanted_until = 0
@@ -44,23 +44,23 @@ class _Line:
 
 
 class CompiledPrograms:
-    """Programs that were recorded for a party. They are the same in every epoch."""
+    """Programs that were compiled for a party. They are the same in every epoch."""
 
     def __init__(self, federation: Federation, number: int) -> None:
         self._federation = federation
         self._number = number
         self._layouts: dict[ProgramId, Layout] = {}
-        self._scripts: dict[ProgramId, CompiledProgram] = {}
+        self._cache: dict[ProgramId, CompiledProgram] = {}
 
     def layout(self, program: ProgramId) -> Layout:
         if program not in self._layouts:
             self._layouts[program] = layout_of(self._text(program), self._federation.parties, 1)
         return self._layouts[program]
 
-    def script(self, program: ProgramId) -> CompiledProgram:
-        if program not in self._scripts:
-            self._scripts[program] = compile_program(self._text(program), self._number, self._federation.parties)
-        return self._scripts[program]
+    def program(self, program: ProgramId) -> CompiledProgram:
+        if program not in self._cache:
+            self._cache[program] = compile_program(self._text(program), self._number, self._federation.parties)
+        return self._cache[program]
 
     def _text(self, program: ProgramId) -> ProgramText:
         return program_text(self._federation, program)
@@ -150,7 +150,7 @@ class Supply:
         """Begin to run a step on what this party brings (see `LearnerProgram`), with the step's words for the only
         time."""
         line = self._line(program)
-        return Evaluation(line.script, line.material.take(step), given)
+        return Evaluation(line.compiled, line.material.take(step), given)
 
     def on_corrections(self, frame: Frame) -> None:
         program, first = program_and_step(frame)
@@ -171,7 +171,7 @@ class Supply:
             most = max(1, self._expand_ahead // max(1, program.count))
             ahead = expanded_steps(layout.party_words[self._number], most)
             material = ProgramMaterial(self._number, parties, program.label, layout, self._seed, ahead)
-            self._lines[program] = _Line(layout, self._compiled.script(program), material)
+            self._lines[program] = _Line(layout, self._compiled.program(program), material)
         return self._lines[program]
 
     def _order(self, program: ProgramId, line: _Line, room: int = BATCHES_IN_STOCK // 2) -> None:

@@ -109,7 +109,7 @@ class _Runner:
         text = _text(operation, shape)
         self.layout = layout_of(text, parties, replicates)
         self._dealer = ProgramDealer(_NAME, text, self.layout, self._seeds, replicates)
-        self._scripts = [compile_program(text, party, parties, replicates) for party in range(parties)]
+        self._compiled = [compile_program(text, party, parties, replicates) for party in range(parties)]
         self._materials = [
             ProgramMaterial(party, parties, _NAME, self.layout, self._seeds.party(party), ahead=1)
             for party in range(parties)
@@ -126,11 +126,11 @@ class _Runner:
     def _run(self, step: int, values: list[Words]) -> list[Any]:
         """Party 0 holds the inputs: a sharing like any other."""
         zeros = [np.zeros_like(value) for value in values]
-        parties = enumerate(zip(self._scripts, self._materials, strict=True))
+        parties = enumerate(zip(self._compiled, self._materials, strict=True))
         return run_lockstep(
             [
-                Evaluation(script, material.take(step), zeros if party else values)
-                for party, (script, material) in parties
+                Evaluation(compiled, material.take(step), zeros if party else values)
+                for party, (compiled, material) in parties
             ]
         )
 
