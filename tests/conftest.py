@@ -34,6 +34,7 @@ PROCESSES = (
     "net/test_poller.py",
     "net/test_waiting.py",
     "recovery",
+    "research/experiments/test_cluster.py",
     "research/experiments/test_machine_load.py",
     "research/experiments/test_pool.py",
     "research/experiments/test_reproduce.py",

@@ -1,4 +1,4 @@
-"""A world is a function of its seed: its order, its coins and so its rewards."""
+"""A world is a function of its seed: its order, its coins and so its rewards. Its features are split over parties."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ import pytest
 
 from hiddenarm.errors import ConfigError, InputError
 from hiddenarm.research.data.load import cluster_world
-from hiddenarm.research.data.worlds import KernelWorld, LabelWorld, SeededOrder, World, uniform, uniforms, unit_rows
+from hiddenarm.research.data.worlds import (
+    KernelWorld,
+    LabelWorld,
+    SeededOrder,
+    World,
+    split_features,
+    uniform,
+    uniforms,
+    unit_rows,
+)
 
 
 def label_world(seed: int = 3) -> LabelWorld:
@@ -146,3 +155,17 @@ def test_unit_rows_guard_zeros() -> None:
 
 def test_repr_shows_no_data(world: World) -> None:
     assert "array" not in repr(world)
+
+
+@pytest.mark.parametrize(
+    ("features", "parties", "sizes"),
+    [(20, 2, [10, 10]), (20, 3, [7, 7, 6]), (5, 5, [1] * 5), (7, 1, [7]), (11, 4, [3, 3, 3, 2])],
+)
+def test_features_go_to_the_parties_in_nearly_equal_slices(features: int, parties: int, sizes: list[int]) -> None:
+    assert split_features(features, parties) == sizes
+
+
+@pytest.mark.parametrize(("features", "parties"), [(2, 3), (0, 1), (4, 0), (4, -1)])
+def test_each_party_needs_a_feature(features: int, parties: int) -> None:
+    with pytest.raises(ConfigError):
+        split_features(features, parties)
