@@ -7,6 +7,7 @@ HIDDENARM_TRIALS says how many trials words are counted in; `make soak` takes 4,
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -127,8 +128,10 @@ def test_no_word_of_a_program_less_what_the_coalition_was_dealt_is_a_secret(
     check_no_mask_is_known(trials, coalition)
 
 
-def clear(shares: list[Shared], fraction_bits: int) -> Floats:
-    return decode(opened(shares), fraction_bits)[0]
+def clear(shares: Sequence[Shared], fraction_bits: int) -> Floats:
+    """What the shares of all parties add up to, of the one replicate."""
+    (values,) = decode(opened(shares), fraction_bits)
+    return np.asarray(values, np.float64)
 
 
 def sums_of(arm: int, interactions: int, secrets: Secrets) -> tuple[Floats, Floats]:
@@ -158,6 +161,6 @@ def test_trials_gather_what_they_are_given() -> None:
     for arm in (first, second):
         more, rewarded = sums_of(arm, 1, EXTREMES)
         grams, moments = grams + more - np.eye(2), moments + rewarded
-    found = [clear(list(shares), 2 * FRACTION_BITS) for shares in zip(*trials.results, strict=True)]
+    found = [clear(shares, 2 * FRACTION_BITS) for shares in zip(*trials.results, strict=True)]
     assert np.abs(found[0][:, triangle_to_square(2)] - grams).max() < 1e-9
     assert np.abs(found[1] - moments).max() < 1e-9
