@@ -45,6 +45,7 @@ from hiddenarm.bandit.federation import (
     Federation,
 )
 from hiddenarm.bandit.planning import TOLERANCE, batch_plan, boosted_repair, largest_entry, last_repair, repair_plan
+from hiddenarm.bandit.policies import parse_policy, policy_names
 from hiddenarm.bandit.schedule import GATHERED_AT_ONCE, LEARNED_AGAIN, REPAIR_LAG, RidgeSchedule
 from hiddenarm.cli.main import commands
 from hiddenarm.cli.serve import MAX_LINE_BYTES, max_line_bytes
@@ -89,6 +90,7 @@ README = (ROOT / "README.md").read_text()
 PROTOCOLS = (ROOT / "docs" / "protocols.md").read_text()
 THREATS = (ROOT / "docs" / "threat-model.md").read_text()
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
+PYTHON = (ROOT / "docs" / "python.md").read_text()
 PERFORMANCE = (ROOT / "docs" / "performance.md").read_text()
 
 SMALL_COMMANDS = ("provision", "request", "approve", "install", "check", "status", "export", "import", "recover")
@@ -118,7 +120,7 @@ def test_every_example_runs(path: Path, tmp_path: Path) -> None:
 
 
 def _check_what_the_demo_counted(report: dict[str, Any]) -> None:
-    stated = re.search(r"about ([\d,]+)\s+bytes\s+a\s+step", README)
+    stated = re.search(r"about ([\d,]+)\s+bytes\s+per\s+step", README)
     assert stated is not None
     assert report["bytes_per_step_per_party"] == pytest.approx(int(stated[1].replace(",", "")), rel=0.002)
     assert (report["rounds_per_decision"], report["rounds_per_step"]) == (4, 9)
@@ -201,6 +203,25 @@ def test_every_link_leads_somewhere(path: Path) -> None:
         target = path.parent / name if name else path
         assert target.is_file(), link
         assert not anchor or anchor in _anchors(target.read_text()), link
+
+
+def test_the_readme_lists_every_document_once() -> None:
+    listed = re.findall(r"\]\((docs/[\w-]+\.md)\)", README.split("## Documents")[1])
+    assert sorted(listed) == sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md"))
+
+
+def test_the_page_on_policies_has_all_of_them_and_the_readme_no_other() -> None:
+    page = _table((ROOT / "docs" / "adding-a-policy.md").read_text(), "name", "options", "chooses")
+    assert sorted(row[0].strip("`") for row in page) == policy_names()
+    in_readme = [parse_policy(row[0].strip("`")) for row in _table(README, "`--policy`", "chooses")]
+    assert {policy.name for policy in in_readme} >= {"epsilon-greedy", "epsilon-schedule"}
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.name)
+def test_running_text_is_wrapped(path: Path) -> None:
+    if path.name != "CHANGELOG.md":
+        lines = BLOCK.sub("", path.read_text()).splitlines()
+        assert not [line for line in lines if len(line) > 120 and not line.startswith(("|", "    "))]
 
 
 def test_every_source_cited_is_listed() -> None:
@@ -600,7 +621,7 @@ def _instructions(script: CompiledProgram) -> int:
 def test_a_recorded_program_has_the_costs_of_its_layout(
     scripts: dict[str, CompiledProgram], layouts: dict[str, Layout]
 ) -> None:
-    assert "a party's recorded program has the same" in _flat(PROTOCOLS)
+    assert "a party's compiled program has the same" in _flat(PROTOCOLS)
     for name, script in scripts.items():
         assert script.expected.round_bytes == tuple(tuple(sizes) for sizes in layouts[name].round_bytes)
         assert script.expected.own_words == layouts[name].party_words[0]
@@ -689,6 +710,7 @@ def test_limits_that_are_stated() -> None:
         (README, (waits, stopped)),
         (THREATS, (waits, stopped, gone)),
         (ARCHITECTURE, (waits, stopped, gone, f"the last {KEPT_VERSIONS} versions")),
+        (PYTHON, (stopped,)),
     ):
         assert all(number in _flat(text) for number in numbers)
     assert NO_FEATURES in f"it {_flat(THREATS).partition('a fixed text: that it ')[2]}"
@@ -698,7 +720,7 @@ def test_limits_that_are_stated() -> None:
 
 
 def test_the_numbers_that_a_kit_sets() -> None:
-    rows = _table(ARCHITECTURE, "field", "unless given", "least", "most", "what it is")
+    rows = _table(PYTHON, "field", "unless given", "least", "most", "what it is")
     fields = KitFile.model_fields
     numbers = {name for name, field in fields.items() if field.annotation is int and field.default and field.metadata}
     assert {row[0].strip("`") for row in rows} == numbers
@@ -711,14 +733,14 @@ def test_the_numbers_that_a_kit_sets() -> None:
     assert f"A batch has at most {most} decisions or rewards, {batch} unless the kits say otherwise" in _flat(README)
     assert f"(`stock` in its kit, {stock} steps" in _flat(ARCHITECTURE)
     room = f"of the largest size, {MAX_KEY_BYTES} bytes, however they are escaped: {max_line_bytes(batch):,} bytes"
-    assert f"{room} unless the kit says otherwise, and never less than {MAX_LINE_BYTES:,}" in _flat(ARCHITECTURE)
+    assert f"{room} unless the kit says otherwise, and never less than {MAX_LINE_BYTES:,}" in _flat(PYTHON)
 
 
 def test_how_roles_wait_and_work_ahead() -> None:
     architecture = _flat(ARCHITECTURE)
     assert f"nothing has happened for {1000 * transport.IDLE_SECONDS:.0f} ms (`on_idle`)" in architecture
-    assert f"do not come within {LESSON_SECONDS:.0f} seconds" in architecture
-    assert f"more than {MAX_WAITING:,} lessons ahead" in architecture
+    assert f"do not come within {LESSON_SECONDS:.0f} seconds" in _flat(PYTHON)
+    assert f"more than {MAX_WAITING:,} lessons ahead" in _flat(PYTHON)
     assert BATCHES_IN_STOCK == 4
     assert "a quarter of the stock at a time" in architecture
     assert f"too late {answers._FAILURES} times in a row" in architecture
@@ -761,7 +783,7 @@ def _stock(arms: int) -> int:
 
 
 def test_decision_ids_look_as_documented() -> None:
-    shown = set(re.findall(r"[0-9a-f]{12}-\d{6}-\w+", ARCHITECTURE))
+    shown = set(re.findall(r"[0-9a-f]{12}-\d{6}-\w+", ARCHITECTURE + PYTHON))
     assert len(shown) == 1
     ids = DecisionIds("3f9c02d17ab4", bytes(32))
     with pytest.raises(DecisionIdError, match="was never made"):  # well-formed, but under another key

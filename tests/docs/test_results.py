@@ -67,7 +67,7 @@ def test_the_page_says_at_its_top_which_protocol_it_is_of() -> None:
     assert set(re.findall(r"<code>([0-9a-f]{12})</code>", top)) == set(
         re.findall(r"`([0-9a-f]{12})`", (RESULTS / "README.md").read_text())
     )
-    [took] = {float(row["rounds per step"]) for row in rows("learner") if row["suite"] == "fast suite"}
+    [took] = {float(row["rounds a step"]) for row in rows("learner") if row["suite"] == "fast suite"}
     federation = Federation(arms=10, features=(10, 10), epsilon=0.1)
     texts = program_texts(federation)
     now = sum(layout_of(text, 2, 1).rounds for text in texts.values())

@@ -29,16 +29,23 @@ from hiddenarm.mpc.material import Seeds
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.roles.actor import Actor, ActorEpoch, Ticket
-from hiddenarm.roles.client_records import MemoryActorRecords, MemoryRewarderRecords
+from hiddenarm.roles.client_records import (
+    ActorRecords,
+    MemoryActorRecords,
+    MemoryRewarderRecords,
+    RewarderRecords,
+)
 from hiddenarm.roles.dealer import Dealer
 from hiddenarm.roles.epochs.attempts import PeerLoss
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER, Kind, read_decide
 from hiddenarm.roles.party import Party
 from hiddenarm.roles.party_epoch import PartyEpoch
-from hiddenarm.roles.party_records import MemoryPartyRecords
+from hiddenarm.roles.party_records import MemoryPartyRecords, PartyRecords
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.runs import Send
 from hiddenarm.service.features import words_by_key
+from hiddenarm.store.journal import DirectJournal
+from hiddenarm.store.memory import MemoryStore
 
 EPOCH_KEY = bytes(range(32))
 KEYS = tuple(f"user {number}" for number in range(40))
@@ -92,11 +99,13 @@ class Taught:
 
 @dataclass
 class MemoryNetwork:
-    """All machines of a federation, and the links between them."""
+    """All machines of a federation, and the links between them. With `lasting`, each role encodes its records and
+    commits them to a store, as on disk."""
 
     federation: Federation
     seed: int = 0
     stock: int = 8
+    lasting: bool = False
     epoch_key: bytes = EPOCH_KEY
     now: float = 0.0
     links: dict[Link, deque[Frame | None]] = field(default_factory=dict)
@@ -117,7 +126,8 @@ class MemoryNetwork:
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
         self._ready: set[Link] = set()
-        count, loss = self.federation.parties, PeerLoss.ENDS_FEDERATION
+        count = self.federation.parties
+        loss = PeerLoss.ENDS_EPOCH if self.lasting else PeerLoss.ENDS_FEDERATION
         contexts = user_contexts(self.federation)
         by_party = zip(*(slices(self.federation, context) for context in contexts.values()), strict=True)
         self.tables = [Table(dict(zip(contexts, own, strict=True))) for own in by_party]
@@ -128,7 +138,7 @@ class MemoryNetwork:
                 number,
                 words_by_key(self.tables[number], self.federation, number),
                 self._sender(me),
-                records=MemoryPartyRecords(self.federation, number),
+                records=self._party_records(number),
                 peer_loss=loss,
                 stock=self.stock,
                 expand_ahead=4,
@@ -136,14 +146,19 @@ class MemoryNetwork:
             )
         federation, sender = self.federation, self._sender
         self.machines[DEALER] = Dealer(federation, sender(DEALER), peer_loss=loss, make_key=lambda: self.epoch_key)
-        self.machines[ACTOR] = Actor(federation, sender(ACTOR), records=MemoryActorRecords(), peer_loss=loss)
-        self.machines[REWARDER] = Rewarder(
-            federation, sender(REWARDER), records=MemoryRewarderRecords(), peer_loss=loss
-        )
+        actor_records = ActorRecords(*_journaled()) if self.lasting else MemoryActorRecords()
+        rewarder_records = RewarderRecords(*_journaled()) if self.lasting else MemoryRewarderRecords()
+        self.machines[ACTOR] = Actor(federation, sender(ACTOR), records=actor_records, peer_loss=loss)
+        self.machines[REWARDER] = Rewarder(federation, sender(REWARDER), records=rewarder_records, peer_loss=loss)
         for one, other in permutations(self.machines, 2):
             if {one, other} != {ACTOR, REWARDER}:
                 assert self.machines[other].expects(one)
                 self.links[one, other] = deque([None])
+
+    def _party_records(self, number: int) -> PartyRecords | MemoryPartyRecords:
+        if self.lasting:
+            return PartyRecords(*_journaled(), self.federation, number)
+        return MemoryPartyRecords(self.federation, number)
 
     @property
     def actor(self) -> Actor:
@@ -319,9 +334,9 @@ class MemoryNetwork:
     def waiting_at(self, number: int) -> list[int]:
         """How much a party keeps for things to come: runs, early frames, requests, lessons, refusals."""
         machine = self.epoch(number)
-        runs, school = machine._runs, machine._updater
-        kept = (runs._early, machine._requests, school._lessons)
-        return [len(runs) - school.runs_beside, *map(len, kept), len(machine._refused_by_peer) + len(school._refused)]
+        runs, updater = machine._runs, machine._updater
+        kept = (runs._early, machine._requests, updater._lessons)
+        return [len(runs) - updater.runs_beside, *map(len, kept), len(machine._refused_by_peer) + len(updater._refused)]
 
     def shared_model(self) -> tuple[np.ndarray, np.ndarray]:
         """The model in the clear: inverses and weights, all parties' shares added up."""
@@ -364,6 +379,12 @@ class MemoryNetwork:
         replay(self, lockstep.follow, lockstep.learn)
         for found, expected in zip(self.shared_model(), lockstep.federation.reveal_model(), strict=True):
             assert np.array_equal(found, expected)
+
+
+def _journaled() -> tuple[MemoryStore, DirectJournal]:
+    """A store in memory, and the journal that commits to it."""
+    store = MemoryStore()
+    return store, DirectJournal(store)
 
 
 def replay(network: MemoryNetwork, follow: Callable[[int], None], learn: Callable[[Taught], None]) -> None:

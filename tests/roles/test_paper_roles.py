@@ -4,7 +4,6 @@ one-hot, and what this suite does not have is refused."""
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -230,7 +229,7 @@ def test_programs_of_the_other_suite(network: MemoryNetwork, program: ProgramId)
 
 def test_there_is_no_repair() -> None:
     """Nothing is kept for one, however many lessons there are."""
-    network = MemoryNetwork(replace(small_paper_federation(2), repair_every=1)).start()
+    network = MemoryNetwork(small_paper_federation(2)).start()
     for key in KEYS[:3]:
         network.reward(network.decide(key).id, 1.0)
     assert not any(machine._updater._singly for machine in network.epochs)

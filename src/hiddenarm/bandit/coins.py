@@ -35,7 +35,7 @@ class Coins:
 
     @staticmethod
     def words(arms: int) -> int:
-        """Uniform words per decision takes."""
+        """Uniform words that a decision takes."""
         return 1 + arms
 
     @classmethod

@@ -229,7 +229,7 @@ class Federation:
 
     @property
     def comparison_bits(self) -> int:
-        """Bits of a key of a rounded score."""
+        """Bits of the comparison key of a rounded score."""
         return 1 + self.score_range_bits + self.key_fraction_bits + self.tag_bits
 
     @property

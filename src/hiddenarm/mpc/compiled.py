@@ -68,7 +68,7 @@ class CompiledProgram:
     _spares: list[Words] = field(default_factory=list)
 
     def listing(self, given: Sequence[str] = ()) -> list[list[str]]:
-        """The instructions before, between and after the rounds, one a line. They name places, never words: a script
+        """The instructions before, between and after the rounds, one per line. They name places, never words: a script
         has none. `given` are names for the arrays that the party brings, and awaits."""
         numbered = [f"given {number}" for number in range(len(self.expected.given_words))]
         names = ("memory", "constants", "own words", "corrections", *(given or numbered))

@@ -26,7 +26,7 @@ _NONE = np.empty(0, np.uint64)
 
 
 class PartyRun(Run):
-    """Records a program as one party runs it: words are cells, and reading dealt words only counts them."""
+    """Records a program as one party runs it: words are `TracedWords`, and reading dealt words only counts them."""
 
     dealing = False
 

@@ -25,7 +25,7 @@ from hiddenarm.ring.words import Words
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Words a step, by holder, and what the program sends: bytes by round and party."""
+    """Words per step, by holder, and what the program sends: bytes by round and party."""
 
     party_words: tuple[int, ...]
     correction_words: int

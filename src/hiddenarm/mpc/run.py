@@ -37,8 +37,8 @@ class Sharing(Enum):
 class Opening(Generic[Finished]):
     """A value to open: what this party sends to all others, and what to make of the opened words.
 
-    `shape` is logical; `bits` is the width on the wire. With `owners` (sizes along the last axis, one a party) party p
-    alone sends segment p, in the clear: it is already masked. `outgoing` is None at the dealer, and `finish` then gets
+    `shape` is logical; `bits` is the width on the wire. With `owners` (sizes along the last axis, one per party), party
+    p alone sends segment p, in the clear: it is masked. `outgoing` is None at the dealer, and `finish` then gets
     None. `meaning` and `why` are for who reads an explanation of the program: what is opened, and why that is safe.
     """
 

@@ -63,7 +63,7 @@ class Tracer:
         self.rounds.append([])
 
     def memory(self, shape: tuple[int, ...]) -> TracedWords:
-        """New cells, to be written by the next instruction."""
+        """New words, to be written by the next instruction."""
         return TracedWords(self, Block(MEMORY, prod(shape)), shape)
 
     def constant(self, words: Words) -> TracedWords:
@@ -283,7 +283,7 @@ def _signed(number: int) -> int:
 
 
 # Programs are typed as if their words were arrays; what follows is for operations that arrays do not have, or that only
-# parties need. They find cells where they are told of words.
+# parties need. They get `TracedWords` where their types say words.
 
 
 def contract(plan: ContractionPlan, batch: int, operands: list[Words]) -> Words:

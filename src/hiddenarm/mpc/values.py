@@ -4,7 +4,7 @@
 `Masked` x: every party knows delta; x = delta - lambda, and each party holds an additive share of the mask lambda.
 
 The same program text runs at the parties and at the dealer. At a party the arrays are its shares (and the public
-delta), or stand for them while the text is recorded (`cells`); at the dealer there are no deltas and no shares: a
+delta), or stand for them while the text is recorded (`tracing`); at the dealer there are no deltas and no shares: a
 `Shared` is only a shape, and a `Masked` carries the mask itself. Arrays have leading batch axes (replicates, and at the
 dealer steps) before the logical `shape`.
 """

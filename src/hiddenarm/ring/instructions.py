@@ -71,7 +71,7 @@ class Operation(Enum):
 
 
 def listing(code: PlanWords, banks: tuple[str, ...]) -> Iterator[str]:
-    """The instructions of some code, one a line. `banks` are the names of the banks."""
+    """The instructions of some code, one per line. `banks` are the names of the banks."""
     numbers = np.asarray(code).tolist()
     operations = {operation.code: operation for operation in Operation}
     while numbers:

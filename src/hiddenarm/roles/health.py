@@ -1,6 +1,6 @@
 """What a role knows about how it is doing: counts and times, and nothing of what it computes on.
 
-They are kept where they arise, once a run and never for a frame, and put together when somebody asks.
+They are kept where they arise, once per run and never for a frame, and put together when somebody asks.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@
                                            asked for again later
     ROUND        party -> party            program, step, round; words
 
-The dealer's seeds and all else that opens an epoch: `openings`.
+The dealer's seeds and all else that opens an epoch: `epochs.plan`.
 
 A program is a name and how many interactions it treats at once; its number travels in the frame's field of that name,
 the count in the upper 16 bits of the step.

@@ -37,7 +37,7 @@ from hiddenarm.net.identity import Identity, Role
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
 from hiddenarm.service.kit import Address, KitFederation, KitFile, MissingKey, PolicyTable
 
-_MAX_CHARTER_BYTES: Final = 4 * 1024 * 1024
+_MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 _FIRST_MONITOR_PORT: Final = {Role.DEALER: 9410, Role.ACTOR: 9411, Role.REWARDER: 9412, Role.PARTY: 9420}
 """On loopback; parties count up from the last. Different for all, so that several roles may share a machine."""
 _EXAMPLES: Final = {
@@ -226,8 +226,8 @@ class FederationFile(_Strict):
 
 def _text(path: Path) -> str:
     try:
-        if path.stat().st_size > _MAX_CHARTER_BYTES:
-            raise ConfigError(f"{path} has more than {_MAX_CHARTER_BYTES:,} bytes")
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            raise ConfigError(f"{path} has more than {_MAX_FILE_BYTES:,} bytes")
         return path.read_text("utf-8")
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None

@@ -1,4 +1,4 @@
-"""What a role writes to standard error: one line an event, for people (text) or for machines (json).
+"""What a role writes to standard error: one line per event, for people (text) or for machines (json).
 
 A line has a time, a level, the role and an event, which is a fixed text; what varies are its named values. None of them
 is ever a share, a key, a feature or a reward. docs/operations.md lists every event.
