@@ -5,6 +5,8 @@ All keys are fixed, so every statistical test sees the same words each time: it 
 
 from __future__ import annotations
 
+import re
+from ast import literal_eval
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -25,6 +27,7 @@ from hiddenarm.ring.streams import Stream, derive
 from hiddenarm.ring.words import Words
 
 NAME = "test"
+_NAMED = re.compile(r"(\w+) = (\[[^]]*]|[\d.e+-]+)")
 NOTHING_DEALT = DealtWords(np.empty(0, np.uint64), np.empty(0, np.uint64))
 PARTIES = (2, 3, 5)
 SIGNIFICANCE = 1e-4
@@ -43,6 +46,13 @@ class RoundingFederation(Federation):
     @property
     def compares_exactly(self) -> bool:
         return False
+
+
+def suggested(error: str) -> list[dict[str, Any]]:
+    """The changes that the error about numbers of a federation suggests: one number in each, or two."""
+    _, _, text = error.partition("What would fit: ")
+    changes = text.split(", or ") if text else []
+    return [{name: literal_eval(value) for name, value in _NAMED.findall(change)} for change in changes]
 
 
 def words_from(shape: int | tuple[int, ...], *labels: str | int) -> Words:

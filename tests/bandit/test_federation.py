@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import random
+from collections import Counter
 from math import inf, nan
 from typing import Any
 
@@ -14,6 +16,7 @@ from hiddenarm.bandit.federation import MAX_EXACT_WORDS, MAX_RECIPROCAL_NODES, F
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.comparison import MAX_BITS, NARROW_BITS
 from hiddenarm.mpc.dealing import layout_of
+from support import suggested
 
 GOOD: dict[str, Any] = {"arms": 10, "features": (12, 8), "epsilon": 0.1}
 
@@ -179,3 +182,99 @@ def test_worst_cases_of_the_docstring() -> None:
             assert np.linalg.norm(u) <= bounds["M x"] * (1 + 1e-12)
             assert 0 <= q <= federation.largest_quadratic_form * (1 + 1e-12)
             assert np.linalg.norm(u / (1 + q)) <= bounds["g u"] * (1 + 1e-12)
+
+
+# What would fit
+
+
+def random_numbers(draw: random.Random) -> dict[str, Any]:
+    """Numbers of all kinds, some far from what fits."""
+    parties = draw.choice((2, 2, 3))
+    numbers: dict[str, Any] = {
+        "arms": draw.choice((2, 3, 10, 100)),
+        "features": tuple(draw.choice((1, 3, 12)) for _ in range(parties)),
+        "epsilon": 0.1,
+        "ridge": 10 ** draw.uniform(-3, 2),
+        "norms": tuple(10 ** draw.uniform(-2, 1.5) for _ in range(parties)),
+        "fraction_bits": draw.randint(14, 24),
+    }
+    if draw.random() < 0.6:
+        numbers["max_interactions"] = draw.choice((10, 300, 5_000, 200_000, 3_000_000, 10**9))
+    if draw.random() < 0.4:
+        numbers["max_batch"] = draw.choice((1, 16, 1000, 4095))
+    if draw.random() < 0.4:
+        numbers["repair_every"] = draw.choice((10, 1000, 100_000, 1_000_000))
+    if draw.random() < 0.3:
+        numbers["reciprocal_bits"] = draw.choice((4, 10, 12))
+    return numbers
+
+
+def check_use(numbers: dict[str, Any], change: dict[str, Any]) -> None:
+    """A suggestion is neither what was asked for nor far from it."""
+    assert 1 <= len(change) <= 2
+    asked: dict[str, Any] = {"max_batch": 256, "repair_every": 10_000, "reciprocal_bits": 8, **numbers}
+    for name, value in change.items():
+        assert value != asked.get(name)
+        match name:
+            case "ridge":
+                assert asked["ridge"] < value <= 16 * asked["ridge"]
+            case "norms":
+                assert all(norm > less >= norm / 16 for norm, less in zip(asked["norms"], value, strict=True))
+            case "max_interactions":
+                most = asked.get("max_interactions", 10_000)
+                assert most > value >= most / 10
+                assert value >= 1_000 or most <= 1_000
+            case "max_batch" | "repair_every":
+                assert asked[name] > value >= asked[name] / 16
+            case "reciprocal_bits":
+                assert 4 <= value < asked[name]
+            case _:
+                assert name == "fraction_bits"
+
+
+def test_every_suggestion_is_accepted_when_followed_and_none_is_absurd() -> None:
+    draw = random.Random(12)
+    kinds: Counter[int] = Counter()
+    while kinds.total() < 60:
+        numbers = random_numbers(draw)
+        refused = refusal(numbers)
+        if refused is None:
+            continue
+        changes = suggested(refused)
+        changed = max((len(change) for change in changes), default=0)
+        kinds[changed] += 1
+        assert len(changes) <= 3
+        assert (changed == 0) == ("No useful change was found" in refused)
+        assert (changed == 2) == ("No useful change of one number alone" in refused)
+        for change in changes:
+            check_use(numbers, change)
+            assert refusal({**numbers, **change}) is None
+    assert set(kinds) == {0, 1, 2}
+    assert kinds[1] > kinds[2] > 3
+
+
+def refusal(numbers: dict[str, Any]) -> str | None:
+    try:
+        Federation(**numbers)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("numbers", "names"),
+    [
+        ({"ridge": 0.01, "fraction_bits": 18}, {"ridge", "norms"}),  # once "max_interactions = 9"
+        ({"fraction_bits": 21}, {"fraction_bits"}),
+        ({"max_interactions": 3_000_000}, {"norms", "max_interactions"}),
+        ({"max_interactions": 900, "fraction_bits": 18, "ridge": 0.008}, {"ridge", "norms", "max_interactions"}),
+        ({"norms": (100.0, 100.0)}, {"ridge", "norms"}),  # together
+        ({"ridge": 1e-6, "norms": (1e3, 1e3)}, set()),
+    ],
+)
+def test_suggestions_are_few(numbers: dict[str, Any], names: set[str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Federation(arms=2, features=(1, 1), epsilon=0.0, **numbers)
+    changes = suggested(str(refused.value))
+    assert {name for change in changes for name in change} == names
+    assert len(changes) == (1 if "norms" in numbers and names else len(names))

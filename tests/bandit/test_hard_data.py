@@ -16,7 +16,7 @@ from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.masking import triangle_to_square
 from hiddenarm.ring.words import Floats
-from support import fixed_key
+from support import fixed_key, suggested
 
 WORLDS = int(os.environ.get("HIDDENARM_HARD_WORLDS", "50"))
 REPLICATES = 20
@@ -159,12 +159,10 @@ REFUSED = [
 def test_what_does_not_fit_is_refused_with_what_would(numbers: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem) as refused:
         Federation(arms=2, features=(1, 1), epsilon=0.0, **numbers)
-    text = str(refused.value)
-    assert "What would fit: " in text
-    for change in text.split("What would fit: ")[1].split(", or "):
-        name, value = change.split(" = ")
-        changed = {**numbers, name: eval(value, {})}
-        Federation(arms=2, features=(1, 1), epsilon=0.0, **changed)
+    changes = suggested(str(refused.value))
+    assert changes
+    for change in changes:
+        Federation(arms=2, features=(1, 1), epsilon=0.0, **{**numbers, **change})
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
-"""The same decision and the same lesson many times, under new words each time: everything that a coalition of all
-parties but one sees, a column for each word and a row for each trial.
+"""The same step many times, under new words each time: everything that a coalition of all parties but one sees, a
+column for each word and a row for each trial. A step is a decision and its lesson (`run_trials`), or one program alone
+on arrays that are made for it (`run_program`): decisions in batches, and all that learns many interactions at once.
 
 What a coalition can compute from it must not depend on arm, features, reward or model. Checked are each word that is
 sent or opened and each correction of the last party, by itself; and each of them less any word that the coalition was
@@ -10,27 +11,49 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import cycle
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
-from hiddenarm.bandit.catalogue import DECIDE, LEARN, LEARN_AHEAD
+from hiddenarm.bandit.catalogue import (
+    DECIDE,
+    GATHER,
+    INVERT_BOOSTED,
+    LEARN,
+    LEARN_AHEAD,
+    REPAIR,
+    REPAIR_RUNS,
+    SOLVE,
+    ProgramId,
+)
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.lockstep import Lockstep
+from hiddenarm.bandit.interactions import Interaction, Rewarded
+from hiddenarm.bandit.lockstep import Lockstep, _Supply
+from hiddenarm.bandit.planning import repair_plan
 from hiddenarm.bandit.state import State, initial_state
 from hiddenarm.mpc.evaluation import DealtWords, ProgramMaterial
+from hiddenarm.mpc.lockstep import run_lockstep
+from hiddenarm.mpc.masking import triangle_indices
+from hiddenarm.mpc.material import Seeds
 from hiddenarm.mpc.run import Openings, Sharing
-from hiddenarm.ring.words import Words, encode, low_bits
-from support import SIGNIFICANCE, fixed_key
+from hiddenarm.ring.words import Floats, Words, encode, low_bits
+from support import SIGNIFICANCE, fixed_key, words_from
 
 ARMS = 4
 FEATURES = 2
 """Of each party."""
+FEW_ARMS = 3
+"""Of a program alone, where each party has one feature: some of them open many words."""
+HISTORY = 8
+"""Interactions that the sums hold when a program alone begins."""
+DEALT_AHEAD = 64
 BYTE = 8
 COMPARED = 4
 """Trials with which all others are compared."""
@@ -70,6 +93,8 @@ class Trials:
     corrections: dict[str, list[Words]] = field(default_factory=lambda: defaultdict(list))
     program: str = DECIDE
     round: int = 0
+    results: list[Any] = field(default_factory=list)
+    """Of all parties, in the last run of a program alone."""
 
     def start(self, program: str) -> None:
         self.program, self.round = program, 0
@@ -136,17 +161,9 @@ def run_trials(secrets: Secrets, key: str, *, count: int, parties: int = 2, less
     """Decide and learn the same, `count` times, each time from the same model."""
     federation = Federation(arms=ARMS, features=(FEATURES,) * parties, epsilon=0.2, repair_every=10 * count)
     trials = Trials(parties)
-    lockstep = Lockstep(federation, fixed_key("trials", key), deal_ahead=64, observer=trials.observe)
+    lockstep = Lockstep(federation, fixed_key("trials", key), deal_ahead=DEALT_AHEAD, observer=trials.observe)
     contexts = [np.array([secrets.features])] * parties
-    honest = ProgramMaterial.take
-    in_turn = cycle(range(parties))
-
-    def take(material: ProgramMaterial, step: int) -> DealtWords:
-        words = honest(material, step)
-        trials.take(next(in_turn), words)
-        return words
-
-    with patch.object(ProgramMaterial, "take", take):
+    with _dealt_words_noted(trials):
         for _ in range(count):
             lockstep.states = _model(lockstep, secrets)
             trials.start(DECIDE)
@@ -163,6 +180,110 @@ def _model(lockstep: Lockstep, secrets: Secrets) -> list[State]:
     states = [initial_state(federation.learner.arrays, party) for party in range(federation.parties)]
     states[0]["weights"][0] = encode(secrets.weights, federation.fraction_bits)[:, None]
     return states
+
+
+@contextmanager
+def _dealt_words_noted(trials: Trials) -> Iterator[None]:
+    """Parties take their words in turn."""
+    honest = ProgramMaterial.take
+    in_turn = cycle(range(trials.parties))
+
+    def take(material: ProgramMaterial, step: int) -> DealtWords:
+        words = honest(material, step)
+        trials.take(next(in_turn), words)
+        return words
+
+    with patch.object(ProgramMaterial, "take", take):
+        yield
+
+
+# One program alone
+
+
+def run_program(
+    program: ProgramId, secrets: Secrets, key: str, *, count: int, parties: int = 2, holder: int = 0
+) -> Trials:
+    """Run a program `count` times on the same secrets. In each trial the interactions are of another arm, or of
+    consecutive ones beginning there. `holder` has all that is shared, the others hold zeros: what it sends is not
+    hidden by its shares."""
+    federation = Federation(arms=FEW_ARMS, features=(1,) * parties, epsilon=0.2)
+    seeds = Seeds(fixed_key("trials", program.label, key))
+    supply = _Supply(federation, federation.policy.exploration(), program, seeds, 1, DEALT_AHEAD)
+    arms = words_from(count, "trials", program.label, key) % np.uint64(FEW_ARMS)
+    trials = Trials(parties)
+    with _dealt_words_noted(trials):
+        for step, arm in enumerate(arms.tolist()):
+            trials.start(program.label)
+            held = _State(federation, secrets, arm, program)
+            given = [held.given(supply, party, party == holder) for party in range(parties)]
+            trials.results = run_lockstep(supply.begin(given, step), observer=trials.observe)
+            if program.name == DECIDE:
+                words = supply.actor.step(step).reshape(1, program.count, -1)
+                arm = int(federation.learner.arms(words, trials.results)[0, 0])
+            trials.arms.append(arm)
+    return trials
+
+
+class _State:
+    """What a program alone runs on, in the clear: a model and sums that hold `HISTORY` interactions of one arm, and
+    interactions that come to them. All of them have the same context and the same reward."""
+
+    def __init__(self, federation: Federation, secrets: Secrets, arm: int, program: ProgramId) -> None:
+        self._federation, self._secrets, self._program = federation, secrets, program
+        self._arms = [(arm + place) % federation.arms for place in range(program.count)]
+        size = federation.dimension
+        context = np.full(size, secrets.features[-1])
+        grams = np.repeat(federation.ridge * np.eye(size)[None], federation.arms, axis=0)
+        moments = np.zeros((federation.arms, size))
+        grams[arm] += HISTORY * np.outer(context, context)
+        moments[arm] += HISTORY * secrets.reward * context
+        self._arrays = {
+            "grams": _packed(grams),
+            "moments": moments,
+            "inverses": _packed(self._inverses(grams, context)),
+            "weights": self._weights(size),
+        }
+
+    def _inverses(self, grams: Floats, context: Floats) -> Floats:
+        """As the program finds them: without the interactions that `solve` adds, at the start of a repair, or near its
+        end."""
+        if self._program.name == INVERT_BOOSTED:
+            start = repair_plan(self._federation.numbers, HISTORY).start
+            return np.zeros(grams.shape) + start * np.eye(grams.shape[-1])
+        before = grams.copy()
+        if self._program.name == SOLVE:
+            before[self._arms[0]] -= self._program.count * np.outer(context, context)
+        return np.linalg.inv(before).astype(np.float64)
+
+    def _weights(self, size: int) -> Floats:
+        """Those of the secrets; a repair begins from none."""
+        given = np.zeros(FEW_ARMS) if self._program.name in REPAIR_RUNS else self._secrets.weights[:FEW_ARMS]
+        return np.repeat(np.asarray(given, np.float64)[:, None], size, axis=1)
+
+    def given(self, supply: _Supply, party: int, holds: bool) -> list[Words]:
+        """What a party brings into the run."""
+        bits, count = self._federation.fraction_bits, self._program.count
+        state = State()
+        for array in self._federation.learner.arrays:
+            state[array.name] = encode(self._arrays[array.name] * holds, array.fraction_bits)[None]
+        own = encode(np.full((1, count, 1), self._secrets.features[-1]), bits)
+        if self._program.name == DECIDE:
+            return [*(state[name] for name in supply.program.reads), own]
+        one_hots = np.eye(FEW_ARMS, dtype=np.uint64)[self._arms] * np.uint64(holds)
+        mask = np.zeros(1, np.uint64)
+        kept = [Interaction(own[:, place], one_hots[None, place], mask) for place in range(count)]
+        if self._program.name in (GATHER, REPAIR):
+            # A reward is shared as minus the mask, and party 0 adds what the rewarder sent; here the holder has it all.
+            reward = encode(np.full((1, count), self._secrets.reward * holds), bits)
+            *others, _ = supply.program.given(state, Rewarded(kept, reward), party)
+            return [*others, reward]
+        return supply.program.given(state, None, party)
+
+
+def _packed(matrices: Floats) -> Floats:
+    """Upper triangles."""
+    rows, columns = triangle_indices(matrices.shape[-1])
+    return matrices[:, rows, columns]
 
 
 # What is asked of columns
@@ -207,7 +328,7 @@ def check_independent_of_arm(trials: Trials) -> None:
     for columns, width in _by_width(list(trials.columns()), 2):
         for high in (True, False):
             cells = _cells(columns, width, high=high)
-            table = np.stack([_counts(cells[arms == arm], 1 << width) for arm in range(ARMS)])
+            table = np.stack([_counts(cells[arms == arm], 1 << width) for arm in sorted(set(trials.arms))])
             found.append(_worst(columns, _contingency(table)))
     _check(found, 2 * len(list(trials.columns())), "depends on the arm")
 
@@ -255,11 +376,16 @@ def check_no_mask_is_known(trials: Trials, coalition: set[int]) -> None:
 def _check_hidden(column: Column, known: Words, coalition: set[int]) -> None:
     """Where a difference is the secret itself, one of a few values, many trials have the byte that one of the first
     has."""
-    rest = column.words[:, None] - known
-    for shift in (column.bits - BYTE, 0):
-        parts = (rest >> np.uint64(shift)).astype(np.uint8)
-        alike = max(int((parts == parts[trial]).sum(axis=0).max()) for trial in range(COMPARED))
-        assert alike < _too_many(len(rest)), f"{column.name}: hides nothing from parties {sorted(coalition)}"
+    lowest = column.words.astype(np.uint8)[:, None] - known.astype(np.uint8)
+    highest = ((column.words[:, None] - known) >> np.uint64(column.bits - BYTE)).astype(np.uint8)
+    for parts in (lowest, highest):
+        alike = max(_times_alike(parts, trial) for trial in range(COMPARED))
+        assert alike < _too_many(len(parts)), f"{column.name}: hides nothing from parties {sorted(coalition)}"
+
+
+def _times_alike(parts: NDArray[np.uint8], trial: int) -> int:
+    """How many trials have the byte of one of them, where most do."""
+    return int((parts == parts[trial]).sum(axis=0, dtype=np.uint16).max())
 
 
 def _too_many(trials: int) -> int:

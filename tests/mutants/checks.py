@@ -16,9 +16,19 @@ import test_old_backups
 import test_simulated_faults
 import test_views
 from application import simulate, simulate_memory
-from trials import EXTREMES, check_no_mask_is_known, check_uniform, run_trials
+from trials import (
+    EXTREMES,
+    ZEROS,
+    check_independent_of_arm,
+    check_no_mask_is_known,
+    check_same_distribution,
+    check_uniform,
+    run_program,
+    run_trials,
+)
 from world import Faults
 
+from hiddenarm.bandit.catalogue import ProgramId
 from hiddenarm.errors import FrameError
 from hiddenarm.net.frames import Frame
 from hiddenarm.roles.messages import REWARDER, Kind
@@ -64,6 +74,29 @@ def _known_masks(_: int) -> None:
     trials = run_trials(EXTREMES, "mutants", count=64)
     for coalition in ({0}, {1}):
         check_no_mask_is_known(trials, coalition)
+
+
+def uniform_words(program: ProgramId) -> Check:
+    """All words of a program alone are uniform, and no word goes with the arm or tells secrets apart."""
+
+    def run(_: int) -> None:
+        zeros, extremes = (run_program(program, secrets, "mutants", count=400) for secrets in (ZEROS, EXTREMES))
+        check_uniform(extremes)
+        check_independent_of_arm(extremes)
+        check_same_distribution(zeros, extremes)
+
+    return Check(f"uniform trials of {program.label}", run)
+
+
+def no_known_mask(program: ProgramId) -> Check:
+    """No word of a program alone, less what a party was dealt, is a secret of the other."""
+
+    def run(_: int) -> None:
+        for party in range(2):
+            trials = run_program(program, EXTREMES, "mutants", count=64, holder=1 - party)
+            check_no_mask_is_known(trials, {party})
+
+    return Check(f"no known mask in {program.label}", run)
 
 
 LOCKSTEP_WORDS = Check("words in one process", lambda _: test_handouts.mixed_lessons())

@@ -19,12 +19,13 @@ import test_masking
 from checks import Check
 from world import World
 
-from hiddenarm.bandit import programs
+from hiddenarm.bandit import batches, programs
+from hiddenarm.bandit.catalogue import DECIDE, GATHER, INVERT, INVERT_BOOSTED, INVERT_LAST, SOLVE, ProgramId
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.policies.epsilon_greedy import EpsilonGreedy
 from hiddenarm.mpc import dealing, evaluation
 from hiddenarm.mpc.forms import form
-from hiddenarm.mpc.masking import dealt_share, mask
+from hiddenarm.mpc.masking import dealt_share, input_segments, mask, mask_symmetric, triangle_to_square
 from hiddenarm.mpc.run import Opening, Run
 from hiddenarm.mpc.shuffle import Shuffle, deal_shuffle
 from hiddenarm.mpc.values import Masked, MaskPart, Shared
@@ -130,6 +131,68 @@ def masked_by(make: Callable[[Run, tuple[int, ...]], Words]) -> Install:
     return lambda patch: patch.setattr(programs, "mask", mask)
 
 
+def one_value_masked_by(make: Callable[[Run, tuple[int, ...]], Words], name: str) -> Install:
+    """The same for one value of a program that learns many interactions at once."""
+
+    def masked(run: Run, value: Shared, label: str) -> Opening[Masked]:
+        if label != name:
+            return mask(run, value, label)
+        part = MaskPart(make(run, value.shape))
+        outgoing = None if value.share is None else value.share + part.mask
+        return Opening(value.shape, outgoing, lambda delta: Masked(value.shape, delta, (part,)))
+
+    return lambda patch: patch.setattr(batches, "mask", masked)
+
+
+def matrices_masked_by(make: Callable[[Run, tuple[int, ...]], Words], name: str) -> Install:
+    """The same for symmetric matrices."""
+
+    def masked(run: Run, triangles: Shared, size: int, label: str) -> Opening[Masked]:
+        honest = mask_symmetric(run, triangles, size, label)
+        if label != name:
+            return honest
+        part, unpack = MaskPart(make(run, triangles.shape)), triangle_to_square(size)
+        outgoing = None if triangles.share is None else triangles.share + part.mask
+
+        def finish(delta: Words | None) -> Masked:
+            full = None if delta is None else delta.take(unpack, axis=-1)
+            return Masked((*triangles.shape[:-1], size, size), full, (part.take(unpack),), symmetric=True)
+
+        return Opening(triangles.shape, outgoing, finish)
+
+    return lambda patch: patch.setattr(batches, "mask_symmetric", masked)
+
+
+def rounded_by(make: Callable[[Run, tuple[int, ...]], Words]) -> Install:
+    """Scores of a batch are masked by what the dealer makes when they are rounded."""
+
+    def masked(run: Run, value: Shared, bits: int, label: str) -> Opening[Masked]:
+        shift, word = np.uint64(bits), make(run, value.shape)
+        part = MaskPart(run.deal(value.shape, lambda: np.asarray(word) >> shift))
+        outgoing = None if value.share is None else value.share + word
+
+        def finish(delta: Words | None) -> Masked:
+            return Masked(value.shape, None if delta is None else delta >> shift, (part,))
+
+        return Opening(value.shape, outgoing, finish)
+
+    return lambda patch: patch.setattr(programs, "mask_dropping", masked)
+
+
+def told_masks_of_contexts(patch: pytest.MonkeyPatch) -> None:
+    """The last party is told the masks of all contexts of a batch."""
+
+    def segments(
+        run: Run, lead: tuple[int, ...], own: Words | None, sizes: tuple[int, ...], label: str
+    ) -> Opening[Masked]:
+        opening = input_segments(run, lead, own, sizes, label)
+        (part,) = opening.finish(None).parts
+        run.tell_last(opening.shape, lambda: np.asarray(part.mask))
+        return opening
+
+    patch.setattr(batches, "input_segments", segments)
+
+
 def zero(run: Run, shape: tuple[int, ...]) -> Words:
     """A sharing of zero: what each party sends is uniform, their sum is the value."""
     return run.deal(shape, lambda: np.zeros((*run.batch, *shape), np.uint64))
@@ -214,6 +277,8 @@ def mirrored_triangle(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(programs, "sum_of_forms", doubled)
 
 
+TWO_DECISIONS, TWO_GATHERED, TWO_SOLVED = (ProgramId(name, 2) for name in (DECIDE, GATHER, SOLVE))
+
 MUTANTS = [
     Mutant(AHEAD, TWO_TIME_PAD, one_stream("learn ahead", "learn"), checks.LOCKSTEP_WORDS, "of one key twice"),
     Mutant(AHEAD, TWO_TIME_PAD, one_stream("learn ahead", "learn"), checks.ROLES_WORDS, "of one key twice"),
@@ -252,6 +317,76 @@ MUTANTS = [
         masked_by(word_of_party_0),
         checks.NO_KNOWN_MASK,
         r"opened, word .* hides nothing from parties \[0\]",
+    ),
+    Mutant(
+        "rounded scores of a batch have no mask",
+        "all parties see the scores of all arms",
+        rounded_by(zero),
+        checks.uniform_words(TWO_DECISIONS),
+        "decide 2, .* opened, word .* is not uniform",
+    ),
+    Mutant(
+        "party 0 knows the masks of the rounded scores of a batch",
+        "it sees the scores of all arms",
+        rounded_by(word_of_party_0),
+        checks.no_known_mask(TWO_DECISIONS),
+        r"decide 2, .* opened, word .* hides nothing from parties \[0\]",
+    ),
+    Mutant(
+        "o x' of `gather` has no mask",
+        "all parties see arms and contexts",
+        one_value_masked_by(zero, "o x'"),
+        checks.uniform_words(TWO_GATHERED),
+        "gather 2, round 1, .* opened, word .* is not uniform",
+    ),
+    Mutant(
+        "party 0 knows the mask of o x' in `gather`",
+        "it sees arms and contexts",
+        one_value_masked_by(word_of_party_0, "o x'"),
+        checks.no_known_mask(TWO_GATHERED),
+        r"gather 2, round 1, .* opened, word .* hides nothing from parties \[0\]",
+    ),
+    Mutant(
+        "the last party is told the masks of the contexts of `gather`",
+        "it sees the contexts of all parties",
+        told_masks_of_contexts,
+        checks.no_known_mask(TWO_GATHERED),
+        r"gather 2, .* hides nothing from parties \[1\]",
+    ),
+    Mutant(
+        "the bracket of `solve` has no mask",
+        "all parties see how far M is from the inverse of W",
+        one_value_masked_by(zero, "2I - W M"),
+        checks.uniform_words(TWO_SOLVED),
+        "solve 2, .* opened, word .* is not uniform",
+    ),
+    Mutant(
+        "party 0 knows the mask of the weights in `solve`",
+        "it sees the weights of all arms",
+        one_value_masked_by(word_of_party_0, "weights w"),
+        checks.no_known_mask(TWO_SOLVED),
+        r"solve 2, round 1, .* opened, word .* hides nothing from parties \[0\]",
+    ),
+    Mutant(
+        "W has no mask in the first steps of a repair",
+        "all parties see the sums",
+        matrices_masked_by(zero, "W"),
+        checks.uniform_words(ProgramId(INVERT_BOOSTED)),
+        "invert boosted, round 1, .* opened, word .* is not uniform",
+    ),
+    Mutant(
+        "M has no mask between two steps of a repair",
+        "all parties see the model",
+        matrices_masked_by(zero, "the new M"),
+        checks.uniform_words(ProgramId(INVERT)),
+        "invert, .* opened, word .* is not uniform",
+    ),
+    Mutant(
+        "party 0 knows the mask of the new weights at the end of a repair",
+        "it sees the weights of all arms",
+        one_value_masked_by(word_of_party_0, "the new w"),
+        checks.no_known_mask(ProgramId(INVERT_LAST)),
+        r"invert last, .* opened, word .* hides nothing from parties \[0\]",
     ),
     Mutant(
         "features are clipped if they exceed the norm",

@@ -19,13 +19,13 @@ All this is the budget of the fast suite. The paper's has none: too few or too m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import cached_property
-from math import ceil, floor, log2, log10, sqrt
+from math import ceil, log2, sqrt
 from typing import Any, Final, TypedDict, Unpack
 
+from hiddenarm.bandit.advice import FRACTION_BITS, largest, two_digits, what_would_fit
 from hiddenarm.bandit.planning import TOLERANCE, Numbers, batch_plan, boosted_repair, last_repair
 from hiddenarm.bandit.policies import EPSILON_GREEDY, make_policy
 from hiddenarm.bandit.policy import Learner, Policy
@@ -159,7 +159,8 @@ class Federation:
             self._set(max_interactions=self._default_interactions())
         problem = self._problem()
         if problem is not None:
-            raise ConfigError(f"{problem}. {self._what_would_fit(chosen=bool(given))}")
+            advice = what_would_fit(self, lambda **changes: self._would_fit(bool(given), **changes))
+            raise ConfigError(f"{problem}. {advice}")
 
     @property
     def terms(self) -> dict[str, Any]:
@@ -276,7 +277,7 @@ class Federation:
             raise ConfigError(f"a bandit needs at least two arms, got {self.arms!r}")
         if len(self.norms) != len(self.features):
             raise ConfigError(f"{len(self.features)} parties but {len(self.norms)} norm bounds")
-        ranges = [("fraction_bits", 12, 30)]
+        ranges = [("fraction_bits", FRACTION_BITS[0], FRACTION_BITS[-1])]
         if self.suite == "fast":
             ranges += [
                 ("max_interactions", 0, MAX_INTERACTIONS),
@@ -422,37 +423,11 @@ class Federation:
             federation = self._with(max_interactions=count)
             return federation._problem() is None and federation.compares_exactly == exactly
 
-        found = _largest(fits, (_two_digits(least * 10 ** (step / 50)) for step in range(101)))
+        found = largest(fits, (two_digits(least * 10 ** (step / 50)) for step in range(101)))
         return min(most, found or least)
 
-    def _what_would_fit(self, chosen: bool) -> str:
-        """Which one number could be changed, and to what. Interactions are found anew unless they were chosen."""
-        found = []
-        others = sorted(range(12, 31), key=lambda bits: abs(bits - self.fraction_bits))
-        for bits in others:
-            if self._would_fit(chosen, fraction_bits=bits):
-                found.append(f"fraction_bits = {bits}")
-                break
-        for factor in (2 ** (step / 16) for step in range(1, 320)):
-            ridge = _rounded(self.ridge * factor, up=True)
-            if self._would_fit(chosen, ridge=ridge):
-                found.append(f"ridge = {ridge:g}")
-                break
-        for factor in (2 ** (-step / 16) for step in range(1, 320)):
-            norms = tuple(_rounded(norm * factor, up=False) for norm in self.norms)
-            if self._would_fit(chosen, norms=norms):
-                found.append(f"norms = {list(norms)}")
-                break
-        for name in ("max_interactions", "max_batch", "repair_every", "reciprocal_bits"):
-            smaller = _largest(
-                lambda value, name=name: self._would_fit(chosen, **{name: value}),  # type: ignore[misc]
-                sorted({_two_digits(getattr(self, name) * 2 ** (-step / 4)) for step in range(1, 80)}),
-            )
-            if smaller:
-                found.append(f"{name} = {smaller}")
-        return f"What would fit: {', or '.join(found)}" if found else "No change of one number alone would fit"
-
     def _would_fit(self, chosen: bool, **changes: Any) -> bool:
+        """Whether this would be accepted with other numbers. Interactions are found anew unless they were chosen."""
         changed = self._with(**changes)
         if not chosen and "max_interactions" not in changes:
             changed = changed._with(max_interactions=DEFAULT_INTERACTIONS[0])
@@ -503,28 +478,3 @@ def _chosen_policy(policy: Policy | None, epsilon: float | None) -> Policy:
     if not isinstance(policy, Policy):
         raise ConfigError(f"policy must be a policy such as EpsilonGreedy(0.1), got {policy!r}")
     return policy
-
-
-def _largest(fits: Callable[[int], bool], ascending: Iterable[int]) -> int | None:
-    """The last of ascending candidates that fits, where all before it do."""
-    candidates, found = [value for value in ascending if value >= 1], None
-    low, high = 0, len(candidates)
-    while low < high:
-        middle = (low + high) // 2
-        if fits(candidates[middle]):
-            found, low = candidates[middle], middle + 1
-        else:
-            high = middle
-    return found
-
-
-def _two_digits(value: float) -> int:
-    """A whole number of two significant digits, rounded down."""
-    unit: int = 10 ** max(0, floor(log10(max(value, 1)) + 1e-9) - 1)
-    return int(value / unit + 1e-9) * unit
-
-
-def _rounded(value: float, up: bool) -> float:
-    """A number of three significant digits."""
-    unit = 10.0 ** (floor(log10(value)) - 2)
-    return float(f"{(ceil(value / unit) if up else floor(value / unit)) * unit:.6g}")
