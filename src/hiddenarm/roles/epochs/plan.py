@@ -6,6 +6,7 @@
                 party -> rewarder   what lasts at the party, the name of the last epoch that it has activated, consent;
                                     whom it is not connected to
                 party -> actor      whom it is not connected to
+                party -> dealer     how many decisions last at the party: a policy may explore by position
                 dealer -> anyone    the epoch's name and the role's seed; to clients also the key of decision ids
                 actor -> party      the last decision of which the party has told it
                 others              nothing; clients say no OPEN where the loss of a peer ends the federation
