@@ -1,7 +1,7 @@
 """What a coalition sees in many trials of the same step says nothing about arm, features, reward or model. Steps are
 single decisions with their lessons, and each other program alone: decisions in batches, `gather`, `solve`, repairs.
 
-HIDDENARM_TRIALS says how many trials words are counted in; `make soak` takes 4,000.
+HIDDENARM_TRIALS says how many trials words are counted in; `make soak` takes 2,000.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ PROGRAMS = pytest.mark.parametrize(
 )
 
 
-@lru_cache
+@lru_cache(maxsize=4)
 def trials_of(secrets: Secrets, count: int, parties: int, lesson: str) -> Trials:
     return run_trials(secrets, f"{secrets} {parties}", count=count, parties=parties, lesson=lesson)
 
