@@ -7,6 +7,7 @@ job that Dask does again, because its worker died, still has one result, and the
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import time
 import traceback
@@ -172,7 +173,7 @@ def do_job(job: Job, data_dir: Path | None, under_way: UnderWay, wanted_version:
 def _local_workers(count: int) -> Iterator[_Workers]:
     """So many processes of this machine. They are ended at once unless all goes well."""
     finished = False
-    executor = ProcessPoolExecutor(count, timeout=_IDLE_SECONDS, env=_ONE_THREAD)
+    executor = ProcessPoolExecutor(count, timeout=_IDLE_SECONDS, env=_ONE_THREAD, initializer=_begin_worker)
     with warnings.catch_warnings():
         # It starts a new worker in place of one that holds much memory, or had nothing to do for a while, and says so.
         warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given", category=UserWarning)
@@ -182,6 +183,11 @@ def _local_workers(count: int) -> Iterator[_Workers]:
         finally:
             with interrupts_put_off():
                 executor.shutdown(wait=True, kill_workers=not finished)
+
+
+def _begin_worker() -> None:
+    """At a worker of this machine. Processes that a job starts know nothing of loky's way to start them."""
+    multiprocessing.set_start_method("spawn", force=True)
 
 
 @contextmanager
