@@ -35,7 +35,8 @@ check: setup
 	$(PYTEST) $(PARALLEL) $(FIRST_TIER)
 
 test: setup lint
-	$(PYTEST) $(PARALLEL)
+	$(PYTEST) $(PARALLEL) -m "not timed"
+	$(PYTEST) -m timed
 
 soak: setup wheel sanitise
 	HIDDENARM_HARD_WORLDS=1000 $(PYTEST) tests/bandit/test_hard_data.py

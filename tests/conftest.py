@@ -65,6 +65,8 @@ LONG = (
     "simulator",
 )
 """Files and folders whose tests compute for a second or more each."""
+TIMED = ("net/test_heartbeat.py", "net/test_strangers.py")
+"""Files whose tests say how long something may take at most: they run after the others, with nothing beside them."""
 BEGIN_WITH = ("bandit/test_hard_data.py", "recovery", "research/test_bench.py", "simulator", "mutants")
 """The files that take longest. Where files are spread over workers, these come first, so that none is left over at the
 end with all other workers idle."""
@@ -127,6 +129,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.processes)
         if is_under(item.path, LONG):
             item.add_marker(pytest.mark.long)
+        if is_under(item.path, TIMED):
+            item.add_marker(pytest.mark.timed)
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: not is_under(item.path, BEGIN_WITH))
 

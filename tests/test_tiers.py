@@ -23,7 +23,7 @@ BREACHES = {
 def run(folder: Path, test: str, *options: str) -> subprocess.CompletedProcess[str]:
     """pytest on one test, under the conftest of these tests."""
     shutil.copy(TESTS / "conftest.py", folder)
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    processes\n    long\n")
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    processes\n    long\n    timed\n")
     (folder / "test_one.py").write_text(IMPORTS + test)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "-q", *options, "."]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
@@ -47,5 +47,5 @@ def test_a_marked_test_passes_and_is_not_in_the_first_tier(tmp_path: Path) -> No
 def test_all_that_is_listed_is_there(request: pytest.FixtureRequest) -> None:
     conftest = request.config.pluginmanager.get_plugin(str(TESTS / "conftest.py"))
     assert conftest is not None
-    for names in (conftest.PROCESSES, conftest.LONG, conftest.BEGIN_WITH):
+    for names in (conftest.PROCESSES, conftest.LONG, conftest.TIMED, conftest.BEGIN_WITH):
         assert [name for name in names if not (TESTS / name).exists()] == []

@@ -64,9 +64,9 @@ def test_every_event_with_its_level() -> None:
 
 def test_every_exit_code_with_its_error() -> None:
     rows = {int(code): error.strip("`") for code, error, _ in table("code", "error", "what to do")}
-    kinds = [
-        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.HiddenArmError)
-    ]
+    raised = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Exception)]
+    kinds = [each for each in raised if issubclass(each, errors.HiddenArmError)]
+    assert kinds == raised
     first: dict[int, str] = {}
     for kind in kinds:  # in the order of the file: the first of a code is the topmost
         first.setdefault(kind.exit_code, kind.__name__)

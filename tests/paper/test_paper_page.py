@@ -115,7 +115,7 @@ def divided() -> float:
 
 
 def test_how_many_steps_it_takes_for_a_division_to_fail(divided: float) -> None:
-    assert says(f"magnitudes add up to about {round(divided)} a step")
+    assert says(f"magnitudes add up to about {round(divided)} per step")
     every = {bits: 2.0 ** (64 - 2 * bits) / divided for bits in (20, 22, 24, 28)}
     rounded = [f"{float(f'{every[bits]:.1g}'):,.0f}" for bits in (20, 22, 24, 28)]
     assert says("every {} steps at 20 bits, {} at 22, {} at 24 and {} at 28".format(*rounded))

@@ -83,6 +83,7 @@ def test_bytes_grow_with_the_number_of_other_parties(tmp_path: Path) -> None:
     assert (tmp_path / "parties.svg").read_bytes().startswith(b"<?xml")
 
 
+@pytest.mark.timed
 def test_a_decision_takes_six_delays_and_a_step_ten(tmp_path: Path) -> None:
     # What is less than the design cannot be; above it there is local time, of which a busy machine may take a lot.
     _, figures = run_quick(tmp_path, "wan", "--delay-ms", "30")

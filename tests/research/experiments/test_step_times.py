@@ -36,6 +36,7 @@ def test_a_kept_point_is_read_in_milliseconds(tmp_path: Path) -> None:
     arrays |= {"bytes": 23_464, "steps": 60, "others": 0.123}
     kept.keep(job, {name: np.array(value) for name, value in arrays.items()}, 1.0, "abc")
     found = StepTime.of(job, kept)
+    assert astuple(found.private)[0] == 2.0
     assert astuple(found.private) == pytest.approx((2.0, 1.9, 2.2))
     assert found.ratio == pytest.approx(80)
     assert found.reach == pytest.approx((0.1, 0.2))
