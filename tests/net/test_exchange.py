@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from stations import PARTY0, PARTY1, Kind, Office, Station
 
 from hiddenarm.net.answers import _FAILURES
 from hiddenarm.net.frames import Frame, encode
+from hiddenarm.net.poller import READ
 
 LONG = 5.0
 """Seconds to poll where the answer is sure to come."""
@@ -105,6 +107,30 @@ def test_what_follows_the_answer_is_told_by_the_loop(office: Office) -> None:
     assert client.transport.exchange([PARTY0], round_frame(2)) == [b"answer"]
     client.until(lambda: bool(client.recorder.frames))
     assert client.recorder.frames == [round_frame(3, b"next")]
+
+
+def test_what_an_exchange_has_read_is_told_before_what_comes_after_it(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two links can be read in one turn of the loop. To serve the first, an exchange reads from the second."""
+    server, client = talking(office, spin_seconds=0.5)
+    link = client.transport._peers[PARTY0]
+
+    def answer_twice(_: object, __: Frame) -> None:
+        server.transport.send(PARTY1, round_frame(3))
+        time.sleep(0.1)
+        server.transport.send(PARTY1, round_frame(4))
+
+    def serve_the_first() -> None:
+        assert client.transport.exchange([PARTY0], round_frame(2)) is None
+        time.sleep(0.5)
+
+    server.recorder.answer = answer_twice
+    monkeypatch.setattr(client.transport, "_poll", lambda timeout: [(serve_the_first, READ), (link, READ)])
+    client.transport.run_once()
+    monkeypatch.undo()
+    client.until(lambda: len(client.recorder.frames) == 2)
+    assert client.recorder.frames == [round_frame(3), round_frame(4)]
 
 
 def test_an_answer_that_does_not_come_in_time_is_told_by_the_loop(office: Office) -> None:

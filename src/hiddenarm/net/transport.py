@@ -258,11 +258,14 @@ class Transport:
 
     def run_once(self, timeout: float | None = 0.0) -> None:
         """One turn of the loop: wait for something to happen, at most `timeout` seconds, and see to it."""
-        if self._answers.frames or self._answers.troubles:
+        answers = self._answers
+        if answers.frames or answers.troubles:
             self._catch_up()
             timeout = 0.0
         for served, events in self._poll(timeout):
             if isinstance(served, Connection):
+                if answers.frames or answers.troubles:  # what was served before has read ahead of this connection
+                    self._catch_up()
                 if events == READ and served.phase is Phase.READY:
                     self._read(served)
                 else:
