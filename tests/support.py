@@ -208,7 +208,7 @@ def uniformity(words: Words, bits: int = 64) -> float:
     for start in range(0, bits, 8):
         width = min(8, bits - start)
         cells = ((words >> np.uint64(start)) & np.uint64((1 << width) - 1)).astype(np.int64)
-        # TracedWords of a chi-square test should expect five or more; merge low bits away where there are few words.
+        # Cells of a chi-square test should expect five or more; merge low bits away where there are few words.
         while len(words) >> width < 5 and width > 1:
             cells, width = cells >> 1, width - 1
         smallest = min(smallest, float(stats.chisquare(np.bincount(cells, minlength=1 << width)).pvalue))

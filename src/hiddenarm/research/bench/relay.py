@@ -156,7 +156,7 @@ class _Loop:
         self._watch(end)
 
     def _watch(self, end: _End) -> None:
-        """JobProgress for what can still happen at an end."""
+        """Watch for what can still happen at an end."""
         wanted = (READ if end.reading else 0) | (WRITE if end.waiting else 0)
         if wanted == end.interest:
             return
