@@ -9,6 +9,7 @@ Hypothesis repeats the same cases on every run, however slow.
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 from collections.abc import Iterator
@@ -81,13 +82,20 @@ class Witness:
     """Sees that processes were started or network sockets used since it was last asked.
 
     The interpreter reports most of it. A process that was started past it is seen when it is waited for: the page
-    faults of children go up. Not counted is `lscpu`, by which joblib counts cores, once, in whichever test is first.
+    faults of children go up. That says nothing where an earlier test left a child behind, which may be waited for at any
+    time. Not counted is `lscpu`, by which joblib counts cores, once, in whichever test is first.
     """
 
     def __init__(self) -> None:
         self._events: set[str] = set()
         self._counts_cores = False
         self._faults = _faults_of_children()
+        self._left_behind = False
+
+    def begin(self) -> None:
+        """Forget what happened between two tests."""
+        self.seen()
+        self._left_behind = _has_children()
 
     def on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "subprocess.Popen" and "lscpu" in arguments[1]:
@@ -97,13 +105,22 @@ class Witness:
 
     def seen(self) -> list[str]:
         events, self._events = self._events, set()
-        excused, self._counts_cores = self._counts_cores, False
+        excused, self._counts_cores = self._counts_cores or self._left_behind, False
         faults, self._faults = self._faults, _faults_of_children()
         return sorted(events | ({"a child was waited for"} if self._faults != faults and not excused else set()))
 
 
 def _faults_of_children() -> int:
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
+
+
+def _has_children() -> bool:
+    """Whether a child runs, or has ended and was not waited for. Waits for none."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 WITNESS = pytest.StashKey[Witness]()
@@ -138,6 +155,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(autouse=True)
 def stays_alone(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that starts processes or uses the network and is not marked with it: it would be in `make check`."""
+    request.config.stash[WITNESS].begin()
     yield
     seen = request.config.stash[WITNESS].seen()
     marked = request.node.get_closest_marker("processes") is not None
