@@ -356,9 +356,12 @@ class Lockstep:
         """The shapes of the fields of an `Interaction`."""
         copies, federation = self.replicates, self.federation
         features, arm = (copies, federation.features[party]), (copies, federation.arms)
-        return {"features": features, "arm": arm, "reward_mask": (copies,)}
+        return {"features": features, "arm_mask": arm, "masked_arm": arm, "reward_mask": (copies,)}
 
     def _waiting(self, arrays: Mapping[str, Words], party: int, row: int) -> Interaction:
+        if f"waiting arm {party}" in arrays:  # earlier versions saved shares of the one-hots
+            arm = arrays[f"waiting arm {party}"]
+            arrays = {**arrays, f"waiting arm_mask {party}": -arm, f"waiting masked_arm {party}": np.zeros_like(arm)}
         return Interaction(**{name: arrays[f"waiting {name} {party}"][row].copy() for name in self._kept_shapes(party)})
 
     def coins(self, first: int, count: int, batch: int = 1) -> Coins:

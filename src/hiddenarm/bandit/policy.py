@@ -193,12 +193,13 @@ class LearnerProgram:
         if self.brings is Brings.NOTHING:
             return given
         assert taken is not None
+        adds = party == 0
         if self.brings is Brings.INTERACTIONS:
-            return [*given, *stacked(taken.kept), taken.rewards(party == 0)]
+            return [*given, *stacked(taken.kept, adds), taken.rewards(adds)]
         (interaction,) = taken.kept
         if self.brings is Brings.INTERACTION_AHEAD:
-            return [*given, interaction.features, interaction.arm, interaction.reward_mask]
-        return [*given, interaction.features, interaction.arm, taken.rewards(party == 0)]
+            return [*given, interaction.features, interaction.arm_share(adds), interaction.reward_mask]
+        return [*given, interaction.features, interaction.arm_share(adds), taken.rewards(adds)]
 
     def write(self, state: State, result: object) -> None:
         """Put the result of a run into the state."""

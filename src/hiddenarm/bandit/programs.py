@@ -107,7 +107,7 @@ def decide(
     slot = yield from open_winner(run, (shuffled << federation.tag_bits) + tags, bits)
     run.announce(slot)
     arm = yield from shuffle.one_hot(slot)
-    return Decided(slot, arm, reward_mask)
+    return Decided.of_one_hots(slot, arm, reward_mask)
 
 
 def linear_scores(

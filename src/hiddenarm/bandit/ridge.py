@@ -101,7 +101,7 @@ class RidgeLearner(Learner):
         return RidgeSchedule(self.federation.numbers)
 
     def arms(self, actor_words: Words, decided: Sequence[Decided]) -> NDArray[np.int64]:
-        slot = decided[0].slot
+        slot = decided[0].answer
         assert slot is not None
         return np.take_along_axis(permutation_of(actor_words), slot[..., None].astype(np.intp), axis=-1)[..., 0]
 
