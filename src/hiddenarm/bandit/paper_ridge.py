@@ -36,7 +36,6 @@ class PaperRidgeLearner(Learner):
     """In the paper's suite."""
 
     single_lessons = (LEARN_ONE,)
-    tells_slots = False
     decide_reads = _MODEL
     largest_programs = ()
 
@@ -50,12 +49,6 @@ class PaperRidgeLearner(Learner):
 
     def schedule(self) -> Schedule:
         return SinglySchedule()
-
-    def arms(self, actor_words: Words, decided: Sequence[Decided]) -> NDArray[np.int64]:
-        """The actor adds up the parties' shares of the one-hots [replicates, count, arms]."""
-        answers = [party.answer for party in decided if party.answer is not None]
-        arms: NDArray[np.int64] = np.add.reduce(answers).argmax(axis=-1)
-        return arms
 
     def reveal(self, states: Sequence[State]) -> tuple[Floats, Floats]:
         """Inverses [replicates, arms, D, D], and the weights that follow from the biases."""

@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from hiddenarm.errors import ProtocolError, ScoreRangeError
+from hiddenarm.errors import OUT_OF_RANGE, ProtocolError, ScoreRangeError
 from hiddenarm.mpc.run import Openings
 from hiddenarm.mpc.tracing import Block, Instruction, TracedWords, Tracer, as_cells
 from hiddenarm.ring._kernels import execute
@@ -105,10 +105,7 @@ class CompiledProgram:
         try:
             return execute(self._code, self._starts[number], self._starts[number + 1], banks, received, sent)
         except ArithmeticError:
-            raise ScoreRangeError(
-                "the opened comparisons are no order: a score left the range that max_interactions allows; "
-                "a party's model or features are not what the protocol made them"
-            ) from None
+            raise ScoreRangeError(OUT_OF_RANGE) from None
 
 
 def reader_of(value: object, found: list[TracedWords]) -> Reader[object]:
