@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 DECIDE = "decide"
 LEARN = "learn"
 LEARN_AHEAD = "learn ahead"
+STEP = "step"
+"""`decide` and `learn` of one interaction as one program: strictly online use."""
 GATHER = "gather"
 SOLVE = "solve"
 REPAIR = "repair"
@@ -28,14 +30,15 @@ INVERT = "invert"
 INVERT_LAST = "invert last"
 """The runs of a repair: each is a `solve` of two steps (see `bandit.planning`). The last solves the weights, too."""
 REPAIR_RUNS = (INVERT_BOOSTED, INVERT, INVERT_LAST)
-PROGRAMS = (DECIDE, LEARN, GATHER, SOLVE, REPAIR, LEARN_AHEAD, LEARN_AGAIN, *REPAIR_RUNS)
+PROGRAMS = (DECIDE, LEARN, GATHER, SOLVE, REPAIR, LEARN_AHEAD, LEARN_AGAIN, *REPAIR_RUNS, STEP)
 """All names. On the wire a program is its place here, from 1 on: a new one goes to the end."""
-SINGLE_PROGRAMS = frozenset((LEARN, LEARN_AHEAD, LEARN_AGAIN, *REPAIR_RUNS))
+SINGLE_PROGRAMS = frozenset((LEARN, LEARN_AHEAD, LEARN_AGAIN, *REPAIR_RUNS, STEP))
 """Those that treat one interaction, or none."""
 ABOUT = {
     DECIDE: "choose an arm for a context",
     LEARN: "learn from the reward of a decision",
     LEARN_AHEAD: "learn from a decision whose reward comes while the program runs",
+    STEP: "choose an arm for a context, and learn from it when its reward has come",
     LEARN_AGAIN: "learn from an interaction once more, after the model was repaired",
     GATHER: "add interactions to the sums W = ridge I + sum x x' and b = sum r x of their arms",
     SOLVE: "bring the model up to date with the sums: M to the inverse of W, w to M b",
@@ -65,6 +68,7 @@ class ProgramId(NamedTuple):
 
 
 DECIDE_ONE = ProgramId(DECIDE)
+STEP_ONE = ProgramId(STEP)
 LEARN_ONE = ProgramId(LEARN)
 LEARN_ONE_AHEAD = ProgramId(LEARN_AHEAD)
 

@@ -8,7 +8,8 @@ line of JSON each, and answer on standard output:
 
 Many at once: {"keys": [...], "after": 3} -> {"decisions": [{"id": ..., "arm": ...}, ...]}, and
 {"rewards": [{"id": ..., "reward": ...}, ...]} -> {"version": 4}. A key for which a party has no features gets
-{"key": ..., "error": ...} in its place; the others are decided.
+{"key": ..., "error": ...} in its place; the others are decided. "eligible": [0, 3] names the arms that may be chosen,
+by their numbers, for all keys of the request; all may where it is left out.
 
 A request may have a name, "request": "order 4711". Made again under this name, it gets the same answer; after a
 restart only where state lasts (`durable` in kit.json). What cannot be answered now gets {"error": ...,
@@ -42,10 +43,11 @@ from typing import Any, Final, TextIO
 
 import structlog
 
-from hiddenarm.errors import ConfigError, HiddenArmError, InputError, RefusedKeyError, UnavailableError
+from hiddenarm.bandit.local import Decision
+from hiddenarm.errors import ConfigError, HiddenArmError, InputError, NoArmError, UnavailableError
 from hiddenarm.net.identity import Role
 from hiddenarm.net.monitor import HOST
-from hiddenarm.roles.actor import KeyAnswer
+from hiddenarm.roles.client_records import KeyAnswer
 from hiddenarm.roles.messages import MAX_KEY_BYTES
 from hiddenarm.service.application import ActorClient, RewarderClient
 from hiddenarm.service.kit import Kit
@@ -206,7 +208,7 @@ def _serve_actor(kit: Kit, requests: int, answers: TextIO) -> None:
     names = kit.file.arm_names
 
     def shown(answer: KeyAnswer) -> Request:
-        if isinstance(answer, RefusedKeyError):
+        if not isinstance(answer, Decision):
             return {"key": answer.key, "error": str(answer)}
         return asdict(answer) | ({"name": names[answer.arm]} if names else {})
 
@@ -214,13 +216,13 @@ def _serve_actor(kit: Kit, requests: int, answers: TextIO) -> None:
     with _on_duty(actor.endpoint) as stop, actor:
 
         def answer(request: Request) -> Request:
-            after, name = _count(request, "after"), _name(request)
+            after, name, eligible = _count(request, "after"), _name(request), _arms(request, "eligible")
             if "keys" not in request:
-                return shown(actor.decide(_text(request, "key"), after, name))
+                return shown(actor.decide(_text(request, "key"), after, name, eligible=eligible))
             keys = request["keys"]
             if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
                 raise InputError("'keys' must be a list of texts")
-            return {"decisions": [shown(one) for one in actor.decide_many(keys, after, name)]}
+            return {"decisions": [shown(one) for one in actor.decide_many(keys, after, name, eligible=eligible)]}
 
         _answer_all(actor, kit, requests, answers, answer, stop)
 
@@ -256,7 +258,7 @@ def _answer_all(
             if len(line) > limit:
                 raise InputError(_too_long(limit, kit.file.max_batch))
             reply = answer(_parsed(line))
-        except InputError as error:
+        except (InputError, NoArmError) as error:
             reply = {"error": str(error)}
         except UnavailableError as error:
             reply = {"error": str(error), "retry_after": error.retry_after}
@@ -347,6 +349,14 @@ def _text(request: Request, name: str) -> str:
 def _name(request: Request) -> str | None:
     """The name that the application gave its request."""
     return _text(request, "request") if "request" in request else None
+
+
+def _arms(request: Request, name: str) -> list[int] | None:
+    """Some arms by their numbers, if the request names any."""
+    arms = request.get(name)
+    if arms is not None and not isinstance(arms, list):
+        raise InputError(f"{name!r} must be a list of arms, by their numbers")
+    return arms
 
 
 def _count(request: Request, name: str) -> int:
