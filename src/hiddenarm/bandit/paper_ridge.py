@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hiddenarm.bandit.catalogue import DECIDE, LEARN, LEARN_ONE, ProgramId
 from hiddenarm.bandit.coins import Coins, Exploration

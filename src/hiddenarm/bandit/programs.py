@@ -37,7 +37,6 @@ from hiddenarm.mpc.truncation import truncate
 from hiddenarm.mpc.values import Masked, MaskPart, Shared
 from hiddenarm.ring.words import Words
 
-
 _KEYS = "keys: scores, with distinct tags as their lowest bits"
 
 
