@@ -86,6 +86,12 @@ class ScoreRangeError(ProtocolError):
     """Scores left the range the comparison was dealt for."""
 
 
+OUT_OF_RANGE = (
+    "no arm beats all others: a score left the range that max_interactions allows; "
+    "a party's model or features are not what the protocol made them"
+)
+
+
 class PeerError(ProtocolError):
     """A peer vanished, misbehaved or disagrees."""
 

@@ -271,7 +271,8 @@ class _State:
             return [*(state[name] for name in supply.program.reads), own]
         one_hots = np.eye(FEW_ARMS, dtype=np.uint64)[self._arms] * np.uint64(holds)
         mask = np.zeros(1, np.uint64)
-        kept = [Interaction(own[:, place], one_hots[None, place], mask) for place in range(count)]
+        nothing = np.zeros((1, FEW_ARMS), np.uint64)
+        kept = [Interaction(own[:, place], -one_hots[None, place], nothing, mask) for place in range(count)]
         if self._program.name in (GATHER, REPAIR):
             # A reward is shared as minus the mask, and party 0 adds what the rewarder sent; here the holder has it all.
             reward = encode(np.full((1, count), self._secrets.reward * holds), bits)

@@ -247,7 +247,7 @@ class Inspection:
     def _interaction(self, name: int, masked: int) -> tuple[int, float]:
         """Arm and reward of a decision, from all parties' shares."""
         kept = [records.interaction(name) for records in self.records]
-        one_hot = np.add.reduce([one.arm for one in kept if one is not None])[0]
+        one_hot = np.add.reduce([one.arm_share(party == 0) for party, one in enumerate(kept) if one is not None])[0]
         mask = np.add.reduce([one.reward_mask for one in kept if one is not None])[0]
         assert sorted(one_hot.tolist()) == [0] * (len(one_hot) - 1) + [1]
         word = np.uint64((masked - int(mask)) % 2**64)

@@ -41,7 +41,8 @@ def words(*shape: int) -> np.ndarray:
 
 def keep(records: PartyRecords, count: int, step: int) -> tuple[np.ndarray, Decided]:
     features = words(1, count, 2) + np.uint64(step)
-    decided = Decided(None, Shared((count, 3), words(1, count, 3)), Shared((count,), words(1, count)))
+    arm_mask, reward_mask = Shared((count, 3), words(1, count, 3)), Shared((count,), words(1, count))
+    decided = Decided(None, arm_mask, reward_mask, np.zeros((1, count, 3), np.uint64))
     program = DECIDE_ONE if count == 1 else ProgramId(DECIDE, count)
     records.keep_decisions(NAMED, program, step, features, decided, nothing)
     return features, decided
@@ -63,11 +64,27 @@ def test_decisions_come_back_one_by_one() -> None:
         kept = again.interaction(decision_name(NAMED, decision_number(4, 9, position)))
         assert kept is not None
         assert np.array_equal(kept.features, features[:, position])
-        assert decided.arm.share is not None
-        assert np.array_equal(kept.arm, decided.arm.share[:, position])
+        assert decided.arm_mask.share is not None
+        assert np.array_equal(kept.arm_mask, decided.arm_mask.share[:, position])
+        assert kept.masked_arm is not None
+        assert np.array_equal(kept.masked_arm, np.zeros((1, 3)))
         assert kept.reward_mask.shape == (1,)
     assert again.interaction(decision_name(NAMED, decision_number(4, 8, 0))) is None
     assert again.interaction(decision_name(NAMED + 1, decision_number(4, 9, 0))) is None
+
+
+def test_decisions_of_earlier_versions_come_back() -> None:
+    store = MemoryStore()
+    features, shares, masks = words(1, 4, 2), words(1, 4, 3), words(1, 4)
+    payload = b"".join(array.tobytes() for array in (features, shares, masks))
+    store.commit([Put("decision", struct.pack(">QHQ", NAMED, 4, 9), payload)])
+    for position in range(4):
+        kept = records_on(store).interaction(decision_name(NAMED, decision_number(4, 9, position)))
+        assert kept is not None
+        assert np.array_equal(kept.features, features[:, position])
+        assert np.array_equal(kept.arm_share(adds_constants=True), shares[:, position])
+        assert np.array_equal(kept.arm_share(adds_constants=False), shares[:, position])
+        assert np.array_equal(kept.reward_mask, masks[:, position])
 
 
 def test_decisions_wait_until_a_lesson_has_used_them() -> None:

@@ -30,7 +30,8 @@ from hiddenarm.bandit.planning import TOLERANCE, Numbers, batch_plan, boosted_re
 from hiddenarm.bandit.policies import EPSILON_GREEDY, make_policy
 from hiddenarm.bandit.policy import Learner, Policy
 from hiddenarm.errors import ConfigError
-from hiddenarm.mpc.comparison import MAX_BITS, NARROW_BITS, dealt_words
+from hiddenarm.mpc.comparison import MAX_BITS
+from hiddenarm.mpc.payloads import payload_chunks, payload_words
 from hiddenarm.mpc.truncation import MAGNITUDE_BITS
 
 _HEADROOM = 1 + 2.0**-8
@@ -41,17 +42,23 @@ _LEAST_REAL = 1e-9
 """Ridge and norm bounds lie between this and its inverse, so that no formula below overflows."""
 MAX_RECIPROCAL_NODES = 1 << 16
 """Two words for each are dealt for every interaction learnt: a megabyte at this limit."""
-MAX_EXACT_WORDS = 8192
-"""Most words dealt, 64 KiB, to save a decision the round that rounds its scores."""
+PAYLOAD_ARMS = 48
+"""Most arms that are compared pair by pair. With more, shuffling them first deals fewer words, in more rounds."""
+MAX_THREE_ROUND_WORDS = 8192
+"""Most words dealt, 64 KiB, for the payloads of a decision that takes three rounds instead of four."""
+KEY_FRACTION_BITS = range(12, 17)
+"""Fractional bits of a score that are compared: 2^-16 is far below what a bandit can know. As many as leave keys half a
+word, which travels in four bytes; fewer than this only where scores are so large that more do not fit a comparison."""
 MAX_INTERACTIONS = 10**9
 DEFAULT_INTERACTIONS = range(10_000, 1_000_001)
 """Unless it is declared, a federation is given the most interactions in this range that its numbers hold."""
-_LEAST_KEY_BITS = 9
-"""Fewest fractional bits of a score that is compared: an error of two units is below 0.004."""
+_KEY_ERROR = 0.004
+"""Largest error of a difference of scores that are compared: a unit of the last bit for each party."""
 _LARGEST_DRIFT = 0.002
 """Of a score between two repairs, as a standard deviation: scores that differ by 0.01 keep their order but for a chance
 below one in a million."""
 _MOST_BATCH = 4095
+_HALF_A_WORD = 32
 NEWTON_ITERATIONS = 7
 """Of the paper's reciprocal, unless a federation says otherwise."""
 SUITES: Final = ("fast", "paper")
@@ -224,28 +231,36 @@ class Federation:
 
     @property
     def key_fraction_bits(self) -> int:
-        """Fractional bits that are left of a score when it is rounded to be compared."""
-        return min(2 * self.fraction_bits, NARROW_BITS - 1 - self.score_range_bits - self.tag_bits)
+        """Fractional bits of a score that are compared; fewer where scores are large."""
+        least, most = KEY_FRACTION_BITS[0], KEY_FRACTION_BITS[-1]
+        beside = self._key_bits_beside_fraction
+        return min(2 * self.fraction_bits, most, max(least, _HALF_A_WORD - beside), MAX_BITS - beside)
 
     @property
     def comparison_bits(self) -> int:
-        """Bits of the comparison key of a rounded score."""
-        return 1 + self.score_range_bits + self.key_fraction_bits + self.tag_bits
+        """Bits of the difference of two keys."""
+        return self.key_fraction_bits + self._key_bits_beside_fraction
 
     @property
-    def exact_comparison_bits(self) -> int:
-        """Bits of a key of a score as it is, with 2L fractional bits."""
-        return 1 + self.score_range_bits + 2 * self.fraction_bits + self.tag_bits
+    def _key_bits_beside_fraction(self) -> int:
+        """Sign, integer bits, tag; in a shuffle one more, by which arms that are not eligible are lower than others."""
+        return 1 + self.score_range_bits + self.tag_bits + (not self.decides_by_payloads)
 
     @property
-    def compares_exactly(self) -> bool:
-        """Whether single decisions compare scores as they are, in a round less: if the keys fit a comparison, and few
-        words are dealt for the products of permutation, weights and context and for the wider comparisons."""
-        if self.exact_comparison_bits > MAX_BITS:
-            return False
-        comparisons = self.arms * (self.arms - 1) // 2
-        words = self.arms**2 * self.dimension + comparisons * dealt_words(self.exact_comparison_bits)
-        return words <= MAX_EXACT_WORDS
+    def least_key_bits(self) -> int:
+        """Fewest fractional bits that a comparison needs."""
+        return ceil(log2(self.parties / _KEY_ERROR))
+
+    @property
+    def decides_by_payloads(self) -> bool:
+        """Whether arms are compared pair by pair (`mpc.payloads`), not shuffled before (`mpc.shuffle`)."""
+        return self.arms <= PAYLOAD_ARMS
+
+    @property
+    def decides_in_three_rounds(self) -> bool:
+        """Whether a single decision takes three rounds: where few words are dealt for it."""
+        words = payload_words(payload_chunks(self.comparison_bits))
+        return self.decides_by_payloads and self.arms * (self.arms - 1) // 2 * words <= MAX_THREE_ROUND_WORDS
 
     def _check_suite(self, fast_numbers: dict[str, Any]) -> None:
         check_suite(self.suite, self.newton_iterations)
@@ -365,10 +380,10 @@ class Federation:
                 f"scores up to {self.score_bound:.4g} with 2 x {self.fraction_bits} fractional bits do not fit a word "
                 "when they are compared"
             )
-        if self.key_fraction_bits < _LEAST_KEY_BITS:
+        if self.key_fraction_bits < self.least_key_bits:
             return (
                 f"scores of {self.arms} arms up to {self.score_bound:.4g} leave {self.key_fraction_bits} fractional "
-                f"bits to compare them in the limit of {NARROW_BITS}; {_LEAST_KEY_BITS} are needed"
+                f"bits to compare them in the limit of {MAX_BITS}; {self.least_key_bits} are needed"
             )
         return None
 
@@ -417,11 +432,11 @@ class Federation:
     def _default_interactions(self) -> int:
         """The most interactions that fit, of two significant digits; rather fewer than a decision of more rounds."""
         least, most = DEFAULT_INTERACTIONS[0], DEFAULT_INTERACTIONS[-1]
-        exactly = self._with(max_interactions=least).compares_exactly
+        three = self._with(max_interactions=least).decides_in_three_rounds
 
         def fits(count: int) -> bool:
             federation = self._with(max_interactions=count)
-            return federation._problem() is None and federation.compares_exactly == exactly
+            return federation._problem() is None and federation.decides_in_three_rounds == three
 
         found = largest(fits, (two_digits(least * 10 ** (step / 50)) for step in range(101)))
         return min(most, found or least)

@@ -10,25 +10,41 @@ import numpy as np
 from hiddenarm.mpc.values import Shared
 from hiddenarm.ring.words import Words
 
+_MINUS_ONE = 2**64 - 1
+
 
 @dataclass(slots=True, repr=False)
 class Decided:
-    """What a party keeps of some decisions: public slots [count], shared one-hots of the arms [count, arms], and its
-    shares of the masks of the rewards [count]."""
+    """What a party has of some decisions: the words of its answer to the actor, and its shares of the masks of the
+    one-hots [count, arms] and of the rewards [count]. `masked_arm` is None where the actor must return the one-hots
+    under these masks; else the parties have them already."""
 
-    slot: Words | None
-    arm: Shared
+    answer: Words | None
+    arm_mask: Shared
     reward_mask: Shared
+    masked_arm: Words | None = None
+
+    @classmethod
+    def of_one_hots(cls, answer: Words | None, arm: Shared, reward_mask: Shared) -> Decided:
+        """Decisions of which the parties have shares s of the one-hots: masks -s, which hide zero."""
+        return cls(answer, arm.times(_MINUS_ONE), reward_mask, np.zeros((1, *arm.shape), np.uint64))
 
 
 @dataclass(slots=True, repr=False)
 class Interaction:
-    """What a party keeps of one decision until its reward comes: its own features, and its shares of the one-hot of the
-    arm and of the reward's mask. Leading axis: replicates."""
+    """What a party keeps of one decision until its reward comes: its own features, its share of the mask mu of the
+    one-hot o of the arm, what the actor returned, o + mu, the same at all parties, and its share of the reward's mask.
+    `masked_arm` is None until the actor has returned it. Leading axis: replicates."""
 
     features: Words
-    arm: Words
+    arm_mask: Words
+    masked_arm: Words | None
     reward_mask: Words
+
+    def arm_share(self, adds_constants: bool) -> Words:
+        """The party's share of the one-hot."""
+        assert self.masked_arm is not None, "the actor has not returned the one-hot"
+        return unmasked_share(self.masked_arm, self.arm_mask, adds_constants)
 
 
 @dataclass(slots=True, repr=False)
@@ -41,19 +57,25 @@ class Rewarded:
     def rewards(self, adds_constants: bool) -> Words:
         """The party's shares of the rewards."""
         if len(self.kept) == 1:
-            return reward_share(self.masked, self.kept[0].reward_mask[:, None], adds_constants)
+            return unmasked_share(self.masked, self.kept[0].reward_mask[:, None], adds_constants)
         masks = np.stack([interaction.reward_mask for interaction in self.kept], axis=1)
-        return reward_share(self.masked, masks, adds_constants)
+        return unmasked_share(self.masked, masks, adds_constants)
 
 
 def interactions(features: Words, decided: Decided) -> list[Interaction]:
     """Take decisions made together apart. Copies, so that no spent randomness is kept alive beside them."""
-    assert decided.arm.share is not None
-    assert decided.reward_mask.share is not None
-    count = features.shape[1]
+    arm_mask, reward_mask = own_words(decided.arm_mask, decided.reward_mask)
+    returned = decided.masked_arm
+    if returned is not None:
+        returned = np.broadcast_to(returned, arm_mask.shape)
     return [
-        Interaction(features[:, b], decided.arm.share[:, b].copy(), decided.reward_mask.share[:, b].copy())
-        for b in range(count)
+        Interaction(
+            features[:, b],
+            arm_mask[:, b].copy(),
+            None if returned is None else returned[:, b].copy(),
+            reward_mask[:, b].copy(),
+        )
+        for b in range(features.shape[1])
     ]
 
 
@@ -63,15 +85,15 @@ def joined(rewarded: Sequence[Rewarded]) -> Rewarded:
     return Rewarded(kept, np.concatenate([one.masked for one in rewarded], axis=1))
 
 
-def stacked(kept: Sequence[Interaction]) -> tuple[Words, Words]:
-    """Put interactions together: features [count, own features], arms [count, arms]."""
+def stacked(kept: Sequence[Interaction], adds_constants: bool) -> tuple[Words, Words]:
+    """Put interactions together: features [count, own features], shares of the one-hots [count, arms]."""
     features = np.stack([interaction.features for interaction in kept], axis=1)
-    return features, np.stack([interaction.arm for interaction in kept], axis=1)
+    return features, np.stack([interaction.arm_share(adds_constants) for interaction in kept], axis=1)
 
 
-def reward_share(masked_reward: Words, reward_mask: Words, adds_constants: bool) -> Words:
-    """A share of the reward, or of rewards, from the masked form that the rewarder sent to all."""
-    return masked_reward - reward_mask if adds_constants else np.negative(reward_mask)
+def unmasked_share(masked: Words, mask: Words, adds_constants: bool) -> Words:
+    """A share of what a client sent to all under a mask, from a share of the mask."""
+    return masked - mask if adds_constants else np.negative(mask)
 
 
 def own_words(*shares: Shared) -> list[Words]:

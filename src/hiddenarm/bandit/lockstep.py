@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hiddenarm.bandit.answers import NO_ARM, TWO_ARMS, arms_in, eligible_words, masked_one_hots
 from hiddenarm.bandit.audit import audit_coins
 from hiddenarm.bandit.batches import FULL
 from hiddenarm.bandit.catalogue import (
@@ -31,11 +32,11 @@ from hiddenarm.bandit.coins import Coins, Exploration
 from hiddenarm.bandit.decisions import MAX_PENDING
 from hiddenarm.bandit.features import checked_features
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.interactions import Interaction, Rewarded, interactions, joined
+from hiddenarm.bandit.interactions import Decided, Interaction, Rewarded, interactions, joined
 from hiddenarm.bandit.policy import Brings, LearnerProgram
 from hiddenarm.bandit.schedule import BeginSecond, DropSecond, LessonPlan, Run, Schedule
 from hiddenarm.bandit.state import State, initial_state
-from hiddenarm.errors import ConfigError, InputError
+from hiddenarm.errors import OUT_OF_RANGE, ConfigError, InputError, ScoreRangeError
 from hiddenarm.mpc.dealing import ProgramDealer, layout_of
 from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, compile_program
 from hiddenarm.mpc.lockstep import LockstepMeter, Observer, run_lockstep
@@ -176,10 +177,13 @@ class Lockstep:
         """Whether a single decision waits for its reward. `pending` lists them all, which takes time for each."""
         return step in self._pending
 
-    def decide(self, contexts: Sequence[ArrayLike]) -> tuple[int, NDArray[np.int64]]:
-        """Decide on the parties' features, [replicates, features] each; return the decision's number and the arms."""
+    def decide(
+        self, contexts: Sequence[ArrayLike], eligible: Sequence[int] | None = None
+    ) -> tuple[int, NDArray[np.int64]]:
+        """Decide on the parties' features, [replicates, features] each; return the decision's number and the arms.
+        `eligible` names the arms that may be chosen; all unless given."""
         features = [checked_features(values, self.federation, party)[:, None] for party, values in enumerate(contexts)]
-        step, arms, kept = self._decide(DECIDE_ONE, features)
+        step, arms, kept = self._decide(DECIDE_ONE, features, eligible)
         self._pending[step] = [party[0] for party in kept]
         if len(self._pending) > self._max_pending:
             self._pending.popitem(last=False)
@@ -192,12 +196,14 @@ class Lockstep:
         kept = [[own] for own in self._pending.pop(step)]
         self._learn(kept, DECIDE_ONE, step, np.asarray(rewards)[..., None], step if ahead else None)
 
-    def decide_batch(self, contexts: Sequence[ArrayLike]) -> tuple[tuple[int, int], NDArray[np.int64]]:
+    def decide_batch(
+        self, contexts: Sequence[ArrayLike], eligible: Sequence[int] | None = None
+    ) -> tuple[tuple[int, int], NDArray[np.int64]]:
         """Decide for many contexts at once, [replicates, count, features] from each party; return the batch's name and
-        the arms [replicates, count]."""
+        the arms [replicates, count]. `eligible` names the arms that may be chosen."""
         features = [checked_features(values, self.federation, party) for party, values in enumerate(contexts)]
         program = ProgramId(DECIDE, features[0].shape[1])
-        step, arms, kept = self._decide(program, features)
+        step, arms, kept = self._decide(program, features, eligible)
         self._batches[program.count, step] = kept
         return (program.count, step), arms
 
@@ -356,9 +362,12 @@ class Lockstep:
         """The shapes of the fields of an `Interaction`."""
         copies, federation = self.replicates, self.federation
         features, arm = (copies, federation.features[party]), (copies, federation.arms)
-        return {"features": features, "arm": arm, "reward_mask": (copies,)}
+        return {"features": features, "arm_mask": arm, "masked_arm": arm, "reward_mask": (copies,)}
 
     def _waiting(self, arrays: Mapping[str, Words], party: int, row: int) -> Interaction:
+        if f"waiting arm {party}" in arrays:  # earlier versions saved shares of the one-hots
+            arm = arrays[f"waiting arm {party}"]
+            arrays = {**arrays, f"waiting arm_mask {party}": -arm, f"waiting masked_arm {party}": np.zeros_like(arm)}
         return Interaction(**{name: arrays[f"waiting {name} {party}"][row].copy() for name in self._kept_shapes(party)})
 
     def coins(self, first: int, count: int, batch: int = 1) -> Coins:
@@ -374,14 +383,36 @@ class Lockstep:
         return self._learner.reveal(self.states)
 
     def _decide(
-        self, program: ProgramId, features: list[Words]
+        self, program: ProgramId, features: list[Words], eligible: Sequence[int] | None
     ) -> tuple[int, NDArray[np.int64], list[list[Interaction]]]:
+        if eligible is not None and not self._learner.takes_eligible:
+            raise InputError(f"suite {self.federation.suite} takes no eligible arms: all may be chosen")
+        may_win = np.broadcast_to(
+            eligible_words(self.federation.arms, eligible), (self.replicates, program.count, self.federation.arms)
+        )
+        brought = [may_win] if self._learner.takes_eligible else []
         reads = self._supply(program).program.reads
-        given = [[*(state[name] for name in reads), own] for state, own in zip(self.states, features, strict=True)]
+        given = [
+            [*(state[name] for name in reads), own, *brought] for state, own in zip(self.states, features, strict=True)
+        ]
         step, decided = self._run(program, given)
-        words = self._supply(program).actor.step(step).reshape(self.replicates, program.count, -1)
-        arms = self._learner.arms(words, decided)
+        arms = self._act(program, step, decided, may_win)
         return step, arms, [interactions(own, kept) for own, kept in zip(features, decided, strict=True)]
+
+    def _act(self, program: ProgramId, step: int, decided: list[Decided], eligible: Words) -> NDArray[np.int64]:
+        """What the actor does: find the arms, and return them to the parties where they do not hold them."""
+        answers = self._learner.answers
+        shares = [words for words in (own.answer for own in decided) if words is not None]
+        arms = arms_in(answers, shares, eligible)
+        if (arms == NO_ARM).any():
+            raise ScoreRangeError(OUT_OF_RANGE)
+        arms = np.where(arms == TWO_ARMS, 0, arms)  # so rare that a long run need not end with it
+        if answers.returned:
+            masks = self._supply(program).actor.step(step).reshape(*arms.shape, self.federation.arms)
+            returned = masked_one_hots(arms, masks)
+            for own in decided:
+                own.masked_arm = returned
+        return arms
 
     def _run(
         self,

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hiddenarm.bandit.catalogue import DECIDE, LEARN, LEARN_ONE, ProgramId
 from hiddenarm.bandit.coins import Coins, Exploration
-from hiddenarm.bandit.interactions import Decided, opened
+from hiddenarm.bandit.interactions import Decided
 from hiddenarm.bandit.policy import Brings, Learner, LearnerProgram
 from hiddenarm.bandit.programs import own_features
 from hiddenarm.bandit.schedule import Schedule, SinglySchedule
@@ -36,7 +35,6 @@ class PaperRidgeLearner(Learner):
     """In the paper's suite."""
 
     single_lessons = (LEARN_ONE,)
-    tells_slots = False
     decide_reads = _MODEL
     largest_programs = ()
 
@@ -50,11 +48,6 @@ class PaperRidgeLearner(Learner):
 
     def schedule(self) -> Schedule:
         return SinglySchedule()
-
-    def arms(self, actor_words: Words, decided: Sequence[Decided]) -> NDArray[np.int64]:
-        """The actor adds up the parties' shares of the one-hots [replicates, count, arms]."""
-        arms: NDArray[np.int64] = opened([party.arm for party in decided]).argmax(axis=-1)
-        return arms
 
     def reveal(self, states: Sequence[State]) -> tuple[Floats, Floats]:
         """Inverses [replicates, arms, D, D], and the weights that follow from the biases."""
@@ -90,7 +83,7 @@ class PaperRidgeLearner(Learner):
         arm = yield from decide(run, self._setting, inverses, biases, own, samples, count)
         run.announce(arm.share)
         reward_mask = dealt_share(run, (count,), lambda: run.rewarder_words((count,)))
-        return Decided(None, arm, reward_mask)
+        return Decided.of_one_hots(arm.share, arm, reward_mask)
 
     def _learn(self, run: Run) -> Program:
         inverses, biases = self._model(run)

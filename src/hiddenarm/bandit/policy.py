@@ -18,11 +18,11 @@ from math import inf, isfinite, log
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hiddenarm.bandit.answers import Answers
 from hiddenarm.bandit.catalogue import ProgramId
 from hiddenarm.bandit.coins import Exploration, Positions, exploration_thresholds
-from hiddenarm.bandit.interactions import Decided, Rewarded, stacked
+from hiddenarm.bandit.interactions import Rewarded, stacked
 from hiddenarm.bandit.plain import PlainBandit, PlainBandits
 from hiddenarm.bandit.schedule import Schedule
 from hiddenarm.bandit.state import State, StateArray
@@ -170,7 +170,7 @@ def check_epsilon(name: str, epsilon: float) -> None:
 class Brings(Enum):
     """What a party brings into a program after the arrays that it reads."""
 
-    CONTEXTS = "own features of the contexts to decide on"
+    CONTEXTS = "own features of the contexts to decide on, and which arms are eligible if a request may say so"
     INTERACTION = "own features, one-hot of the arm and reward of one interaction"
     INTERACTION_AHEAD = "own features, one-hot and the reward's mask; the masked reward is told while it runs"
     INTERACTIONS = "own features, one-hots and rewards of several interactions"
@@ -193,12 +193,13 @@ class LearnerProgram:
         if self.brings is Brings.NOTHING:
             return given
         assert taken is not None
+        adds = party == 0
         if self.brings is Brings.INTERACTIONS:
-            return [*given, *stacked(taken.kept), taken.rewards(party == 0)]
+            return [*given, *stacked(taken.kept, adds), taken.rewards(adds)]
         (interaction,) = taken.kept
         if self.brings is Brings.INTERACTION_AHEAD:
-            return [*given, interaction.features, interaction.arm, interaction.reward_mask]
-        return [*given, interaction.features, interaction.arm, taken.rewards(party == 0)]
+            return [*given, interaction.features, interaction.arm_share(adds), interaction.reward_mask]
+        return [*given, interaction.features, interaction.arm_share(adds), taken.rewards(adds)]
 
     def write(self, state: State, result: object) -> None:
         """Put the result of a run into the state."""
@@ -212,9 +213,8 @@ class Learner(ABC):
 
     single_lessons: tuple[ProgramId, ...]
     """The programs that learn one interaction; first the one of strictly online use."""
-    tells_slots: bool
-    """How the actor learns the arms: from public slots, whose meaning its seed tells; or from shares of one-hots, which
-    it adds up."""
+    takes_eligible = False
+    """Whether a request may name the arms that are eligible."""
 
     def __init__(self, federation: Federation) -> None:
         self.federation = federation
@@ -248,10 +248,10 @@ class Learner(ABC):
     def largest_programs(self) -> tuple[ProgramId, ...]:
         """The programs of the largest messages, beside those that decide and those that learn one interaction."""
 
-    @abstractmethod
-    def arms(self, actor_words: Words, decided: Sequence[Decided]) -> NDArray[np.int64]:
-        """The arms [replicates, count], as the actor finds them: from its own words [replicates, count, words], and
-        from what the parties send."""
+    @property
+    def answers(self) -> Answers:
+        """What the parties answer to the actor."""
+        return Answers.ONE_HOTS
 
     @abstractmethod
     def reveal(self, states: Sequence[State]) -> tuple[Floats, Floats]:

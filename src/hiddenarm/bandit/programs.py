@@ -14,25 +14,30 @@ from functools import lru_cache
 
 import numpy as np
 
+from hiddenarm.bandit.answers import ALL_BITS
 from hiddenarm.bandit.coins import Coins, Exploration
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Decided
 from hiddenarm.mpc.forms import form, sum_of_forms
 from hiddenarm.mpc.lookup import LineTable, lookup, reciprocal_table
 from hiddenarm.mpc.masking import (
+    dealt,
     dealt_share,
     input_segments,
     mask,
-    mask_dropping,
     mask_symmetric,
+    share_of,
     triangle_indices,
 )
+from hiddenarm.mpc.payloads import ByTag, answer_words
 from hiddenarm.mpc.run import Opening, Rounds, Run
-from hiddenarm.mpc.shuffle import MatrixShuffle, SharedLater, Shuffle, deal_shuffle
+from hiddenarm.mpc.shuffle import Shuffle
 from hiddenarm.mpc.tournament import open_winner
 from hiddenarm.mpc.truncation import truncate
 from hiddenarm.mpc.values import Masked, MaskPart, Shared
 from hiddenarm.ring.words import Words
+
+_KEYS = "keys: scores, with distinct tags as their lowest bits"
 
 
 @dataclass(slots=True, repr=False)
@@ -45,8 +50,8 @@ class Model:
 
 @dataclass(slots=True, repr=False)
 class LinearScores:
-    """Scores w'x that are still products of masked weights [arms, D] and contexts [count, D]: a shuffle may take them
-    as they are. They have 2L fractional bits."""
+    """Scores w'x that are still products of masked weights [arms, D] and contexts [count, D]. They have 2L fractional
+    bits."""
 
     weights: Masked
     contexts: Masked
@@ -72,42 +77,82 @@ def own_features(run: Run, federation: Federation, *lead: int) -> Words | None:
 def decide(
     run: Run, federation: Federation, exploration: Exploration, scores: Rounds[Scores], count: int = 1
 ) -> Rounds[Decided]:
-    """Choose an arm for each of `count` contexts: four or five rounds (with many arms more, see `tournament` and
-    `shuffle`), where `scores` takes one.
+    """Choose an arm for each of `count` contexts. The actor learns the arms; nobody learns anything else of them.
 
-        scores, such as products of masked contexts and weights             1 round (`linear_scores`)
-        shuffle the scores: as they are, or rounded to what is compared      none, or 1
-        compare all keys, which are scores and tags; open the results        3
+        scores, such as products of masked contexts and weights    1 round (`linear_scores`)
+        keys: scores, rounded, with distinct tags below            none: each party shifts its own shares
+        few arms: the winner by payloads                           2 rounds for one context, 3 for many
+        many arms: shuffle, open the winning slot, shuffle back    see `shuffle` and `tournament`
 
-    Every party learns a uniformly random slot for each; the actor knows which arm lies there. To explore, the dealer
-    has all scores erased in the shuffle: then only the tags differ, and they are a uniformly random permutation.
+    To explore, the dealer has the tags decide alone: they are a uniformly random permutation. Only arms that are
+    eligible, which the request says, can win.
     """
-    coin_shape = (count, Coins.words(federation.arms))
-    coins = None
-    if run.dealing:
-        thresholds = exploration.at(run.first_step, run.batch[0], count)
-        coins = Coins.from_words(run.coin_words(coin_shape), thresholds)
-    kept = None if coins is None else coins.kept
-    shuffle = deal_shuffle(run, (count,), federation.arms, federation.parties, kept)
-    tags = dealt_share(run, (count, federation.arms), lambda: _shuffled_tags(coins, shuffle), "tags that break ties")
+    eligible = run.given((count, federation.arms), "eligible arms: all bits set, or none")
+    coins = _dealt_coins(run, federation, exploration, count)
     reward_mask = dealt_share(run, (count,), lambda: run.rewarder_words((count,)), "mask of the reward")
+    if federation.decides_by_payloads:
+        return (yield from _decide_by_payloads(run, federation, scores, coins, eligible, reward_mask))
+    return (yield from _decide_by_shuffle(run, federation, scores, coins, eligible, reward_mask))
 
+
+def _dealt_coins(run: Run, federation: Federation, exploration: Exploration, count: int) -> Coins | None:
+    if not run.dealing:
+        return None
+    words = run.coin_words((count, Coins.words(federation.arms)))
+    return Coins.from_words(words, exploration.at(run.first_step, run.batch[0], count))
+
+
+def _decide_by_payloads(
+    run: Run,
+    federation: Federation,
+    scores: Rounds[Scores],
+    coins: Coins | None,
+    eligible: Words | None,
+    reward_mask: Shared,
+) -> Rounds[Decided]:
+    """Three rounds for one context, if few words are dealt for it; else four."""
+    shape = (*reward_mask.shape, federation.arms)
+    three = shape[0] == 1 and federation.decides_in_three_rounds
+    tags = dealt_share(run, shape, lambda: _tags(coins), "tags that break ties")
+    arm_mask = dealt_share(run, shape, lambda: run.actor_words(shape), "mask of the one-hot of the arm")
     found = yield from scores
+    keys = (_rounded(run, federation, found) << federation.tag_bits) + tags
+    run.note(_KEYS)
+    by_tag = None if coins is None else ByTag(coins.explore.astype(np.uint64), _tags(coins))
+    answer = yield from answer_words(run, keys, federation.comparison_bits, eligible, by_tag, three=three)
+    run.announce(answer)
+    return Decided(answer, arm_mask, reward_mask)
 
-    # Shuffle.  One context and few arms: the products as they are, no round.  Otherwise one round: rounded scores.
-    exact = count == 1 and federation.compares_exactly and isinstance(shuffle, MatrixShuffle)
-    if exact and isinstance(shuffle, MatrixShuffle) and isinstance(found, LinearScores):
-        shuffled, bits = shuffle.apply_to_products(found.weights, found.contexts), federation.exact_comparison_bits
-    else:
-        shuffled, bits = (yield from _shuffled_rounded(run, federation, shuffle, found)), federation.comparison_bits
 
-    # Three rounds: scores become keys, distinct by their tags.  Compare them and open the results: those of a uniformly
-    # random order.
-    run.note("keys: scores, with distinct tags as their lowest bits")
-    slot = yield from open_winner(run, (shuffled << federation.tag_bits) + tags, bits)
-    run.announce(slot)
+def _decide_by_shuffle(
+    run: Run,
+    federation: Federation,
+    scores: Rounds[Scores],
+    coins: Coins | None,
+    eligible: Words | None,
+    reward_mask: Shared,
+) -> Rounds[Decided]:
+    """A round to mask the scores, a turn for each party, the rounds of a tournament, and the turns backwards.
+
+    Beside the scores goes a public list, which lowers the keys of arms that are not eligible below all others. Scores
+    are erased to explore, this list is not.
+    """
+    shape = (*reward_mask.shape, federation.arms)
+    shuffle = Shuffle(run, reward_mask.shape, federation.arms, federation.parties)
+    tags = dealt_share(run, shape, lambda: _shuffled(_tags(coins), shuffle), "tags that break ties, in a secret order")
+    kept = dealt(run, reward_mask.shape, lambda: _kept(coins), "1, or 0 to explore")
+    lower = np.uint64(1 << (federation.score_range_bits + federation.key_fraction_bits))
+    found = yield from scores
+    (masked,) = yield (mask(run, _rounded(run, federation, found), "scores"),)
+    lowered = shuffle.public(None if eligible is None else (eligible ^ ALL_BITS) & lower)
+    masked, lowered = yield from shuffle.apply(masked, lowered)
+    erased = form(run, "b,bs->bs", kept, masked, label="scores in a secret order, or zeros to explore")
+    keys = ((erased - share_of(run, lowered)) << federation.tag_bits) + tags
+    run.note(_KEYS)
+    slot = yield from open_winner(run, keys, federation.comparison_bits)
     arm = yield from shuffle.one_hot(slot)
-    return Decided(slot, arm, reward_mask)
+    run.announce(arm.share)
+    return Decided.of_one_hots(arm.share, arm, reward_mask)
 
 
 def linear_scores(
@@ -236,22 +281,29 @@ def _update(
     )
 
 
-def _shuffled_rounded(run: Run, federation: Federation, shuffle: Shuffle, found: Scores) -> SharedLater:
-    """The scores in shuffled order, with as many bits as are compared. One round, and those of the shuffle."""
+def _rounded(run: Run, federation: Federation, found: Scores) -> Shared:
+    """The scores with as many fractional bits as are compared. Each party shifts its share, which loses up to a unit of
+    the last bit for every party but one. What is left holds modulo 2^(64 - bits dropped), and keys need no more."""
     if isinstance(found, LinearScores):
         scores = form(run, "ai,bi->ba", found.weights, found.contexts, label="scores = w x")
         found = SharedScores(scores, 2 * federation.fraction_bits)
-    dropped = found.fraction_bits - federation.key_fraction_bits
-    (masked,) = yield (mask_dropping(run, found.scores, dropped, "scores"),)
-    return (yield from shuffle.apply(masked))
+    return found.scores >> (found.fraction_bits - federation.key_fraction_bits)
 
 
-def _shuffled_tags(coins: Coins | None, shuffle: Shuffle) -> Words:
-    """The dealer's distinct tags in shuffled order: they break ties, and choose the arm when scores are erased."""
+def _tags(coins: Coins | None) -> Words:
+    """The dealer's distinct tags, by arm."""
     assert coins is not None
-    assert shuffle.items is not None
-    tags: Words = np.take_along_axis(coins.tags.astype(np.uint64), shuffle.items, axis=-1)
-    return tags
+    return coins.tags.astype(np.uint64)
+
+
+def _kept(coins: Coins | None) -> Words:
+    assert coins is not None
+    return coins.kept
+
+
+def _shuffled(words: Words, shuffle: Shuffle) -> Words:
+    shuffled: Words = np.take_along_axis(words, shuffle.items(), axis=-1)
+    return shuffled
 
 
 @lru_cache

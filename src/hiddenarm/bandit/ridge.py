@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hiddenarm.bandit.answers import Answers
 from hiddenarm.bandit.batches import Sums, gather, solve
 from hiddenarm.bandit.catalogue import (
     DECIDE,
@@ -40,7 +40,6 @@ from hiddenarm.bandit.catalogue import (
     ProgramId,
 )
 from hiddenarm.bandit.coins import Exploration
-from hiddenarm.bandit.interactions import Decided
 from hiddenarm.bandit.paper_ridge import PaperRidgeLearner
 from hiddenarm.bandit.planning import SolvePlan, batch_plan, boosted_repair, last_repair, plain_repair
 from hiddenarm.bandit.policy import Brings, Learner, LearnerProgram, Policy
@@ -58,7 +57,6 @@ from hiddenarm.bandit.state import State, StateArray, reveal
 from hiddenarm.errors import ProtocolError
 from hiddenarm.mpc.masking import given_share, triangle_indices
 from hiddenarm.mpc.run import Program, Rounds, Run
-from hiddenarm.mpc.shuffle import permutation_of
 from hiddenarm.mpc.values import Shared
 from hiddenarm.ring.words import Floats, Words
 
@@ -77,7 +75,7 @@ class RidgeLearner(Learner):
     """In the fast suite."""
 
     single_lessons: tuple[ProgramId, ...] = (LEARN_ONE_AHEAD, LEARN_ONE)
-    tells_slots = True
+    takes_eligible = True
     decide_reads: tuple[str, ...] = ("weights",)
 
     @property
@@ -100,10 +98,9 @@ class RidgeLearner(Learner):
     def schedule(self) -> Schedule:
         return RidgeSchedule(self.federation.numbers)
 
-    def arms(self, actor_words: Words, decided: Sequence[Decided]) -> NDArray[np.int64]:
-        slot = decided[0].slot
-        assert slot is not None
-        return np.take_along_axis(permutation_of(actor_words), slot[..., None].astype(np.intp), axis=-1)[..., 0]
+    @property
+    def answers(self) -> Answers:
+        return Answers.PAYLOADS if self.federation.decides_by_payloads else Answers.ONE_HOTS
 
     def reveal(self, states: Sequence[State]) -> tuple[Floats, Floats]:
         """Inverses as packed upper triangles, and weights."""

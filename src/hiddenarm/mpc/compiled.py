@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from hiddenarm.errors import ProtocolError, ScoreRangeError
+from hiddenarm.errors import OUT_OF_RANGE, ProtocolError, ScoreRangeError
 from hiddenarm.mpc.run import Openings
 from hiddenarm.mpc.tracing import Block, Instruction, TracedWords, Tracer
 from hiddenarm.ring._kernels import execute
@@ -122,10 +122,7 @@ class CompiledProgram:
             sent = execute(self._code, segment.first, segment.last, banks, received, segment.sends or 0)
             return None if segment.sends is None else sent
         except ArithmeticError:
-            raise ScoreRangeError(
-                "the opened comparisons are no order: a score left the range that max_interactions allows; "
-                "a party's model or features are not what the protocol made them"
-            ) from None
+            raise ScoreRangeError(OUT_OF_RANGE) from None
 
 
 def reader_of(value: object, found: list[TracedWords]) -> Reader[object]:

@@ -34,24 +34,6 @@ def mask(run: Run, value: Shared, label: str = "a value") -> Opening[Masked]:
     )
 
 
-def mask_dropping(run: Run, value: Shared, bits: int, label: str = "a value") -> Opening[Masked]:
-    """Mask `value` and drop its low bits; the result is a `Masked` modulo 2^(64 - bits).
-
-    delta >> bits and lambda >> bits differ by value >> bits, or by one unit more, with probability given by the bits
-    dropped; a value whose low bits are zero, such as zero, is exact. Only for values that are used modulo a power of
-    two not above 2^(64 - bits), such as comparison keys.
-    """
-    shift = np.uint64(bits)
-    random = run.random(value.shape)
-    part = MaskPart(run.deal(value.shape, lambda: random >> shift, purpose="shifted masks of what is rounded"))
-    outgoing = None if value.share is None else value.share + random
-
-    def finish(delta: Words | None) -> Masked:
-        return Masked(value.shape, None if delta is None else delta >> shift, (part,))
-
-    return Opening(value.shape, outgoing, finish, meaning=f"{label} + mask", why=MASKED)
-
-
 def mask_symmetric(run: Run, triangles: Shared, size: int, label: str = "matrices") -> Opening[Masked]:
     """Mask symmetric matrices of which the upper triangle is shared; opens one triangle, gives the full matrices."""
     part = MaskPart(run.random(triangles.shape))

@@ -16,7 +16,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from hiddenarm.mpc.comparison import combine, compare, reveal
+from hiddenarm.mpc.comparison import combine, compare, even_chunks, reveal
 from hiddenarm.mpc.run import Rounds, Run
 from hiddenarm.mpc.tracing import pick, winning_slots
 from hiddenarm.mpc.values import Index, Shared
@@ -35,7 +35,8 @@ def open_winner(run: Run, keys: Shared, bits: int) -> Rounds[Words | None]:
     slots: Words | None = None
     for sizes in levels(keys.shape[-1]):
         first, second = pairs(sizes)
-        (borrow,) = yield (compare(run, keys.take(first) - keys.take(second), bits, "differences of keys"),)
+        difference = keys.take(first) - keys.take(second)
+        (borrow,) = yield (compare(run, difference, even_chunks(bits), "differences of keys"),)
         (less,) = yield (combine(run, borrow),)
         (opened,) = yield (reveal(less, "which of two keys is larger, for all pairs", RANDOM_ORDER),)
         shape = (*keys.shape[:-1], len(sizes))

@@ -242,20 +242,36 @@ class TracedWords:
         self.recording.write(Operation.SPLIT_TRUNCATED, delta.block, sign.block, self.block, bits, self.size)
         return delta, sign
 
-    def look_up_chunks(self, less: TracedWords, equal: TracedWords, bits: int) -> TracedWords:
-        _check(
-            equal.shape[:-1] == self.shape and less.shape == (*self.shape, equal.shape[-1] + 1),
-            f"tables of shapes {less.shape} and {equal.shape} are not those of words of shape {self.shape}",
-        )
-        out = self.recording.memory(self.shape)
-        self.recording.write(Operation.LOOK_UP_CHUNKS, out.block, self.block, less.block, equal.block, bits, self.size)
+    def look_up_chunks(self, tables: TracedWords, widths: tuple[int, ...], constant: bool) -> TracedWords:
+        words = sum(map(table_words, widths))
+        _check(tables.shape == (*self.shape, words), f"tables {tables.shape} are not those of words {self.shape}")
+        out, places = self.recording.memory(self.shape), self.recording.constant(np.array(widths, np.uint64))
+        arguments = (places.block, len(widths), words, int(constant), self.size)
+        self.recording.write(Operation.LOOK_UP_CHUNKS, out.block, self.block, tables.block, *arguments)
         return out
 
     def combine_chunks(self, products: TracedWords, chunks: int) -> TracedWords:
-        heaps = (*self.shape, 2 * heap_words(chunks))
+        heaps = (*self.shape, heap_words(chunks))
         _check(products.shape == heaps, f"shapes differ: {products.shape} and {heaps}")
         out = self.recording.memory(self.shape)
         self.recording.write(Operation.COMBINE_CHUNKS, out.block, self.block, products.block, chunks, self.size)
+        return out
+
+    def look_up_payloads(self, top: TracedWords, nodes: TracedWords, chunks: int) -> TracedWords:
+        heaps = (*self.shape, 2 * (2**chunks - 1))
+        _check(top.shape == self.shape and nodes.shape == heaps, f"shapes differ: {nodes.shape} and {heaps}")
+        out = self.recording.memory(self.shape)
+        places = out.block, self.block, top.block, nodes.block
+        self.recording.write(Operation.LOOK_UP_PAYLOADS, *places, chunks, self.size)
+        return out
+
+    def collect_payloads(self, eligible: TracedWords) -> TracedWords:
+        items = eligible.shape[-1]
+        pairs = (*eligible.shape[:-1], items * (items - 1) // 2)
+        _check(self.shape == pairs, f"shapes differ: {self.shape} and {pairs}")
+        out, rows = self.recording.memory(eligible.shape), prod(eligible.shape[:-1])
+        places = out.block, self.block, eligible.block
+        self.recording.write(Operation.COLLECT_PAYLOADS, *places, rows, items)
         return out
 
     def winners(self, sizes: tuple[int, ...]) -> TracedWords:
@@ -272,9 +288,15 @@ def _check(fits: bool, otherwise: str) -> None:
         raise ValueError(otherwise)
 
 
-def heap_words(depths: int) -> int:
-    """The words of a heap of bits, of which nodes 2^d to 2^(d+1) - 1 are those at depth d."""
-    return 1 << max(0, depths - 6)
+def table_words(bits: int) -> int:
+    """The words of a truth table with an entry for every value of so many bits."""
+    return 1 << max(0, bits - 6)
+
+
+def heap_words(chunks: int) -> int:
+    """The words of two heaps of bits, each with as many depths as a comparison has chunks: up to five, both lie in one
+    word."""
+    return 1 if chunks <= 5 else 2
 
 
 def _signed(number: int) -> int:
@@ -324,14 +346,25 @@ def split_truncated(opened: Words, bits: int) -> tuple[Words, Words]:
     return as_words(delta), as_words(sign)
 
 
-def look_up_chunks(opened: Words, less: Words, equal: Words, bits: int) -> Words:
-    """Shares of all tables' bits at the public chunks of opened words."""
-    return as_words(as_cells(opened).look_up_chunks(as_cells(less), as_cells(equal), bits))
+def look_up_chunks(opened: Words, tables: Words, widths: tuple[int, ...], constant: bool) -> Words:
+    """Shares of the bits "less" and "equal" of all tables at the public chunks of opened words. One party adds a
+    constant."""
+    return as_words(as_cells(opened).look_up_chunks(as_cells(tables), widths, constant))
 
 
 def combine_chunks(opened: Words, products: Words, chunks: int) -> Words:
     """Shares of the borrow, from masked bits and dealt products."""
     return as_words(as_cells(opened).combine_chunks(as_cells(products), chunks))
+
+
+def look_up_payloads(opened: Words, top: Words, nodes: Words, chunks: int) -> Words:
+    """Shares of the payloads of comparisons, from masked bits and dealt words."""
+    return as_words(as_cells(opened).look_up_payloads(as_cells(top), as_cells(nodes), chunks))
+
+
+def collect_payloads(words: Words, eligible: Words) -> Words:
+    """For each item, its halves of the words of all pairs of eligible items, exclusive-ored."""
+    return as_words(as_cells(words).collect_payloads(as_cells(eligible)))
 
 
 def as_cells(words: Words) -> TracedWords:

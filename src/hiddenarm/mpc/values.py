@@ -53,6 +53,11 @@ class Shared(Secret):
         """Multiply by 2^bits."""
         return Shared(self.shape, None if self.share is None else self.share << np.uint64(bits))
 
+    def __rshift__(self, bits: int) -> Shared:
+        """Shift every share right: the value divided by 2^bits, modulo 2^(64 - bits), less up to a unit for every party
+        but one."""
+        return Shared(self.shape, None if self.share is None else self.share >> np.uint64(bits))
+
     def times(self, factor: int) -> Shared:
         """Multiply by a public number, not negative."""
         return Shared(self.shape, None if self.share is None else self.share * np.uint64(factor))

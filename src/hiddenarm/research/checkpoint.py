@@ -157,6 +157,10 @@ def _expected(lockstep: Lockstep, arrays: Arrays) -> Arrays:
     if "lessons" not in arrays:
         for name in ("lessons", "schedule", *(f"biases {party}" for party in range(lockstep.federation.parties))):
             fresh.pop(name, None)
+    for party in range(lockstep.federation.parties):
+        if f"waiting arm {party}" in arrays:  # earlier versions saved shares of the one-hots
+            fresh[f"waiting arm {party}"] = fresh.pop(f"waiting arm_mask {party}")
+            del fresh[f"waiting masked_arm {party}"]
     return fresh
 
 

@@ -14,8 +14,8 @@
 #error "words travel as they lie in memory: this needs a little-endian machine"
 #endif
 
-#define CHUNK_BITS 6
-#define MAX_CHUNKS 9
+#define MAX_CHUNK_BITS 12
+#define MAX_CHUNKS 6
 #define MAX_GROUP 63
 #define PLACE_BITS 48
 
@@ -219,7 +219,8 @@ static outcome_t contract(const int64_t *a, memory_t *m)
     return run_plan((const int64_t *)plan, a[3], a[4], out, a[1], operand, (int)operands) ? MALFORMED : DONE;
 }
 
-/* ---- Truncation and comparison: what a party does with opened words; see mpc/truncation.py, mpc/comparison.py */
+/* ---- Truncation and comparison: what a party does with opened words; see mpc/truncation.py, mpc/comparison.py and
+ * mpc/payloads.py */
 
 /* delta, sign, opened, bits, count */
 static outcome_t split_truncated(const int64_t *a, memory_t *m)
@@ -236,57 +237,123 @@ static outcome_t split_truncated(const int64_t *a, memory_t *m)
     return DONE;
 }
 
-/* packed, opened, less, equal, bits, count: bit j of packed is table less[j] at chunk j of the opened word, and bit
- * chunks + j - 1 is table equal[j] at chunk j, for j >= 1. */
+/* The words of a truth table with an entry for every value of so many bits. */
+static int64_t table_words(uint64_t bits) { return bits <= 6 ? 1 : INT64_C(1) << (bits - 6); }
+
+static uint64_t table_bit(const uint64_t *table, uint64_t entry) { return (table[entry >> 6] >> (entry & 63)) & 1; }
+
+/* packed, opened, tables, widths, chunks, words of the tables of one comparison, constant, count: the low bits of an
+ * opened word are cut into chunks of these widths, the lowest first, and each has a table "v < r". Bit j of packed is
+ * the table's entry v at chunk j. Bit chunks + j - 1, for j >= 1, is "v = r": the entries v and v - 1 differ. At v = 0
+ * there is no entry before; it would be 1, which one party adds as its `constant`. */
 static outcome_t look_up_chunks(const int64_t *a, memory_t *m)
 {
-    const int64_t bits = a[4], count = a[5];
-    if (bits < 2 || bits > CHUNK_BITS * MAX_CHUNKS + 1) return MALFORMED;
-    const int64_t chunks = (bits - 1 + CHUNK_BITS - 1) / CHUNK_BITS;
+    const int64_t chunks = a[4], words = a[5], count = a[7];
+    const uint64_t constant = a[6] != 0;
+    if (chunks < 1 || chunks > MAX_CHUNKS) return MALFORMED;
     uint64_t *packed = target(m, a[0], count);
-    const uint64_t *opened = source(m, a[1], count), *less = source(m, a[2], times(count, chunks)),
-                   *equal = source(m, a[3], times(count, chunks - 1));
-    if (!packed || !opened || !less || !equal) return MALFORMED;
+    const uint64_t *opened = source(m, a[1], count), *tables = source(m, a[2], times(count, words)),
+                   *widths = source(m, a[3], chunks);
+    if (!packed || !opened || !tables || !widths) return MALFORMED;
+    uint64_t width[MAX_CHUNKS];
+    int64_t needed = 0;
+    for (int64_t j = 0; j < chunks; j++) {
+        width[j] = widths[j];
+        if (width[j] < 1 || width[j] > MAX_CHUNK_BITS) return MALFORMED;
+        needed += table_words(width[j]);
+    }
+    if (needed != words) return MALFORMED;
     for (int64_t i = 0; i < count; i++) {
-        const uint64_t low = opened[i] & ((UINT64_C(1) << (bits - 1)) - 1);
-        uint64_t word = 0;
+        uint64_t left = opened[i], word = 0;
         for (int64_t j = 0; j < chunks; j++) {
-            const uint64_t chunk = (low >> (CHUNK_BITS * j)) & 63;
-            word |= ((less[i * chunks + j] >> chunk) & 1) << j;
-            if (j > 0) word |= ((equal[i * (chunks - 1) + j - 1] >> chunk) & 1) << (chunks + j - 1);
+            const uint64_t chunk = left & ((UINT64_C(1) << width[j]) - 1), less = table_bit(tables, chunk);
+            word |= less << j;
+            if (j > 0) word |= (less ^ (chunk ? table_bit(tables, chunk - 1) : constant)) << (chunks + j - 1);
+            left >>= width[j];
+            tables += table_words(width[j]);
         }
         packed[i] = word;
     }
     return DONE;
 }
 
-/* For each depth d from the top, the heap node of the equality bits above it selects a bit of each of two heaps of
- * `words` words, a power of two: [all equal so far] and [the same times the mask of the "less" bit]. */
-static inline uint64_t combined(uint64_t opened, const uint64_t *heaps, int64_t words, int64_t chunks)
+/* The node of a heap that the opened equality bits above a chunk name; depth 0 is the highest chunk. */
+static inline uint64_t node_at(uint64_t opened, int64_t chunks, int64_t depth)
+{
+    return (UINT64_C(1) << depth) + (opened >> (2 * chunks - 1 - depth));
+}
+
+/* For each depth, a node selects a bit of each of two heaps of bits: [all equal so far] and [the same times the mask of
+ * the "less" bit]. Up to five chunks both lie in one word, the second in its upper half. */
+static inline uint64_t combined(uint64_t opened, uint64_t equal, uint64_t masked, int64_t chunks)
 {
     uint64_t result = 0;
     for (int64_t depth = 0; depth < chunks; depth++) {
-        const uint64_t node = (UINT64_C(1) << depth) + (opened >> (2 * chunks - 1 - depth));
-        const uint64_t word = (node >> 6) & (uint64_t)(words - 1), bit = node & 63;
-        const uint64_t less = opened >> (chunks - 1 - depth);
-        result ^= ((heaps[word] >> bit) & less) ^ (heaps[(uint64_t)words + word] >> bit);
+        const uint64_t node = node_at(opened, chunks, depth) & 63, less = opened >> (chunks - 1 - depth);
+        result ^= ((equal >> node) & less) ^ (masked >> node);
     }
     return result & 1;
 }
 
-/* bit, opened, products (two heaps for each), chunks, count */
+/* bit, opened, products (one word for each, or two), chunks, count */
 static outcome_t combine_chunks(const int64_t *a, memory_t *m)
 {
     const int64_t chunks = a[3], count = a[4];
     if (chunks < 1 || chunks > MAX_CHUNKS) return MALFORMED;
-    const int64_t words = chunks <= 6 ? 1 : INT64_C(1) << (chunks - 6);
+    const int64_t words = chunks < MAX_CHUNKS ? 1 : 2;
     uint64_t *bit = target(m, a[0], count);
-    const uint64_t *opened = source(m, a[1], count), *products = source(m, a[2], times(count, 2 * words));
+    const uint64_t *opened = source(m, a[1], count), *products = source(m, a[2], times(count, words));
     if (!bit || !opened || !products) return MALFORMED;
     if (words == 1)
-        for (int64_t i = 0; i < count; i++) bit[i] = combined(opened[i], products + 2 * i, 1, chunks);
+        for (int64_t i = 0; i < count; i++) bit[i] = combined(opened[i], products[i], products[i] >> 32, chunks);
     else
-        for (int64_t i = 0; i < count; i++) bit[i] = combined(opened[i], products + 2 * words * i, words, chunks);
+        for (int64_t i = 0; i < count; i++) bit[i] = combined(opened[i], products[2 * i], products[2 * i + 1], chunks);
+    return DONE;
+}
+
+/* out, opened bits, top bits, nodes, chunks, count: the same with a word in place of each bit; 2^chunks - 1 nodes of
+ * the first heap, then as many of the second. Where the public top bit is set, the first root counts once more. */
+static outcome_t look_up_payloads(const int64_t *a, memory_t *m)
+{
+    const int64_t chunks = a[4], count = a[5];
+    if (chunks < 1 || chunks > MAX_CHUNKS) return MALFORMED;
+    const int64_t nodes = (INT64_C(1) << chunks) - 1;
+    uint64_t *out = target(m, a[0], count);
+    const uint64_t *opened = source(m, a[1], count), *top = source(m, a[2], count),
+                   *heaps = source(m, a[3], times(count, 2 * nodes));
+    if (!out || !opened || !top || !heaps) return MALFORMED;
+    for (int64_t i = 0; i < count; i++, heaps += 2 * nodes) {
+        const uint64_t bits = opened[i] & ((UINT64_C(1) << (2 * chunks - 1)) - 1);
+        uint64_t word = heaps[0] & (0 - (top[i] & 1));
+        for (int64_t depth = 0; depth < chunks; depth++) {
+            const uint64_t node = node_at(bits, chunks, depth) - 1, less = (bits >> (chunks - 1 - depth)) & 1;
+            word ^= (heaps[node] & (0 - less)) ^ heaps[(uint64_t)nodes + node];
+        }
+        out[i] = word;
+    }
+    return DONE;
+}
+
+/* out, words, eligible, rows, items: a word for each pair i < j of items has a half for each of them, the lower one
+ * for i. The halves of each item, exclusive-ored; of pairs of eligible items only (all bits set, or none). */
+static outcome_t collect_payloads(const int64_t *a, memory_t *m)
+{
+    const int64_t rows = a[3], items = a[4];
+    if (items < 2 || items > INT32_MAX) return MALFORMED;
+    const int64_t pairs = items * (items - 1) / 2;
+    uint64_t *out = target(m, a[0], times(rows, items));
+    const uint64_t *words = source(m, a[1], times(rows, pairs)), *eligible = source(m, a[2], times(rows, items));
+    if (!out || !words || !eligible || !apart(out, rows * items, words, rows * pairs) ||
+        !apart(out, rows * items, eligible, rows * items))
+        return MALFORMED;
+    memset(out, 0, (size_t)(rows * items) * 8);
+    for (int64_t r = 0; r < rows; r++, out += items, eligible += items)
+        for (int64_t i = 0; i < items; i++)
+            for (int64_t j = i + 1; j < items; j++) {
+                const uint64_t word = *words++ & eligible[i] & eligible[j];
+                out[i] ^= word & UINT32_MAX;
+                out[j] ^= word >> 32;
+            }
     return DONE;
 }
 
@@ -447,9 +514,9 @@ typedef outcome_t (*operation_t)(const int64_t *, memory_t *);
     X(less_than, 4, 0) X(add_number, 4, 0) X(multiply_number, 4, 0) X(xor_number, 4, 0)       \
     X(and_number, 4, 0) X(shift_left, 4, 0) X(shift_right, 4, 0) X(shift_right_signed, 4, 0)  \
     X(fill, 3, 0) X(copy_block, 8, 0) X(take, 6, 0) X(unpack, 5, 0) X(pick, 7, 0) X(unit, 4, 0) \
-    X(sort_order, 4, 0) X(contract, 6, -1) X(split_truncated, 5, 0) X(look_up_chunks, 6, 0)   \
-    X(combine_chunks, 5, 0) X(winners, 6, 0) X(send_words, 3, 0) X(open_sum, 6, 1)            \
-    X(open_columns, 4, 2)
+    X(sort_order, 4, 0) X(contract, 6, -1) X(split_truncated, 5, 0) X(look_up_chunks, 8, 0)   \
+    X(combine_chunks, 5, 0) X(look_up_payloads, 6, 0) X(collect_payloads, 5, 0)               \
+    X(winners, 6, 0) X(send_words, 3, 0) X(open_sum, 6, 1) X(open_columns, 4, 2)
 
 #define NAME(name, fixed, by_party) #name,
 const char *const OPERATION_NAMES[] = {OPERATIONS(NAME) NULL};

@@ -46,8 +46,13 @@ class Operation(Enum):
     SORT_ORDER = "@out @x rows row", "out = argsort(x), stable, row by row"
     CONTRACT = "@out out_size @plan plan_size batch operands", "a sum of einsums of the operands", "@operand size"
     SPLIT_TRUNCATED = "@delta @sign @opened bits count", "the public part of a truncation: a word and a sign"
-    LOOK_UP_CHUNKS = "@out @opened @less @equal bits count", "bits of truth tables at the chunks of opened words"
+    LOOK_UP_CHUNKS = (
+        "@out @opened @tables @widths chunks words constant count",
+        "bits of truth tables at the chunks of opened words",
+    )
     COMBINE_CHUNKS = "@out @opened @products chunks count", "the sign of a comparison from its opened bits"
+    LOOK_UP_PAYLOADS = "@out @opened @top @nodes chunks count", "the payload of a comparison from its opened bits"
+    COLLECT_PAYLOADS = "@out @words @eligible rows items", "for each item, its halves of the words of all pairs"
     WINNERS = "@out @less @sizes rows groups pairs", "the slot of the largest of each group, from all comparisons"
     SEND_WORDS = "@x bits count", "append x to what is sent"
     OPEN_SUM = "@out @own bits count xor party", "out = what the words of all parties add up to", "from"

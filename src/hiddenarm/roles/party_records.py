@@ -6,7 +6,7 @@
                                              committed
     opened      epoch                        the plan of an epoch that was activated
     went back   -                            the last epoch that was prepared with the consent of all to go back
-    decision    epoch's name, count, step    own features, shares of the one-hots and of the reward's masks
+    decision    epoch's name, count, step    own features, shares of the masks of one-hots and rewards
     lesson      number                       learned or why refused; names of decisions and masked rewards
     checkpoint  version, epoch               counters; this party's shares, by name (`bandit.state`)
 
@@ -48,10 +48,14 @@ _LESSON_HEAD = struct.Struct("<H")
 _REWARD = struct.Struct("<QQQ")
 _COUNTERS = struct.Struct("<QQBQ")
 _WORD = "<u8"
+_WORD_BYTES = 8
 _FULL, _NAMED, _DUE = 1, 2, 3
 """How a checkpoint is written: its sums were full, which earlier versions went beyond; its arrays have names; the same,
 and a repair is due. Earlier versions, whose arrays had no names, otherwise wrote zero."""
 _UNNAMED_ARRAYS = 4
+_OF_ONE_HOTS, _HIDES_ZERO, _RETURNED = b"", b"\x00", b"\x01"
+"""How a record of decisions begins: earlier versions kept shares of the one-hots, with no head; the masks of the
+one-hots hide zero; the actor returns the one-hots under them."""
 
 
 class PartyRecords:
@@ -138,8 +142,9 @@ class PartyRecords:
         self, epoch: int, program: ProgramId, step: int, features: Words, decided: Decided, then: Then
     ) -> None:
         """Keep decisions that were made together."""
-        arrays = [features, *own_words(decided.arm, decided.reward_mask)]
-        payload = b"".join(np.ascontiguousarray(array, _WORD).tobytes() for array in arrays)
+        arrays = [features, *own_words(decided.arm_mask, decided.reward_mask)]
+        words = b"".join(np.ascontiguousarray(array, _WORD).tobytes() for array in arrays)
+        payload = (_HIDES_ZERO if decided.masked_arm is not None else _RETURNED) + words
         change = Put(_DECISION, _DECISIONS.pack(epoch, program.count, step), payload)
         self._journal.append([change, *self._new_notes()], partial(self._decisions_lasting, program.count, then))
 
@@ -155,14 +160,18 @@ class PartyRecords:
         if payload is None or position >= count:
             return None
         own, arms = self._federation.features[self._number], self._federation.arms
-        words = np.frombuffer(payload, _WORD)
-        if words.size != count * (own + arms + 1):
+        size = count * (own + arms + 1) * _WORD_BYTES
+        head = payload[: len(payload) - size]
+        if len(payload) < size or head not in (_OF_ONE_HOTS, _HIDES_ZERO, _RETURNED):
             raise DamagedStoreError("a record of decisions has a wrong length")
-        features, one_hots, masks = np.split(words, [count * own, count * (own + arms)])
+        words = np.frombuffer(payload, _WORD, offset=len(head))
+        features, arm_masks, reward_masks = np.split(words, [count * own, count * (own + arms)])
+        arm_mask = arm_masks.reshape(1, count, arms)[:, position]
         return Interaction(
             features.reshape(1, count, own)[:, position].copy(),
-            one_hots.reshape(1, count, arms)[:, position].copy(),
-            masks.reshape(1, count)[:, position].copy(),
+            -arm_mask if head == _OF_ONE_HOTS else arm_mask.copy(),
+            None if head == _RETURNED else np.zeros_like(arm_mask),
+            reward_masks.reshape(1, count)[:, position].copy(),
         )
 
     @property
