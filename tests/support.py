@@ -150,9 +150,9 @@ def tapped(payloads: list[bytes]) -> type[Evaluation]:
     """Evaluations that note the bytes they send."""
 
     class Tapped(Evaluation):
-        def advance(self, received: tuple[bytes | None, ...]) -> None:
-            assert self.payload is not None
-            payloads.append(self.payload)
+        def advance(self, received: tuple[bytes | None, ...] = ()) -> None:
+            if self.payload is not None:
+                payloads.append(self.payload)
             super().advance(received)
 
     return Tapped

@@ -548,7 +548,7 @@ def test_rounds_by_arms_and_delays_in_the_figures(federation: Federation, layout
         found = [layout_of(text, 2, 1).rounds for text in program_texts(other).values()]
         assert [int(decide_rounds), int(learn_rounds)] == found
     decision = 1 + layouts[DECIDE].rounds + 1
-    without_reward = compile_program(program_texts(federation)[LEARN_AHEAD], 0, 2).expected.awaited
+    (without_reward,) = compile_program(program_texts(federation)[LEARN_AHEAD], 0, 2).expected.awaited
     assert without_reward is not None
     step = 1 + layouts[DECIDE].rounds + max(2, without_reward) + layouts[LEARN_AHEAD].rounds - without_reward
     delays = f"a decision takes {decision} one-way delays (request, {decision - 2} rounds, answer), a step {step}"

@@ -72,7 +72,7 @@ def test_every_width_there_and_back(shape: tuple[int, ...], copies: int) -> None
 
 
 parts_of_a_round = st.lists(
-    st.tuples(st.integers(1, 64), st.lists(st.integers(1, 4), max_size=2).map(tuple)), max_size=4
+    st.tuples(st.integers(1, 64), st.lists(st.integers(1, 4), max_size=2).map(tuple)), min_size=1, max_size=4
 )
 
 

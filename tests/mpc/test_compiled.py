@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import reduce
 from itertools import permutations
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -69,7 +69,7 @@ def cells_in(value: Any) -> list[Any]:
 
 def lifetimes(of: Recorded) -> dict[Block, tuple[int, int]]:
     """The first and the last instruction for which each block in memory is there."""
-    instructions = [instruction for round_ in of.recording.rounds for instruction in round_]
+    instructions = [instruction for round_ in of.recording.segments for instruction in round_]
     lives: dict[Block, tuple[int, int]] = {}
     for at, instruction in enumerate(instructions):
         for block in instruction.used():
@@ -130,12 +130,12 @@ def check_run(of: Recorded, *labels: str | int) -> None:
     brought = [words_from(count, "given", number, *labels) for number, count in enumerate(expected.given_words)]
     evaluation, plain = Evaluation(script, dealt, brought), OwnPlaces(of, dealt, brought)
     received: tuple[bytes | None, ...] = (None,) * 9
-    for number, instructions in enumerate(of.recording.rounds):
+    for number, instructions in enumerate(of.recording.segments):
         sent = b"".join([perform(each.operation.label, each.arguments, plain, received) for each in instructions])
-        if number == len(script.rounds):
+        assert (evaluation.payload or b"") == sent
+        if evaluation.ended:
             break
-        assert evaluation.payload == sent
-        sizes = expected.round_bytes[number]
+        sizes = expected.round_bytes[evaluation.round] if evaluation.payload is not None else ()
         received = tuple(
             None
             if party == script.party
@@ -143,13 +143,14 @@ def check_run(of: Recorded, *labels: str | int) -> None:
             for party, size in enumerate(sizes)
         )
         evaluation.advance(received)
-    assert evaluation.payload is None
+    assert evaluation.ended
+    assert number == len(script.segments) - 1
     for found, cells in zip(cells_in(evaluation.result), of.result, strict=True):
         assert np.array_equal(found, plain.array(cells))
 
 
 def some_program(data: st.DataObject) -> ProgramText:
-    """Random operations on random earlier values, with rounds between them."""
+    """Random operations on random earlier values, with rounds and pauses between them."""
 
     def choose(values: Sequence[Any]) -> Any:
         return values[data.draw(st.integers(0, len(values) - 1))]
@@ -236,7 +237,8 @@ def test_decisions_keep_what_is_alive(federation: Federation, party: int) -> Non
     of = recorded(learner("decide", 2, federation), party)
     check_places(of)
     turns_back = 2 if federation is LONG else 0
-    assert of.script.announced_after == len(of.script.rounds) - turns_back
+    announced_in = [number for number, segment in enumerate(of.script.segments) if segment.announced is not None]
+    assert announced_in == [len(of.script.rounds) - turns_back]
 
 
 @pytest.mark.parametrize("name", ["decide", "learn", "gather", "solve"])
@@ -346,11 +348,12 @@ class Step:
         self.evaluation.advance((None, self._received[self.evaluation.round].tobytes()))
 
     def check(self) -> None:
+        assert self.evaluation.ended
         assert self.evaluation.payload is None
         result: Any = self.evaluation.result
         assert all(map(np.array_equal, result, self.expected))
-        assert self.evaluation.announced is not None
-        assert np.array_equal(self.evaluation.announced, self.announced)
+        announced: Any = self.evaluation.announced
+        assert np.array_equal(announced, self.announced)
 
 
 def test_runs_of_one_script_that_overlap_do_not_meet() -> None:
@@ -381,7 +384,7 @@ def test_what_a_run_gave_is_not_changed_by_later_ones() -> None:
     memory = script.memory()
     for step in finished:
         result: Any = step.evaluation.result
-        for array in (*result, step.evaluation.announced):
+        for array in (*result, cast(Words, step.evaluation.announced)):
             assert array.flags.owndata or array.base.flags.owndata
             assert not np.shares_memory(array, memory)
 
@@ -448,8 +451,8 @@ def test_a_program_without_rounds_has_ended_at_once() -> None:
 
     words = words_from((1, 2), "at once")
     evaluation = Evaluation(compile_program(text, 0, 2), NOTHING_DEALT, [words, words])
-    assert evaluation.payload is None
-    assert evaluation.openings is None
+    assert evaluation.ended
+    assert evaluation.openings == ()
     result: Any = evaluation.result
     assert np.array_equal(result, words + words)
 

@@ -12,6 +12,7 @@ from hiddenarm.mpc.explanation import Array, Explanation, explain
 from hiddenarm.mpc.masking import given_share, mask
 from hiddenarm.mpc.run import Program, ProgramText, Run
 from hiddenarm.mpc.tournament import RANDOM_ORDER
+from hiddenarm.mpc.values import Shared
 from support import RoundingFederation
 
 SMALL = Federation(arms=3, features=(2, 1), epsilon=0.1)
@@ -55,8 +56,10 @@ def test_the_sums_are_those_of_the_layout(federation: Federation, name: str, cou
     layout = layout_of(text_of(federation, name, count), federation.parties, 1)
     assert explanation.layout == layout
     assert sum(explanation.dealt.values()) == layout.correction_words
-    *rounds, last = explanation.stages
-    assert last.opened == ()
+    *_, last = explanation.stages
+    assert last.ends_in == "end"
+    assert all(bool(stage.opened) == (stage.ends_in == "round") for stage in explanation.stages)
+    rounds = [stage for stage in explanation.stages if stage.ends_in == "round"]
     sent = [tuple(map(sum, zip(*(opened.sent_bytes for opened in stage.opened), strict=True))) for stage in rounds]
     assert tuple(sent) == layout.round_bytes
 
@@ -103,11 +106,31 @@ def test_a_lesson_ahead_of_its_reward_waits_for_it_after_three_rounds() -> None:
 
 
 def test_only_a_decision_is_announced() -> None:
-    announced = {name: explained(SMALL, name).announced_after for name in ABOUT}
-    assert announced.pop("decide") == 4
-    assert set(announced.values()) == {None}
+    announced = {name: announced_in(explained(SMALL, name)) for name in ABOUT}
+    assert announced.pop("decide") == [4]
+    assert not any(announced.values())
     long = explained(LONG, "decide")
-    assert long.announced_after == len(long.stages) - 1 - LONG.parties  # the turns back are taken later
+    assert announced_in(long) == [len(long.stages) - 1 - LONG.parties]  # the turns back are taken later
+
+
+def announced_in(explanation: Explanation) -> list[int]:
+    return [number for number, stage in enumerate(explanation.stages) if stage.announced]
+
+
+def test_a_pause_is_a_stage_and_no_round() -> None:
+    def text(run: Run) -> Program:
+        (x,) = yield (mask(run, given_share(run, label="x"), "x"),)
+        run.announce(x.delta)
+        yield ()
+        told = run.awaited((), "told")
+        (opened,) = yield (mask(run, Shared((), told), "y"),)
+        return opened
+
+    explanation = explain(text, 2)
+    assert [stage.ends_in for stage in explanation.stages] == ["round", "pause", "round", "end"]
+    assert [stage.awaited for stage in explanation.stages] == [None, None, Array("told", ()), None]
+    assert announced_in(explanation) == [1]
+    assert explanation.layout.rounds == 2
 
 
 def test_what_is_dealt_is_counted_by_purpose() -> None:

@@ -77,12 +77,14 @@ def explained(
     yield ""
     yield "A party brings (shapes at party 0)"
     yield from (f"  {_named(array)}" for array in explanation.brought)
-    for number, stage in enumerate(explanation.stages, start=1):
-        last = number == len(explanation.stages)
+    rounds = 0
+    for stage in explanation.stages:
+        rounds += stage.ends_in == "round"
+        titles = {"round": f"Round {rounds}", "pause": f"Pause after round {rounds}", "end": "After the last round"}
         yield ""
-        yield "After the last round" if last else f"Round {number}"
+        yield titles[stage.ends_in]
         yield from _stage(stage, listing)
-        if number - 1 == explanation.announced_after:
+        if stage.announced:
             yield "  The result for the actor is known."
     yield ""
     yield from _dealt(explanation)

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
-from itertools import pairwise
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
 from hiddenarm.errors import OUT_OF_RANGE, ProtocolError, ScoreRangeError
 from hiddenarm.mpc.run import Openings
-from hiddenarm.mpc.tracing import Block, Instruction, TracedWords, Tracer, as_cells
+from hiddenarm.mpc.tracing import Block, Instruction, TracedWords, Tracer
 from hiddenarm.ring._kernels import execute
 from hiddenarm.ring.contraction import PlanWords
 from hiddenarm.ring.instructions import PLACE_BITS, listing
@@ -39,40 +38,59 @@ Reader: TypeAlias = Callable[[Banks], Value]
 @dataclass(frozen=True, slots=True)
 class Expected:
     """What one run is given: words dealt and corrected, words of each array the party brings, and what the parties send
-    in each round, in bytes. If words are `awaited`, they are the last array, and needed to compute what is sent in this
-    round."""
+    in each round, in bytes. The last arrays are `awaited`, if any are: for each the segment that cannot be run without
+    it."""
 
     own_words: int
     correction_words: int
     given_words: tuple[int, ...]
     round_bytes: tuple[tuple[int, ...], ...]
-    awaited: int | None = None
+    awaited: tuple[int, ...] = ()
+
+
+class Announced(NamedTuple):
+    """A result that is known after a segment, before the end."""
+
+    result: object
+    segment: int
+
+
+class Segment(NamedTuple):
+    """Instructions that are run in one call: up to a round, a pause, or the end."""
+
+    first: int
+    last: int
+    """Where in the code they lie."""
+    sends: int | None
+    """The bytes that the party sends in the round; None where there is none."""
+    is_last: bool
+    announced: Reader[object] | None
+    """Reads the result that is known now, before the end."""
+    told_after: int
+    """How many of the awaited arrays must have been told to go on after it."""
 
 
 @dataclass(slots=True, repr=False)
 class CompiledProgram:
-    """A program as one party runs it. `result` and `announced` read what it came to from the banks of a run."""
+    """A program as one party runs it. `result` reads what it came to from the banks of a run."""
 
     party: int
     replicates: int
     expected: Expected
     rounds: tuple[Openings, ...]
+    segments: tuple[Segment, ...]
     result: Reader[object]
-    announced: Reader[Words] | None
-    announced_after: int
-    """The round after which `announced` is known; -1 if nothing is announced."""
     _code: PlanWords
-    _starts: tuple[int, ...]
     _constants: Words
     _memory_words: int
     _spares: list[Words] = field(default_factory=list)
 
     def listing(self, given: Sequence[str] = ()) -> list[list[str]]:
-        """The instructions before, between and after the rounds, one per line. They name places, never words: it
-        has none. `given` are names for the arrays that the party brings, and awaits."""
+        """The instructions of each segment, one per line. They name places, never words: it has none. `given`
+        are names for the arrays that the party brings, and awaits."""
         numbered = [f"given {number}" for number in range(len(self.expected.given_words))]
         names = ("memory", "constants", "own words", "corrections", *(given or numbered))
-        return [list(listing(self._code[first:last], names)) for first, last in pairwise(self._starts)]
+        return [list(listing(self._code[part.first : part.last], names)) for part in self.segments]
 
     def memory(self) -> Words:
         """Memory for one run; `give_back` when it is over."""
@@ -98,12 +116,11 @@ class CompiledProgram:
                 raise ValueError("a run takes arrays of words")
         return (memory, self._constants, own, corrections, *brought)
 
-    def run_round(self, number: int, banks: Banks, received: tuple[bytes | None, ...]) -> bytes:
-        """Finish the round before with what was received in it, and compute what to send in this one."""
-        sizes = self.expected.round_bytes
-        sent = sizes[number][self.party] if number < len(sizes) else 0
+    def run_segment(self, segment: Segment, banks: Banks, received: tuple[bytes | None, ...]) -> bytes | None:
+        """Finish the round before with what was received in it, and compute up to the next: what to send in it."""
         try:
-            return execute(self._code, self._starts[number], self._starts[number + 1], banks, received, sent)
+            sent = execute(self._code, segment.first, segment.last, banks, received, segment.sends or 0)
+            return None if segment.sends is None else sent
         except ArithmeticError:
             raise ScoreRangeError(OUT_OF_RANGE) from None
 
@@ -134,39 +151,38 @@ def assemble(
     replicates: int,
     recording: Tracer,
     expected: Expected,
-    rounds: tuple[Openings, ...],
+    ends: tuple[Openings, ...],
     result: object,
-    announced: Words | None,
-    announced_after: int,
+    announced: Announced | None,
 ) -> CompiledProgram:
-    """Place all blocks and write the code. The cells of results keep their places to the end."""
+    """Place all blocks and write the code. `ends` has what is opened at the end of each segment but the last: nothing
+    for a pause. The cells of results keep their places to the end."""
     found: list[TracedWords] = []
     read_result = reader_of(result, found)
-    read_announced = None
-    if announced is not None:
-        found.append(as_cells(announced))
-        read_announced = partial(_array, as_cells(announced))
+    read_announced = None if announced is None else reader_of(announced.result, found)
     kept = {cells.block for cells in found}
-    instructions = [instruction for round_ in recording.rounds for instruction in round_]
+    instructions = [instruction for part in recording.segments for instruction in part]
     memory_words = _place(instructions, kept)
     code: list[int] = []
-    starts = [0]
-    for round_ in recording.rounds:
-        for instruction in round_:
+    segments: list[Segment] = []
+    sizes = iter(expected.round_bytes)
+    for number, part in enumerate(recording.segments):
+        first, last = len(code), number == len(ends)
+        for instruction in part:
             code += _encoded(instruction)
-        starts.append(len(code))
-    constants = np.concatenate([np.empty(0, np.uint64), *recording.constants])
+        sends = next(sizes)[party] if not last and ends[number] else None
+        reader = read_announced if announced is not None and announced.segment == number else None
+        told_after = sum(segment <= number + 1 for segment in expected.awaited)
+        segments.append(Segment(first, len(code), sends, last, reader, told_after))
     return CompiledProgram(
         party,
         replicates,
         expected,
-        rounds,
+        tuple(openings for openings in ends if openings),
+        tuple(segments),
         read_result,
-        read_announced,
-        announced_after,
         np.array(code, np.int64),
-        tuple(starts),
-        constants,
+        np.concatenate([np.empty(0, np.uint64), *recording.constants]),
         memory_words,
     )
 

@@ -93,7 +93,7 @@ class DealerRun(Run):
         self._correct(value.reshape(self.batch[0], self._size(shape)))
         return value
 
-    def announce(self, result: Words | None) -> None:
+    def announce(self, result: object) -> None:
         return
 
     def actor_words(self, shape: tuple[int, ...]) -> Words:
@@ -137,7 +137,8 @@ def walk(program: Program) -> list[Openings]:
             openings = next(program) if results is None else program.send(results)
         except StopIteration:
             return rounds
-        rounds.append(openings)
+        if openings:  # else it is a pause
+            rounds.append(openings)
         results = tuple(opening.finish(None) for opening in openings)
 
 

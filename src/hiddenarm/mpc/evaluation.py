@@ -15,7 +15,7 @@ import numpy as np
 
 from hiddenarm.errors import FrameError, ProtocolError
 from hiddenarm.mpc.codec import opening_bytes, payload_bytes
-from hiddenarm.mpc.compiled import CompiledProgram, Expected, assemble
+from hiddenarm.mpc.compiled import Announced, CompiledProgram, Expected, assemble
 from hiddenarm.mpc.material import Layout, program_stream
 from hiddenarm.mpc.run import Opening, Openings, ProgramText, Results, Run, Sharing
 from hiddenarm.mpc.tracing import CORRECTIONS, GIVEN, OWN, Block, TracedWords, Tracer, as_cells, as_words
@@ -38,20 +38,20 @@ class PartyRun(Run):
         self.recording = Tracer()
         self.read = {OWN: 0, CORRECTIONS: 0}
         self.given_words: list[int] = []
-        self.awaited_in: int | None = None
-        self.announced: Words | None = None
-        self.announced_after = -1
+        self.awaited_in: list[int] = []
+        self.announced: object = None
+        self.announced_in: int | None = None
         self._deals_from = CORRECTIONS if party == parties - 1 else OWN
 
     def given(self, shape: tuple[int, ...], label: str = "") -> Words:
-        if self.awaited_in is not None:
+        if self.awaited_in:
             raise ValueError("what a party brings must be named before what it awaits")
         return self._given(shape)
 
     def awaited(self, shape: tuple[int, ...], label: str = "") -> Words:
-        if not self._round or self.awaited_in is not None:
-            raise ValueError("a program may await words once, after its first round")
-        self.awaited_in = self._round
+        if self._segment == 0 or self._segment in self.awaited_in:
+            raise ValueError("a program may await words once after each round or pause, and not before the first")
+        self.awaited_in.append(self._segment)
         return self._given(shape)
 
     def _given(self, shape: tuple[int, ...]) -> Words:
@@ -83,13 +83,15 @@ class PartyRun(Run):
     def tell_last(self, shape: tuple[int, ...], make: Callable[[], Words], *, purpose: str = "") -> Words | None:
         return self._read(CORRECTIONS, shape) if self._deals_from == CORRECTIONS else None
 
-    def announce(self, result: Words | None) -> None:
-        self.announced, self.announced_after = result, self._round
+    def announce(self, result: object) -> None:
+        if self.announced_in is not None:
+            raise ValueError("a program may announce one result")
+        self.announced, self.announced_in = result, self._segment
 
     @property
-    def _round(self) -> int:
-        """The round that is being computed, from 0."""
-        return len(self.recording.rounds) - 1
+    def _segment(self) -> int:
+        """The segment that is being computed, from 0."""
+        return len(self.recording.segments) - 1
 
     def actor_words(self, shape: tuple[int, ...]) -> Words:
         raise ProtocolError("a party asked for the actor's words")
@@ -101,11 +103,12 @@ class PartyRun(Run):
         raise ProtocolError("a party asked for the dealer's coins")
 
     def exchange(self, openings: Openings) -> Results:
-        """Record a round: what is sent, and what the openings make of what everybody sent."""
+        """Record a round: what is sent, and what the openings make of what everybody sent. Without openings it is a
+        pause."""
         for opening in openings:
             words = self._outgoing(opening)
             self.recording.write(Operation.SEND_WORDS, words.block, opening.bits, words.size)
-        self.recording.end_round()
+        self.recording.end_segment()
         starts = [0] * self.parties
         results = []
         for opening in openings:
@@ -149,28 +152,30 @@ def compile_program(text: ProgramText, party: int, parties: int, replicates: int
 def record_run(text: ProgramText, run: PartyRun) -> CompiledProgram:
     """Run a program's text as a party, without words."""
     program = text(run)
-    rounds: list[Openings] = []
+    ends: list[Openings] = []
     results: Results | None = None
     while True:
         try:
             openings = next(program) if results is None else program.send(results)
         except StopIteration as end:
-            return _compiled(run, tuple(rounds), end.value)
-        rounds.append(openings)
+            return _compiled(run, tuple(ends), end.value)
+        ends.append(openings)
         results = run.exchange(openings)
 
 
-def _compiled(run: PartyRun, rounds: tuple[Openings, ...], result: object) -> CompiledProgram:
+def _compiled(run: PartyRun, ends: tuple[Openings, ...], result: object) -> CompiledProgram:
     (replicates,) = run.batch
+    rounds = [openings for openings in ends if openings]
     sizes = [[payload_bytes(openings, party, replicates) for party in range(run.parties)] for openings in rounds]
     expected = Expected(
         run.read[OWN],
         run.read[CORRECTIONS],
         tuple(run.given_words),
         tuple(tuple(round_) for round_ in sizes),
-        run.awaited_in,
+        tuple(run.awaited_in),
     )
-    return assemble(run.party, replicates, run.recording, expected, rounds, result, run.announced, run.announced_after)
+    announced = None if run.announced_in is None else Announced(run.announced, run.announced_in)
+    return assemble(run.party, replicates, run.recording, expected, ends, result, announced)
 
 
 class DealtWords(NamedTuple):
@@ -183,8 +188,8 @@ class DealtWords(NamedTuple):
 class Evaluation:
     """One step of a program at one party.
 
-    evaluation.payload               # what to send to every peer now; None when the program has ended
-    evaluation.advance(received)     # what each party sent, None for our own
+    evaluation.payload               # what to send to every peer now; None in a pause, and at the end
+    evaluation.advance(received)     # what each party sent, None for our own; nothing at all in a pause
     evaluation.result
 
     In a program that awaits words, `tell` them while it `waits`, or before.
@@ -192,27 +197,33 @@ class Evaluation:
 
     def __init__(self, compiled: CompiledProgram, dealt: DealtWords, given: Sequence[Words] = ()) -> None:
         self._compiled = compiled
+        expected = compiled.expected
         brought = [np.ascontiguousarray(words) for words in given]
-        self._awaited: Words | None = None
-        if compiled.expected.awaited is not None:
-            self._awaited = np.zeros(compiled.expected.given_words[-1], np.uint64)
-            brought.append(self._awaited)
-        self._banks = compiled.banks(compiled.memory(), dealt.own, dealt.corrections, brought)
+        awaited = expected.given_words[len(expected.given_words) - len(expected.awaited) :]
+        self._awaited = [np.zeros(words, np.uint64) for words in awaited]
+        self._told = 0
+        self._banks = compiled.banks(compiled.memory(), dealt.own, dealt.corrections, [*brought, *self._awaited])
+        self._segment = -1
         self.round = 0
-        self.announced: Words | None = None
-        """A public result that is known before the end."""
+        """The number of the current round, from 0; in a pause, of the next."""
+        self.announced: object = None
+        """A result that is known before the end."""
         self.result: object = None
         self.payload: bytes | None = None
-        self._run((None,) * len(compiled.expected.round_bytes[0]) if compiled.rounds else ())
+        self.ended = False
+        """Whether the program has ended, and `result` is there."""
+        self.waits = False
+        """Whether the program cannot go on before it is told the next words that it awaits."""
+        self._run(())
 
     @property
     def replicates(self) -> int:
         return self._compiled.replicates
 
     @property
-    def ended(self) -> bool:
-        """Whether the program has ended, and `result` is there."""
-        return self.payload is None
+    def at_start(self) -> bool:
+        """Whether no round was finished yet, and no pause."""
+        return self._segment == 0
 
     @property
     def rounds(self) -> int:
@@ -220,46 +231,43 @@ class Evaluation:
         return len(self._compiled.rounds)
 
     @property
-    def openings(self) -> Openings | None:
-        """What is opened in the current round; None when the program has ended."""
-        rounds = self._compiled.rounds
-        return rounds[self.round] if self.round < len(rounds) else None
-
-    @property
-    def waits(self) -> bool:
-        """Whether the program cannot go on beyond the current round before it is told the words it awaits."""
-        return self._awaited is not None and self.round + 1 == self._compiled.expected.awaited
+    def openings(self) -> Openings:
+        """What is opened in the current round; nothing in a pause, and when the program has ended."""
+        return () if self.payload is None else self._compiled.rounds[self.round]
 
     def tell(self, words: Words) -> None:
-        """The words that the program awaits."""
-        if self._awaited is None:
+        """The next words that the program awaits."""
+        if self._told == len(self._awaited):
             raise ProtocolError("a program was told words that it does not await")
-        self._awaited[:] = words.reshape(-1)
-        self._awaited = None
+        self._awaited[self._told][:] = words.reshape(-1)
+        self._told += 1
+        self.waits = False
 
-    def advance(self, received: tuple[bytes | None, ...]) -> None:
-        """Finish the current round with what all parties sent, and compute up to the next."""
+    def advance(self, received: tuple[bytes | None, ...] = ()) -> None:
+        """Finish the current round with what all parties sent, or the pause, and compute up to the next."""
         if self.waits:
             raise ProtocolError("a program was to go on before it was told the words it awaits")
-        sizes = self._compiled.expected.round_bytes[self.round]
-        for party, message in enumerate(received):
-            if message is not None and len(message) != sizes[party]:
-                raise FrameError(f"party {party} sent {len(message)} bytes in a round that takes {sizes[party]}")
-        self.round += 1
+        if self.payload is not None:
+            sizes = self._compiled.expected.round_bytes[self.round]
+            for party, message in enumerate(received):
+                if message is not None and len(message) != sizes[party]:
+                    raise FrameError(f"party {party} sent {len(message)} bytes in a round that takes {sizes[party]}")
+            self.round += 1
         self._run(received)
 
     def _run(self, received: tuple[bytes | None, ...]) -> None:
         compiled = self._compiled
-        payload = compiled.run_round(self.round, self._banks, received)
-        if compiled.announced is not None and self.round == compiled.announced_after:
-            self.announced = compiled.announced(self._banks)
-        if self.round < len(compiled.rounds):
-            self.payload = payload
-            return
-        self.payload = None
-        self.result = compiled.result(self._banks)
-        compiled.give_back(self._banks[0])
-        self._banks = ()
+        self._segment += 1
+        segment = compiled.segments[self._segment]
+        self.payload = compiled.run_segment(segment, self._banks, received)
+        if segment.announced is not None:
+            self.announced = segment.announced(self._banks)
+        self.waits = segment.told_after > self._told
+        if segment.is_last:
+            self.ended = True
+            self.result = compiled.result(self._banks)
+            compiled.give_back(self._banks[0])
+            self._banks = ()
 
 
 class ProgramMaterial:

@@ -15,7 +15,7 @@ from hiddenarm.mpc.codec import opening_bytes
 from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.mpc.evaluation import PartyRun, record_run
 from hiddenarm.mpc.material import Layout
-from hiddenarm.mpc.run import Opening, ProgramText, Sharing
+from hiddenarm.mpc.run import Opening, Openings, ProgramText, Results, Sharing
 from hiddenarm.ring.words import Words, packed_words
 
 
@@ -40,22 +40,23 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What is computed without communication, and the round that follows; the last stage opens nothing."""
+    """What is computed without communication, and what follows: a round, a pause, or the end. Only a round opens
+    something. `announced` says that the result for the actor is known then."""
 
+    ends_in: str
     awaited: Array | None
     computed: tuple[str, ...]
     opened: tuple[Opened, ...]
     instructions: tuple[str, ...]
+    announced: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A program, explained. `dealt` counts the words that the dealer makes for each purpose. `announced_after` is the
-    number of rounds after which the result for the actor is known; None if the actor is told nothing."""
+    """A program, explained. `dealt` counts the words that the dealer makes for each purpose."""
 
     brought: tuple[Array, ...]
     stages: tuple[Stage, ...]
-    announced_after: int | None
     dealt: dict[str, int]
     layout: Layout
 
@@ -66,17 +67,20 @@ def explain(text: ProgramText, parties: int) -> Explanation:
     compiled = record_run(text, run)
     names = [array.name for array in (*run.brought, *run.awaited_arrays.values())]
     listing = compiled.listing(names)
+    ends = [*run.ends, "end"]
+    opened = iter(compiled.rounds)
     stages = [
         Stage(
+            end,
             run.awaited_arrays.get(number),
             tuple(run.computed.get(number, ())),
-            tuple(_opened(opening, parties) for opening in openings),
+            tuple(_opened(opening, parties) for opening in (next(opened) if end == "round" else ())),
             tuple(listing[number]),
+            run.announced_in == number,
         )
-        for number, openings in enumerate((*compiled.rounds, ()))
+        for number, end in enumerate(ends)
     ]
-    announced_after = compiled.announced_after if compiled.announced_after >= 0 else None
-    return Explanation(tuple(run.brought), tuple(stages), announced_after, dict(run.dealt), layout_of(text, parties, 1))
+    return Explanation(tuple(run.brought), tuple(stages), dict(run.dealt), layout_of(text, parties, 1))
 
 
 def _opened(opening: Opening[object], parties: int) -> Opened:
@@ -85,7 +89,7 @@ def _opened(opening: Opening[object], parties: int) -> Opened:
 
 
 class _ExplainedRun(PartyRun):
-    """A recording at party 0 that keeps what is said about the program. Keys are numbers of rounds, from 0."""
+    """A recording at party 0 that keeps what is said about the program. Keys are numbers of segments, from 0."""
 
     def __init__(self, parties: int) -> None:
         super().__init__(0, parties, 1)
@@ -93,13 +97,14 @@ class _ExplainedRun(PartyRun):
         self.awaited_arrays: dict[int, Array] = {}
         self.computed: dict[int, list[str]] = {}
         self.dealt: Counter[str] = Counter()
+        self.ends: list[str] = []
 
     def given(self, shape: tuple[int, ...], label: str = "") -> Words:
         self.brought.append(Array(label, shape))
         return super().given(shape)
 
     def awaited(self, shape: tuple[int, ...], label: str = "") -> Words:
-        self.awaited_arrays[self._round] = Array(label, shape)
+        self.awaited_arrays[self._segment] = Array(label, shape)
         return super().awaited(shape)
 
     def deal(
@@ -116,5 +121,9 @@ class _ExplainedRun(PartyRun):
         self.dealt[purpose] += prod(shape)
         return super().tell_last(shape, make)
 
+    def exchange(self, openings: Openings) -> Results:
+        self.ends.append("round" if openings else "pause")
+        return super().exchange(openings)
+
     def note(self, computed: str) -> None:
-        self.computed.setdefault(self._round, []).append(computed)
+        self.computed.setdefault(self._segment, []).append(computed)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hiddenarm.errors import ProtocolError
 from hiddenarm.mpc.codec import decode_openings
 from hiddenarm.mpc.evaluation import Evaluation
 from hiddenarm.mpc.run import Openings
@@ -39,19 +40,33 @@ def run_lockstep(
     observer: Observer | None = None,
 ) -> list[Any]:
     """Run one program at all parties to its end; return each party's result."""
-    if meter is not None:
+    advance_lockstep(evaluations, program=program, meter=meter, observer=observer)
+    if not evaluations[0].ended:
+        raise ProtocolError("a program was to be run to its end before it was told the words it awaits")
+    return [evaluation.result for evaluation in evaluations]
+
+
+def advance_lockstep(
+    evaluations: Sequence[Evaluation],
+    *,
+    program: str = "",
+    meter: LockstepMeter | None = None,
+    observer: Observer | None = None,
+) -> None:
+    """Run one program at all parties to its end, or until it waits for words from outside."""
+    first = evaluations[0]
+    if meter is not None and first.at_start:
         meter.count_run(program)
-    while (openings := evaluations[0].openings) is not None:
+    while not first.ended and not first.waits:
         # Each party sends the same bytes to all others ...
-        sent = [evaluation.payload for evaluation in evaluations]
-        if meter is not None:
+        openings, sent = first.openings, [evaluation.payload for evaluation in evaluations]
+        if meter is not None and openings:
             meter.count_round(program, len(sent[0] or b""))
-        if observer is not None:
-            observer(openings, _words_sent(openings, sent, evaluations[0].replicates))
+        if observer is not None and openings:
+            observer(openings, _words_sent(openings, sent, first.replicates))
         # ... and goes on with what it received.
         for party, evaluation in enumerate(evaluations):
             evaluation.advance(tuple([None if sender == party else message for sender, message in enumerate(sent)]))
-    return [evaluation.result for evaluation in evaluations]
 
 
 def _words_sent(openings: Openings, sent: Sequence[bytes | None], replicates: int) -> list[tuple[Words, ...]]:

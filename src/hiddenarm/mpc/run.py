@@ -7,6 +7,9 @@ communication round; it is sent back what each opening's `finish` made of the op
     z = form(run, "ai,i->a", w, x)                   # no round
     (z,) = yield (truncate(run, z, 20),)             # round 2
 
+`yield ()` is a pause: what was computed so far is there, before the program goes on with words that it awaits; nothing
+is sent, and it is no round.
+
 The same text runs at the dealer (`DealerRun`), which opens nothing and thereby computes which correlated words the
 parties will need, in which order; and at each party (`PartyRun`), which runs it once to record what is to be computed
 in every step. So a program may not branch on words: they are not there yet when a party runs its text.
@@ -92,8 +95,9 @@ class Run(ABC):
 
     @abstractmethod
     def awaited(self, shape: tuple[int, ...], label: str = "") -> Words | None:
-        """Public words that all parties are told from outside while the program runs. The rounds before may be run
-        without them; the round in which this is called waits. None at the dealer. At most once in a program."""
+        """Public words that all parties are told from outside while the program runs, after its first round or pause.
+        What comes before the last round or pause may be run without them; what follows waits. None at the dealer. If it
+        is called several times, each time after another round or pause, words are told in this order."""
 
     @abstractmethod
     def random(self, shape: tuple[int, ...], sharing: Sharing = Sharing.ADD) -> Words:
@@ -128,9 +132,9 @@ class Run(ABC):
         return
 
     @abstractmethod
-    def announce(self, result: Words | None) -> None:
-        """Make known, as soon as it is found, what this party tells the actor: a public result, or its share of one.
-        Only a party has someone to tell."""
+    def announce(self, result: object) -> None:
+        """Make a first result known, once, before the end: where the next round or pause is reached. It may be what a
+        program's result may be. Only a party has someone to tell."""
 
     @abstractmethod
     def actor_words(self, shape: tuple[int, ...]) -> Words:

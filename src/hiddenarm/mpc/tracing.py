@@ -48,19 +48,19 @@ class Instruction:
 
 @dataclass(slots=True)
 class Tracer:
-    """The instructions so far, round by round, and the constants they use."""
+    """The instructions so far, in segments between rounds and pauses, and the constants they use."""
 
-    rounds: list[list[Instruction]] = field(default_factory=lambda: [[]])
+    segments: list[list[Instruction]] = field(default_factory=lambda: [[]])
     constants: list[Words] = field(default_factory=list)
     _constant_words: int = 0
     _known: dict[bytes, Block] = field(default_factory=dict)
 
     def write(self, operation: Operation, *arguments: int | Block) -> None:
-        """Append an instruction to the current round."""
-        self.rounds[-1].append(Instruction(operation, arguments))
+        """Append an instruction to the current segment."""
+        self.segments[-1].append(Instruction(operation, arguments))
 
-    def end_round(self) -> None:
-        self.rounds.append([])
+    def end_segment(self) -> None:
+        self.segments.append([])
 
     def memory(self, shape: tuple[int, ...]) -> TracedWords:
         """New words, to be written by the next instruction."""

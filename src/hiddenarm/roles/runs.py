@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from hiddenarm.bandit.catalogue import ProgramId
 from hiddenarm.errors import FrameError, ScoreRangeError
 from hiddenarm.mpc.evaluation import Evaluation
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity
-from hiddenarm.ring.words import Words
 from hiddenarm.roles.health import RunTimes
 from hiddenarm.roles.messages import Kind, run_frame
 
@@ -36,7 +36,7 @@ class Outcome:
     """What to do with a run: when it ends, when it announces a result before, and when scores leave their range."""
 
     finish: Callable[[], None]
-    announce: Callable[[Words], None] | None = None
+    announce: Callable[[Any], None] | None = None
     out_of_range: Callable[[str], None] | None = None
 
 
@@ -52,6 +52,8 @@ class _ActiveRun:
     received: tuple[bytes | None, ...] | None = None
     """What all parties sent in the current round, once it is complete; None for our own."""
     announced: bool = False
+    waits_since: float | None = None
+    """When only words from outside were missing."""
 
 
 class RunTable:
@@ -88,13 +90,15 @@ class RunTable:
         all others after every round."""
         active = _ActiveRun(key, evaluation, outcome, self._clock(), self._early.pop(key, {}), patient)
         self._runs[key] = active
-        self._send_round(active)
+        self._computed(active)
         self._advance(active)
 
     def resume(self, key: RunKey) -> None:
-        """Go on with a run that was told what it awaits. Its time counts from here."""
+        """Go on with a run that was told what it awaits. The time that it waited does not count."""
         active = self._runs[key]
-        active.began = self._clock()
+        if active.waits_since is not None:
+            active.began += self._clock() - active.waits_since
+            active.waits_since = None
         self._advance(active)
 
     def drop(self, key: RunKey) -> bool:
@@ -125,11 +129,18 @@ class RunTable:
             raise FrameError(f"{identity} sent round {frame.round} of {key[0].name} {key[1]} twice")
         messages[identity.number] = frame.payload
 
-    def _send_round(self, active: _ActiveRun) -> None:
+    def _computed(self, active: _ActiveRun) -> None:
+        """Announce what became known, and send the current round, if there is one."""
+        evaluation = active.evaluation
+        if evaluation.announced is not None and not active.announced:
+            self._announce(active)
+        if evaluation.payload is not None:
+            self._send_round(active, evaluation.payload)
+
+    def _send_round(self, active: _ActiveRun, payload: bytes) -> None:
         """Send this party's words for the current round; the peers' may come back at once."""
         evaluation = active.evaluation
-        assert evaluation.payload is not None
-        frame = run_frame(Kind.ROUND, *active.key, round=evaluation.round, payload=evaluation.payload)
+        frame = run_frame(Kind.ROUND, *active.key, round=evaluation.round, payload=payload)
         if active.patient or evaluation.round in active.inbox:  # in the latter case not all answers are still to come
             send_to_all(self._send, self._peers, frame)
             return
@@ -139,12 +150,15 @@ class RunTable:
             active.received = (*answers[:own], None, *answers[own:])
 
     def _advance(self, active: _ActiveRun) -> bool:
-        """Finish every round for which all peers' words are here, until one waits for words from outside; whether the
-        run has ended."""
+        """Finish every round for which all peers' words are here, and every pause, until words from outside are
+        missing; whether the run has ended."""
         evaluation = active.evaluation
         while not evaluation.ended:
-            received = active.received or self._collected(active)
-            if received is None or evaluation.waits:
+            received = () if evaluation.payload is None else active.received or self._collected(active)
+            if received is None:
+                return False
+            if evaluation.waits:
+                active.waits_since = active.waits_since or self._clock()
                 return False
             active.received = None
             try:
@@ -155,10 +169,7 @@ class RunTable:
                 del self._runs[active.key]
                 active.outcome.out_of_range(str(error))
                 return True
-            if evaluation.announced is not None and not active.announced:
-                self._announce(active)
-            if not evaluation.ended:
-                self._send_round(active)
+            self._computed(active)
         if self._runs.pop(active.key, None) is not None:
             self._note_time(active.key[0], active)
             active.outcome.finish()
@@ -175,9 +186,8 @@ class RunTable:
 
     def _announce(self, active: _ActiveRun) -> None:
         active.announced = True
-        announced = active.evaluation.announced
-        if active.outcome.announce is not None and announced is not None:
-            active.outcome.announce(announced)
+        if active.outcome.announce is not None:
+            active.outcome.announce(active.evaluation.announced)
 
     def _note_time(self, program: ProgramId, active: _ActiveRun) -> None:
         if program.name not in self.times:
