@@ -4,7 +4,7 @@ compared with."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import product
+from itertools import combinations, product
 from typing import Any, Protocol
 
 from support import plain_bytes, unsigned_words
@@ -185,34 +185,85 @@ def _split_truncated(store: Store, delta: Any, sign: Any, opened: Any, bits: int
     store.write(sign, [1 if top else RING - 1 for top in tops])
 
 
-def _look_up_chunks(store: Store, packed: Any, opened: Any, less: Any, equal: Any, bits: int, count: int) -> None:
-    chunks = -(-(bits - 1) // 6)
-    less_tables = _rows(store.read(less, count * chunks), count, chunks)
-    equal_tables = _rows(store.read(equal, count * (chunks - 1)), count, chunks - 1)
+def _look_up_chunks(
+    store: Store,
+    packed: Any,
+    opened: Any,
+    tables: Any,
+    widths: Any,
+    chunks: int,
+    words_each: int,
+    constant: int,
+    count: int,
+) -> None:
+    """A table is one integer here. Equal are chunk and secret where the entry of the chunk differs from the one
+    before; before the first there is a one, which one party adds."""
+    bits, lengths = store.read(widths, chunks), []
+    for width in bits:
+        lengths.append(max(1, 2**width // 64))
+    assert sum(lengths) == words_each
     words = []
-    for word, lesses, equals in zip(store.read(opened, count), less_tables, equal_tables, strict=True):
-        chunk = [(word % 2 ** (bits - 1)) >> (6 * j) & 63 for j in range(chunks)]
-        found = [table >> at & 1 for table, at in zip(lesses, chunk, strict=True)]
-        found += [table >> at & 1 for table, at in zip(equals, chunk[1:], strict=True)]
-        words.append(sum(bit << place for place, bit in enumerate(found)))
+    rows = _rows(store.read(tables, count * words_each), count, words_each)
+    for word, row in zip(store.read(opened, count), rows, strict=True):
+        less, equal = [], []
+        for width, length in zip(bits, lengths, strict=True):
+            table, row = _joined(row[:length]), row[length:]
+            chunk, word = word % 2**width, word >> width
+            less.append(table >> chunk & 1)
+            equal.append(less[-1] ^ (table >> (chunk - 1) & 1 if chunk else constant))
+        words.append(sum(bit << place for place, bit in enumerate(less + equal[1:])))
     store.write(packed, words)
 
 
 def _combine_chunks(store: Store, bit: Any, opened: Any, products: Any, chunks: int, count: int) -> None:
-    """The bits lt_j at places 0 to chunks - 1, then eq_1 to eq_(chunks - 1); the heap begins with the topmost chunk. A
-    heap of 2^chunks bits is one integer here."""
-    words, length = [], max(1, 2**chunks // 64)
-    heaps = [_joined(row) for row in _rows(store.read(products, 2 * length * count), 2 * count, length)]
-    for word, all_equal, times_mask in zip(store.read(opened, count), heaps[::2], heaps[1::2], strict=True):
-        less = [word >> j & 1 for j in range(chunks)]
-        equal = [word >> (chunks + j - 1) & 1 for j in range(1, chunks)]
-        result = 0
-        for depth in range(chunks):
-            prefix = sum(bit << place for place, bit in enumerate(equal[chunks - 1 - depth :]))
-            node = 2**depth + prefix
-            result ^= (all_equal >> node & 1) * less[chunks - 1 - depth] ^ (times_mask >> node & 1)
-        words.append(result)
-    store.write(bit, words)
+    """Up to five chunks both heaps lie in one word, 32 bits each."""
+    if chunks <= 5:
+        heaps = [(word % 2**32, word >> 32) for word in store.read(products, count)]
+    else:
+        heaps = [(row[0], row[1]) for row in _rows(store.read(products, 2 * count), count, 2)]
+    nodes = [
+        ([first >> at & 1 for at in range(1, 2**chunks)], [second >> at & 1 for at in range(1, 2**chunks)])
+        for first, second in heaps
+    ]
+    store.write(
+        bit, [_at_opened(word, *both, chunks) for word, both in zip(store.read(opened, count), nodes, strict=True)]
+    )
+
+
+def _look_up_payloads(store: Store, out: Any, opened: Any, top: Any, nodes: Any, chunks: int, count: int) -> None:
+    size, words = 2**chunks - 1, []
+    rows = _rows(store.read(nodes, 2 * size * count), count, 2 * size)
+    for word, above, row in zip(store.read(opened, count), store.read(top, count), rows, strict=True):
+        found = _at_opened(word, row[:size], row[size:], chunks)
+        words.append(found ^ row[0] if above % 2 else found)
+    store.write(out, words)
+
+
+def _at_opened(word: int, all_equal: list[int], times_mask: list[int], chunks: int) -> int:
+    """Opened are the bits lt_j at places 0 to chunks - 1, then eq_1 to eq_(chunks - 1); a heap begins with the topmost
+    chunk, its first node being node 1."""
+    less = [word >> j & 1 for j in range(chunks)]
+    equal = [word >> (chunks + j - 1) & 1 for j in range(1, chunks)]
+    result = 0
+    for depth in range(chunks):
+        prefix = sum(bit << place for place, bit in enumerate(equal[chunks - 1 - depth :]))
+        node = 2**depth + prefix - 1
+        result ^= all_equal[node] * less[chunks - 1 - depth] ^ times_mask[node]
+    return result
+
+
+def _collect_payloads(store: Store, out: Any, words: Any, eligible: Any, rows: int, items: int) -> None:
+    pairs = list(combinations(range(items), 2))
+    given = _rows(store.read(words, rows * len(pairs)), rows, len(pairs))
+    found = []
+    for row, allowed in zip(given, _rows(store.read(eligible, rows * items), rows, items), strict=True):
+        total = [0] * items
+        for (i, j), word in zip(pairs, row, strict=True):
+            counted = word & allowed[i] & allowed[j]
+            total[i] ^= counted % 2**32
+            total[j] ^= counted >> 32
+        found += total
+    store.write(out, found)
 
 
 def _joined(words: list[int]) -> int:
@@ -291,5 +342,7 @@ OTHERS: dict[str, Callable[..., None]] = {
     "split_truncated": _split_truncated,
     "look_up_chunks": _look_up_chunks,
     "combine_chunks": _combine_chunks,
+    "look_up_payloads": _look_up_payloads,
+    "collect_payloads": _collect_payloads,
     "winners": _winners,
 }

@@ -40,11 +40,11 @@ def fixed_key(*labels: str | int) -> bytes:
 
 
 @dataclass(frozen=True, init=False)
-class RoundingFederation(Federation):
-    """A federation whose single decisions round their scores, as those of many arms do."""
+class FourRoundFederation(Federation):
+    """A federation whose single decisions take four rounds, as those of more arms do."""
 
     @property
-    def compares_exactly(self) -> bool:
+    def decides_in_three_rounds(self) -> bool:
         return False
 
 

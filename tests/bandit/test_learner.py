@@ -126,10 +126,10 @@ def assert_close(lockstep: Lockstep, twin: PlainBandit, bound: ErrorBound, repli
     return largest
 
 
-def run_both(world: World, key: str, *, ahead: bool = False) -> tuple[float, Lockstep, PlainBandit, ErrorBound]:
+def run_both(world: World, key: str, *, online: bool = False) -> tuple[float, Lockstep, PlainBandit, ErrorBound]:
     """Run the private learner and a twin, each on its own choices, and a second twin on the private choices."""
     federation = world.federation
-    lockstep = Lockstep(federation, fixed_key("learner", key))
+    lockstep = Lockstep(federation, fixed_key("learner", key), online=online)
     coins = lockstep.coins(0, world.steps)
     independent = PlainBandit(ARMS, federation.dimension, federation.ridge)
     follower = PlainBandit(ARMS, federation.dimension, federation.ridge)
@@ -140,18 +140,18 @@ def run_both(world: World, key: str, *, ahead: bool = False) -> tuple[float, Loc
         number, arms = lockstep.decide([values[None] for values in world.split(step)])
         arm, own = int(arms[0]), independent.decide(x, *coins_at(coins, step))
         same += arm == own
-        lockstep.learn(number, [world.pays[step, arm]], ahead=ahead)
+        lockstep.learn(number, [world.pays[step, arm]])
         independent.learn(x, own, world.pays[step, own])
         bound.learn(follower, x, arm, world.pays[step, arm])
         follower.learn(x, arm, world.pays[step, arm])
     return same / world.steps, lockstep, follower, bound
 
 
-@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("online", [False, True])
 @pytest.mark.parametrize("parties", PARTIES)
-def test_the_private_learner_is_the_plain_one(parties: int, ahead: bool) -> None:
+def test_the_private_learner_is_the_plain_one(parties: int, online: bool) -> None:
     world = World(federation_of(parties), 300)
-    agreement, lockstep, twin, bound = run_both(world, f"{parties} parties", ahead=ahead)
+    agreement, lockstep, twin, bound = run_both(world, f"{parties} parties", online=online)
     assert agreement >= 0.995
     assert assert_close(lockstep, twin, bound) < 0.02  # of numbers up to 1: the bound says something
 
@@ -196,11 +196,12 @@ def test_a_wrong_update_is_caught() -> None:
         assert_close(lockstep, twin, bound)
 
 
-def test_late_unordered_and_missing_rewards() -> None:
+@pytest.mark.parametrize("online", [False, True])
+def test_late_unordered_and_missing_rewards(online: bool) -> None:
     """Rewards come late, shuffled, and every fifth never: the twin that learns in the same order is the same."""
     world = World(federation_of(3), 250)
     federation = world.federation
-    lockstep = Lockstep(federation, fixed_key("learner", "late"), deal_ahead=16)
+    lockstep = Lockstep(federation, fixed_key("learner", "late"), online=online, deal_ahead=16)
     coins = lockstep.coins(0, world.steps)
     twin, bound = PlainBandit(ARMS, federation.dimension), ErrorBound(federation)
     rng = np.random.default_rng(9)
@@ -223,12 +224,14 @@ def test_late_unordered_and_missing_rewards() -> None:
     assert len(lockstep.pending) == 50 + 12
 
 
-def test_each_replicate_is_its_own_twin() -> None:
+@pytest.mark.parametrize("online", [False, True])
+def test_each_replicate_is_its_own_twin(online: bool) -> None:
     epsilons = [0.0, 0.05, 0.3, 1.0]
     steps = 150
     federation = federation_of(2)
     worlds = [World(federation, steps, seed) for seed in range(len(epsilons))]
-    lockstep = Lockstep(federation, fixed_key("learner", "replicates"), replicates=4, epsilons=epsilons)
+    key = fixed_key("learner", "replicates")
+    lockstep = Lockstep(federation, key, replicates=4, epsilons=epsilons, online=online)
     coins = lockstep.coins(0, steps)
     twins = [PlainBandit(ARMS, federation.dimension) for _ in epsilons]
     bounds = [ErrorBound(federation) for _ in epsilons]

@@ -79,7 +79,7 @@ from hiddenarm.roles.updater import KEPT_VERSIONS, Lesson, LessonEnded
 from hiddenarm.service import process
 from hiddenarm.service.application import ANSWER_SECONDS
 from hiddenarm.service.kit import KitFile
-from support import RoundingFederation
+from support import FourRoundFederation
 
 ROOT = Path(__file__).parents[2]
 DEPLOYING = ROOT / "docs" / "deploying.md"
@@ -367,7 +367,7 @@ def _check_table_of_rounds(layout: Layout, text: str, column: str) -> None:
 
 
 def test_a_decision_that_rounds_its_scores(federation: Federation, layouts: dict[str, Layout]) -> None:
-    rounding = RoundingFederation(**{field.name: getattr(federation, field.name) for field in fields(federation)})
+    rounding = FourRoundFederation(**{field.name: getattr(federation, field.name) for field in fields(federation)})
     rounded = _layout(rounding, DECIDE, 1)
     _check_table_of_rounds(rounded, PROTOCOLS, "round, when rounded")
     exact, words = layouts[DECIDE].correction_words, rounded.correction_words

@@ -12,7 +12,6 @@ from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.masking import mask
 from hiddenarm.mpc.material import Layout, Seeds, program_stream
 from hiddenarm.mpc.run import Program, Run
-from hiddenarm.mpc.shuffle import deal_shuffle
 from hiddenarm.mpc.values import Shared
 from support import fixed_key, run_program, words_from
 
@@ -22,7 +21,7 @@ PARTIES = 3
 
 def square(run: Run) -> Program:
     """A program with words of every holder: parties, corrections, actor, rewarder and coins."""
-    deal_shuffle(run, (), 2, PARTIES, np.ones(run.batch, np.uint64) if run.dealing else None)
+    run.deal((2,), lambda: run.actor_words((2,)))
     run.deal((), lambda: run.rewarder_words(()) + run.coin_words(()))
     (x,) = yield (mask(run, Shared((4,), run.given((4,)))),)
     return form(run, "i,i->", x, x)
@@ -40,8 +39,8 @@ def material(party: int, ahead: int = 4) -> ProgramMaterial:
 
 
 def test_the_layout_counts_every_holder() -> None:
-    # The mask 4 words, two matrices 4 each, the dealt word 1, the masks' square 1. The last party expands the mask.
-    assert Layout((14, 14, 4), 10, actor_words=2, rewarder_words=1, coin_words=1, round_bytes=((32, 32, 32),)) == LAYOUT
+    # The mask 4 words, the actor's 2, the dealt word 1, the masks' square 1. The last party expands the mask.
+    assert Layout((8, 8, 4), 4, actor_words=2, rewarder_words=1, coin_words=1, round_bytes=((32, 32, 32),)) == LAYOUT
 
 
 def test_the_dealer_deals_each_step_once() -> None:

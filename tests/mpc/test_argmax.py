@@ -11,9 +11,9 @@ import pytest
 from scipy import stats
 
 from hiddenarm.errors import ScoreRangeError
-from hiddenarm.mpc.masking import mask
+from hiddenarm.mpc.masking import mask, share_of
 from hiddenarm.mpc.run import Program, Run
-from hiddenarm.mpc.shuffle import MATRIX_LIMIT, MatrixShuffle, deal_shuffle, permutation_of
+from hiddenarm.mpc.shuffle import Shuffle, order_of
 from hiddenarm.mpc.tournament import LARGEST_GROUP, ONE_GROUP, levels, open_winner, pairs
 from hiddenarm.mpc.tracing import winning_slots
 from hiddenarm.mpc.values import Shared
@@ -37,22 +37,27 @@ TAG_BITS = 9
 
 
 def best(parties: int) -> Callable[..., Program]:
-    """Shuffle tagged keys, open the winning slot, find its item."""
+    """Shuffle tagged keys, open the winning slot, find its item. Each party adds its own permutation."""
 
     def text(run: Run, scores: Shared, tags: Shared) -> Program:
-        shuffle = deal_shuffle(run, (), scores.shape[-1], parties, kept_by(run))
+        shuffle = Shuffle(run, (), scores.shape[-1], parties)
         (keys,) = yield (mask(run, (scores << TAG_BITS) + tags),)
-        shuffled = yield from shuffle.apply(keys)
+        (masked,) = yield from shuffle.apply(keys)
+        shuffled = share_of(run, masked)
         slot = yield from open_winner(run, shuffled, BITS)
         one_hot = yield from shuffle.one_hot(slot)
-        return slot, one_hot, shuffled
+        return slot, one_hot, shuffled, None if run.party is None else shuffle._orders[run.party]
 
     return text
 
 
-def kept_by(run: Run, kept: np.ndarray | None = None) -> np.ndarray | None:
-    """What only the dealer knows."""
-    return np.broadcast_to(np.uint64(1) if kept is None else kept, run.batch) if run.dealing else None
+def permutation_in(ran: Ran, place: int = 3) -> np.ndarray:
+    """The item in each slot, from the permutations of all parties."""
+    orders = [result[place].astype(np.intp) for result in ran.results]
+    chain = np.broadcast_to(np.arange(orders[0].shape[-1]), orders[0].shape)
+    for own in orders:
+        chain = np.take_along_axis(chain, own, axis=-1)
+    return chain
 
 
 def random_tags(count: int, size: int, *labels: str | int) -> np.ndarray:
@@ -82,7 +87,7 @@ def test_argmax_is_exact_with_and_without_ties(parties: int, spread: int, size: 
     tags = random_tags(count, size, spread)
     keys = (scores << TAG_BITS) + tags
     ran = run_best(scores, tags, parties, parties, spread)
-    permutation = permutation_of(ran.actor_words())
+    permutation = permutation_in(ran)
     shuffled = np.take_along_axis(keys, permutation, axis=-1)
     assert np.array_equal(signed(ran.opened(lambda result: result[2])), shuffled)
     first, second = pairs(levels(size)[0])
@@ -105,7 +110,7 @@ def test_order_and_slot_are_uniform_whatever_the_scores(scores: list[int]) -> No
     assert evenness(seen, 24) > SIGNIFICANCE
     slot = ran.results[0][0].astype(np.intp)
     assert evenness(slot, size) > SIGNIFICANCE
-    arm = np.take_along_axis(permutation_of(ran.actor_words()), slot[:, None], axis=-1)[:, 0]
+    arm = np.take_along_axis(permutation_in(ran), slot[:, None], axis=-1)[:, 0]
     tied = np.flatnonzero(np.array(scores) == max(scores))
     assert set(arm) == set(tied)
     if len(tied) > 1:
@@ -115,48 +120,32 @@ def test_order_and_slot_are_uniform_whatever_the_scores(scores: list[int]) -> No
 
 
 @pytest.mark.parametrize("parties", PARTIES)
-@pytest.mark.parametrize("size", [10, 40])
-def test_erased_lists_come_out_as_zeros(parties: int, size: int) -> None:
-    """The dealer erases every third list; what is opened before the order is uniform for both kinds."""
-    count = 600
-    kept = (np.arange(count) % 3 > 0).astype(np.uint64)
+def test_lists_are_shuffled_alike_public_ones_too(parties: int) -> None:
+    """What is public lands in the same slots as what is secret; and an item is found back from any slot."""
+    count, size = 600, 10
+    public = words_from((size,), "public")
 
     def text(run: Run, values: Shared) -> Program:
-        shuffle = deal_shuffle(run, (), size, parties, kept_by(run, kept))
+        shuffle = Shuffle(run, (), size, parties)
         (masked,) = yield (mask(run, values),)
-        shuffled = yield from shuffle.apply(masked)
-        slot = None if run.dealing else run.recording.constant(np.arange(count) % size)  # type: ignore[attr-defined]
-        return shuffled, (yield from shuffle.one_hot(slot))
+        told, slot = None, None
+        if not run.dealing:
+            told = run.recording.constant(np.broadcast_to(public, (count, size)))  # type: ignore[attr-defined]
+            slot = run.recording.constant(np.arange(count) % size)  # type: ignore[attr-defined]
+        first, second = yield from shuffle.apply(masked, shuffle.public(told))
+        found = yield from shuffle.one_hot(slot)
+        own = None if run.party is None else shuffle._orders[run.party]
+        return share_of(run, first), share_of(run, second), found, own
 
-    values = words_from((count, size), "erased")
-    ran = run_program(text, [values], parties, "erased", parties)
-    permutation = permutation_of(ran.actor_words())
-    expected = np.take_along_axis(values, permutation, axis=-1) * kept[:, None]
-    assert np.array_equal(ran.opened(lambda result: result[0]), expected)
+    values = words_from((count, size), "alike")
+    ran = run_program(text, [values], parties, "alike", parties)
+    permutation = permutation_in(ran)
+    assert np.array_equal(ran.opened(lambda result: result[0]), np.take_along_axis(values, permutation, axis=-1))
+    assert np.array_equal(ran.opened(lambda result: result[1]), public[permutation])
     items = permutation[np.arange(count), np.arange(count) % size]
-    assert np.array_equal(ran.opened(lambda result: result[1]), np.eye(size, dtype=np.uint64)[items])
-
-
-@pytest.mark.parametrize("parties", PARTIES)
-def test_products_are_shuffled_as_they_are(parties: int) -> None:
-    """Products of weights and contexts need not be masked: the same as shuffling their values, or zeros if erased."""
-    count, lists, size, features = 300, 2, 7, 3
-    kept = (words_from((count, lists), "products kept") % np.uint64(2)).astype(np.uint64)
-
-    def text(run: Run, weights: Shared, contexts: Shared) -> Program:
-        items = permutation_of(run.actor_words((lists, size))) if run.dealing else None
-        shuffle = MatrixShuffle(run, (lists,), size, items, kept[None] if run.dealing else None)
-        masked = yield mask(run, weights), mask(run, contexts)
-        return shuffle.apply_to_products(*masked)
-
-    weights = words_from((count, size, features), "products weights")
-    contexts = words_from((count, lists, features), "products contexts")
-    ran = run_program(text, [weights, contexts], parties, "products", parties)
-    values = np.einsum("rai,rbi->rba", weights, contexts)
-    permutation = permutation_of(ran.actor_words().reshape(count, lists, size))
-    expected = np.take_along_axis(values, permutation, axis=-1) * kept[..., None]
-    assert np.array_equal(ran.opened(), expected)
-    assert ran.layout.rounds == 1
+    assert np.array_equal(ran.opened(lambda result: result[2]), np.eye(size, dtype=np.uint64)[items])
+    assert ran.layout.actor_words == 0
+    assert ran.layout.rounds == 1 + 2 * parties
 
 
 def test_without_tags_a_tie_shows_in_the_order() -> None:
@@ -196,35 +185,21 @@ def test_long_lists_show_as_little(scores: str) -> None:
 
 def test_turns_hide_the_order_from_each_party() -> None:
     """No party's own permutation goes with the item that wins: each alone knows nothing of the chain."""
-    count, size, parties = 4000, MATRIX_LIMIT + 1, 3
-
-    def text(run: Run, scores: Shared, tags: Shared) -> Program:
-        shuffle = deal_shuffle(run, (), size, parties, kept_by(run))
-        (keys,) = yield (mask(run, (scores << TAG_BITS) + tags),)
-        shuffled = yield from shuffle.apply(keys)
-        slot = yield from open_winner(run, shuffled, BITS)
-        own = None if run.party is None else shuffle._orders[run.party]  # type: ignore[attr-defined]
-        return slot, (yield from shuffle.one_hot(slot)), own
-
-    scores, tags = np.zeros((count, size), np.int64), random_tags(count, size, "turns")
-    ran = run_program(text, [unsigned(scores), unsigned(tags)], parties, "turns")
+    count, size, parties = 4000, 33, 3
+    ran = run_best(np.zeros((count, size), np.int64), random_tags(count, size, "turns"), parties, "turns")
     slot = ran.results[0][0].astype(np.intp)
     arm = np.argmax(ran.opened(lambda result: result[1]), axis=-1)
-    chain = np.broadcast_to(np.arange(size), (count, size))
-    for party in range(parties):
-        own = ran.results[party][2].astype(np.intp)
-        chain = np.take_along_axis(chain, own, axis=-1)
-        at_slot = np.take_along_axis(own, slot[:, None], axis=-1)[:, 0]
+    for *_, own in ran.results:
+        at_slot = np.take_along_axis(own.astype(np.intp), slot[:, None], axis=-1)[:, 0]
         # A coarse grid, so that cells expect 4000 / 16 = 250.
         assert independence(at_slot * 4 // size, arm * 4 // size) > SIGNIFICANCE
-    assert np.array_equal(chain, permutation_of(ran.actor_words()))
-    at_slot = np.take_along_axis(chain, slot[:, None], axis=-1)[:, 0]
+    at_slot = np.take_along_axis(permutation_in(ran), slot[:, None], axis=-1)[:, 0]
     assert independence(at_slot * 4 // size, arm * 4 // size) < 1e-12  # all together know it
 
 
 def test_bits_that_are_no_order_are_refused() -> None:
     # A rock-paper-scissors of three keys: 0 < 1, 1 < 2, 2 < 0.
-    with pytest.raises(ScoreRangeError, match="no order"):
+    with pytest.raises(ScoreRangeError, match="no arm beats all others"):
         computed(lambda less: winning_slots(less, (3,)), np.array([[1, 0, 1]], np.uint64))
 
 
@@ -248,6 +223,6 @@ def test_tournaments_have_few_levels_of_small_groups(size: int) -> None:
 
 
 def test_permutations_are_uniform() -> None:
-    found = permutation_of(words_from((24_000, 4), "permutations"))
+    found = order_of(words_from((24_000, 4), "permutations"))
     _, seen = np.unique(found @ np.array([64, 16, 4, 1]), return_inverse=True)
     assert evenness(seen, 24) > SIGNIFICANCE

@@ -45,7 +45,7 @@ def learn(run: Run) -> Program:
 def evaluations(name: str, step: int, given: list[list[Words]]) -> list[Evaluation]:
     text = {"decide": decide, "learn": learn}[name]
     layout = layout_of(text, PARTIES, 1)
-    corrections = ProgramDealer(name, text, layout, SEEDS, 1, rewarded="decide").deal(step, 1)
+    corrections = ProgramDealer(name, text, layout, SEEDS, 1).deal(step, 1)
     found = []
     for party in range(PARTIES):
         material = ProgramMaterial(party, PARTIES, name, layout, SEEDS.party(party), ahead=1)

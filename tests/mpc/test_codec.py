@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from hiddenarm.errors import FrameError
 from hiddenarm.mpc.codec import decode_openings, payload_bytes
-from hiddenarm.mpc.comparison import combine, compare, reveal
+from hiddenarm.mpc.comparison import combine, compare, even_chunks, reveal
 from hiddenarm.mpc.evaluation import Evaluation, compile_program
-from hiddenarm.mpc.masking import input_segments, mask, mask_dropping, mask_symmetric
+from hiddenarm.mpc.masking import input_segments, mask, mask_symmetric
 from hiddenarm.mpc.run import Opening, Openings, Program, Run, Sharing
 from hiddenarm.mpc.truncation import truncate
 from hiddenarm.mpc.values import Shared
@@ -147,8 +147,8 @@ def everything(parties: int) -> Callable[..., Program]:
     def text(run: Run, value: Shared) -> Program:
         own = None if run.party is None else np.ones((*run.batch, sizes[run.party]), np.uint64)
         yield input_segments(run, (), own, sizes), mask(run, value), mask_symmetric(run, value, 2)
-        yield truncate(run, value, 20), mask_dropping(run, value, 10)
-        (borrow,) = yield (compare(run, value, 25),)
+        yield truncate(run, value, 20), mask(run, value >> 10)
+        (borrow,) = yield (compare(run, value, even_chunks(25)),)
         (bit,) = yield (combine(run, borrow),)
         yield (reveal(bit),)
         return None

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from hiddenarm.mpc.comparison import Borrow, SharedBit, combine, compare
-from hiddenarm.mpc.masking import dealt_share, mask, mask_dropping, share_of, triangle_indices, triangle_to_square
+from hiddenarm.mpc.comparison import Borrow, SharedBit, combine, compare, even_chunks
+from hiddenarm.mpc.masking import dealt_share, mask, share_of, triangle_indices, triangle_to_square
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.mpc.run import Opening, Program, Run
 from hiddenarm.mpc.truncation import truncate
@@ -20,21 +20,16 @@ WORDS = words_from(4, "secret")
 
 @pytest.mark.parametrize("parties", PARTIES)
 @pytest.mark.parametrize("bits", [1, 12, 40])
-def test_dropping_low_bits_rounds_down_or_up_and_spares_whole_units(parties: int, bits: int) -> None:
-    value = words_from(20_000, "drop", bits).copy()
-    value[:5000] &= ~np.uint64((1 << bits) - 1)
+def test_shifted_shares_lose_a_unit_for_every_party_but_one(parties: int, bits: int) -> None:
+    value = words_from(20_000, "drop", bits)
 
     def text(run: Run, shared: Shared) -> Program:
-        (masked,) = yield (mask_dropping(run, shared, bits),)
-        return share_of(run, masked)
+        return shared >> bits
+        yield
 
     result = run_program(text, [value], parties, "drop", parties).opened()
-    off = (result - (value >> np.uint64(bits))) & np.uint64((1 << (64 - bits)) - 1)
-    cut = (value & np.uint64((1 << bits) - 1)) / 2.0**bits
-    assert set(np.unique(off)) <= {0, 1}
-    assert not off[:5000].any()
-    score = (off - cut).sum() / np.sqrt((cut * (1 - cut)).sum())
-    assert abs(score) < 4  # 6e-5 under unbiased rounding
+    off = ((value >> np.uint64(bits)) - result) & np.uint64((1 << (64 - bits)) - 1)
+    assert set(np.unique(off)) == set(range(parties if bits > 2 else (parties + 1) // 2))  # of one bit, half a unit each
 
 
 @pytest.mark.parametrize("parties", PARTIES)
@@ -120,9 +115,9 @@ def masked_twice(run: Run, value: Shared) -> Program:
 
 
 def all_openings(run: Run, value: Shared) -> Program:
-    yield truncate(run, value, 20), mask_dropping(run, value, 10), mask(run, value)
+    yield truncate(run, value, 20), mask(run, value >> 10), mask(run, value)
     for bits in (2, 9, 30, 37):
-        (borrow,) = yield (compare(run, value, bits),)
+        (borrow,) = yield (compare(run, value, even_chunks(bits)),)
         yield (combine(run, borrow),)
     return None
 

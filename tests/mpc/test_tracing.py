@@ -15,9 +15,11 @@ from hiddenarm.mpc.run import Opening, Program, Run
 from hiddenarm.mpc.tracing import (
     TracedWords,
     Tracer,
+    collect_payloads,
     columns,
     combine_chunks,
     look_up_chunks,
+    look_up_payloads,
     pick,
     pick_one,
     unit_vectors,
@@ -196,14 +198,13 @@ REFUSED: dict[str, Callable[[Any], Any]] = {
     "picking with other rows": lambda x: pick(x, x.recording.memory((3, 1))),
     "picking with more rows than there are": lambda x: pick(x, x.recording.memory((4, 2))),
     "picking from no axis": lambda x: pick(x, x.recording.memory((2, 3, 1))),
-    "tables of another shape": lambda x: look_up_chunks(
-        x, x.recording.memory((2, 3, 2)), x.recording.memory((2, 2, 1)), 9
-    ),
-    "as many tables of either kind": lambda x: look_up_chunks(
-        x, x.recording.memory((2, 3, 2)), x.recording.memory((2, 3, 2)), 9
-    ),
+    "tables of another shape": lambda x: look_up_chunks(x, x.recording.memory((2, 2, 2)), (6, 3), False),
+    "tables of wider chunks": lambda x: look_up_chunks(x, x.recording.memory((2, 3, 2)), (6, 7), False),
     "products of another shape": lambda x: combine_chunks(x, x.recording.memory((2, 3)), 2),
-    "products for fewer chunks": lambda x: combine_chunks(x, x.recording.memory((2, 3, 2)), 7),
+    "products for fewer chunks": lambda x: combine_chunks(x, x.recording.memory((2, 3, 1)), 6),
+    "nodes for fewer chunks": lambda x: look_up_payloads(x, x, x.recording.memory((2, 3, 6)), 3),
+    "top bits of others": lambda x: look_up_payloads(x, x.recording.memory((2, 2)), x.recording.memory((2, 3, 6)), 2),
+    "payloads of other pairs": lambda x: collect_payloads(x, x.recording.memory((2, 4))),
 }
 
 

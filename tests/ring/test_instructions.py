@@ -163,16 +163,29 @@ def split_truncated(at: Given) -> list[int]:
 
 
 def look_up_chunks(at: Given) -> list[int]:
-    count, bits = at.number(0, 4), at.number(2, 55)
-    chunks = -(-(bits - 1) // 6)
-    less, equal = at.any_words(count * chunks), at.any_words(count * (chunks - 1))
-    return [at.room(count), at.any_words(count), less, equal, bits, count]
+    count, widths = at.number(0, 4), at.draw(st.lists(st.integers(1, 8), min_size=1, max_size=6))
+    words = sum(max(1, 2**width // 64) for width in widths)
+    places = at.any_words(count), at.any_words(count * words), at.words(widths)
+    return [at.room(count), *places, len(widths), words, at.number(0, 1), count]
 
 
 def combine_chunks(at: Given) -> list[int]:
-    count, chunks = at.number(0, 4), at.number(1, 9)
+    count, chunks = at.number(0, 4), at.number(1, 6)
     opened = at.any_words(count, st.integers(0, 2 ** (2 * chunks - 1) - 1))
-    return [at.room(count), opened, at.any_words(2 * max(1, 2**chunks // 64) * count), chunks, count]
+    return [at.room(count), opened, at.any_words((1 if chunks <= 5 else 2) * count), chunks, count]
+
+
+def look_up_payloads(at: Given) -> list[int]:
+    count, chunks = at.number(0, 3), at.number(1, 5)
+    opened = at.any_words(count, st.integers(0, 2 ** (2 * chunks - 1) - 1))
+    nodes = at.any_words(2 * (2**chunks - 1) * count)
+    return [at.room(count), opened, at.any_words(count), nodes, chunks, count]
+
+
+def collect_payloads(at: Given) -> list[int]:
+    rows, items = at.number(0, 3), at.number(2, 5)
+    words, eligible = at.any_words(rows * items * (items - 1) // 2), at.any_words(rows * items)
+    return [at.room(rows * items), words, eligible, rows, items]
 
 
 def winners(at: Given) -> list[int]:
@@ -223,6 +236,8 @@ WAYS: dict[str, Callable[[Given], list[int]]] = {
             split_truncated,
             look_up_chunks,
             combine_chunks,
+            look_up_payloads,
+            collect_payloads,
             winners,
             send_words,
             open_sum,

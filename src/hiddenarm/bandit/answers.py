@@ -4,7 +4,7 @@
                parties do not hold the arm: the actor returns its one-hot, under a mask that the dealer dealt.
     one-hots   additive shares of the one-hot of the arm, which the parties hold.
 
-Either way the actor, who alone gets all answers, learns the arm and nothing else (see `mpc.payloads` and `mpc.shuffle`).
+Either way the actor, who alone gets all answers, learns the arm and nothing else (`mpc.payloads`, `mpc.shuffle`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Answers(Enum):
 
 
 def eligible_words(arms: int, eligible: Iterable[int] | None = None) -> Words:
-    """What a party brings for a set of eligible arms, all unless given: a word [arms] for each, all bits set or none."""
+    """What a party brings for a set of eligible arms, all unless given: a word for each arm, all bits set or none."""
     words = np.zeros(arms, np.uint64)
     chosen = range(arms) if eligible is None else list(eligible)
     for arm in chosen:
@@ -69,4 +69,5 @@ def arms_in(answers: Answers, shares: Sequence[Words], eligible: Words) -> NDArr
 def masked_one_hots(arms: NDArray[np.int64], masks: Words) -> Words:
     """What the actor returns: the one-hots of arms [...] under masks [..., arms]; zeros under them where there is no
     arm. Never two of them under the same masks: their difference would reveal both."""
-    return masks + (arms[..., None] == np.arange(masks.shape[-1])).astype(np.uint64)
+    one_hots: Words = (arms[..., None] == np.arange(masks.shape[-1])).astype(np.uint64)
+    return masks + one_hots

@@ -41,8 +41,8 @@ _HALF = np.uint64(32)
 
 @dataclass(slots=True, repr=False)
 class Borrow(Secret):
-    """After step 1: xor-shares of the looked-up bits of each comparison, packed into one word; the top bit of the opened
-    word, which is public, and that of r, which the dealer knows."""
+    """After step 1: xor-shares of the looked-up bits of each comparison, packed into one word; the public top bit of
+    the opened word; and that of r, which the dealer knows."""
 
     shape: tuple[int, ...]
     chunks: int
@@ -164,6 +164,9 @@ def _bit_heaps(masks: Words, borrow: Borrow) -> Words:
     all_equal = np.bitwise_or.reduce(_ONE << node, axis=-1)
     assert borrow.secret_top is not None
     times_mask = np.bitwise_or.reduce(less_masks << node, axis=-1) ^ (borrow.secret_top << _ONE)
+    heaps: Words
     if heap_words(borrow.chunks) == 1:
-        return (all_equal | times_mask << _HALF)[..., None]
-    return np.stack([all_equal, times_mask], axis=-1)
+        heaps = (all_equal | times_mask << _HALF)[..., None]
+    else:
+        heaps = np.stack([all_equal, times_mask], axis=-1)
+    return heaps

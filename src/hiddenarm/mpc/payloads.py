@@ -8,8 +8,8 @@ that are used once: B_i, which item i gets where j beats it, and B_j, which item
 is zero at the winner, and uniform and independent everywhere else. Each party ends with an xor-share of V.
 
 With b = [key i < key j] = public top bit xor secret bit (see `comparison`), and the word W = (B_i, B_j) of two 32-bit
-halves, what the pair gives is W b xor (0, B_j). Two ways to come to a share of it, after the round that opens the masked
-differences:
+halves, what the pair gives is W b xor (0, B_j). There are two ways to a share of it, after the round that opens the
+masked differences:
 
 *three*  1 round. The tables of `comparison` hold words in place of bits: the node for "all equal so far" holds W, the
          other one W times the mask of the "less" bit; the secret top bit and (0, B_j) go into the second root. A party
@@ -23,9 +23,9 @@ A list that the dealer wants to be decided by its tags alone (`by_tag`) gets wor
 `eligible` items: only pairs of two of them count, and only their V.
 
 Security. What is opened is masked by uniform words, so it is uniform whatever the keys are. All else is shared by words
-that the dealer made, and is never opened to parties. Shares of V go to one receiver. V itself follows from the winner and
-uniform words, and given V, all but one of its shares are uniform: so the receiver with all parties but one learns the
-winner, and nothing of the order of the others, nor whether it was decided by tags.
+that the dealer made, and is never opened to parties. Shares of V go to one receiver. V itself follows from the winner
+and uniform words, and given V, all but one of its shares are uniform. So the receiver with all parties but one learns
+the winner, and nothing of the order of the others, nor whether tags decided it.
 """
 
 from __future__ import annotations
@@ -96,7 +96,12 @@ def payload_chunks(bits: int) -> tuple[int, ...]:
 
 def payload_words(widths: tuple[int, ...]) -> int:
     """The words dealt for a pair in three rounds: the tables, and two heaps of words."""
-    return sum(map(table_words, widths)) + 2 * (2 ** len(widths) - 1)
+    return sum(map(table_words, widths)) + 2 * _nodes(len(widths))
+
+
+def _nodes(chunks: int) -> int:
+    """The nodes of a heap with so many depths."""
+    return (1 << chunks) - 1
 
 
 def _even(below: int, chunks: int) -> tuple[int, ...]:
@@ -135,7 +140,7 @@ def _by_words(run: Run, borrow: Borrow, dealt: _Payloads | None) -> Rounds[Words
     """The words of all pairs, looked up at the opened bits: one round."""
     masks, opening = masked_bits(run, borrow)
     nodes = run.deal(
-        (*borrow.shape, 2 * (2**borrow.chunks - 1)),
+        (*borrow.shape, 2 * _nodes(borrow.chunks)),
         lambda: _word_heaps(masks, borrow, dealt),
         Sharing.XOR,
         purpose="payloads, by mask bits",
@@ -151,7 +156,7 @@ def _word_heaps(masks: Words, borrow: Borrow, dealt: _Payloads | None) -> Words:
     """The nodes of both heaps, from node 1 on."""
     assert dealt is not None
     assert borrow.secret_top is not None
-    both, size = dealt.both, 2**borrow.chunks - 1
+    both, size = dealt.both, _nodes(borrow.chunks)
     node, less_masks = nodes_of(masks, borrow.chunks)
     heaps = np.zeros((*masks.shape, 2 * size), np.uint64)
     place = node.astype(np.intp) - 1

@@ -4,13 +4,13 @@ The order is a chain of permutations, each known to one party only, from its own
 
     in turn i: party i permutes the masked list by its own permutation, adds fresh masks of its own, sends it to all
 
-N rounds, of a word from one party for each item, and a dealt word for each. The same backwards, starting from the public
-unit vector of a slot, gives the shared one-hot of its item. Several lists may be shuffled alike.
+N rounds, of a word from one party for each item, and a dealt word for each. The same backwards, from the public unit
+vector of a slot, gives the shared one-hot of its item. Several lists may be shuffled alike.
 
-Security. Every message is masked by uniform words that only its sender and the dealer know. The order is uniform for any
-N-1 parties together, because the permutation of the remaining one is uniform and independent of the others; neither the
-actor nor the rewarder is told anything of it. A permutation is the order of uniform 64-bit words, one for each item; two
-of them collide with probability below items^2 / 2^65, and only then is it not exactly uniform.
+Security. Every message is masked by uniform words that only its sender and the dealer know. The order is uniform for
+any N-1 parties together, because the permutation of the remaining one is uniform and independent of the others; neither
+the actor nor the rewarder is told anything of it. A permutation is the order of uniform 64-bit words, one for each
+item; two of them collide with probability below items^2 / 2^65, and only then is it not exactly uniform.
 """
 
 from __future__ import annotations
