@@ -35,6 +35,7 @@ from hiddenarm.roles.ledger import Ledger
 from hiddenarm.roles.messages import (
     ACTOR,
     DEALER,
+    END_OF_ARMS,
     KEPT_AT_ONCE,
     NO_MODEL,
     NO_STOCK,
@@ -267,7 +268,7 @@ class PartyEpoch:
 
     def _on_arms(self, identity: Identity, frame: Frame) -> None:
         """The actor has returned the arms of a run, or all of earlier epochs."""
-        if frame.program == 0:
+        if frame == END_OF_ARMS:
             self._interactions.end_arms()
         else:
             try:
