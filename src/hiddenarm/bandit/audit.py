@@ -6,9 +6,12 @@ twin.
 
 from __future__ import annotations
 
-from hiddenarm.bandit.catalogue import DECIDE, ProgramId
+from functools import lru_cache
+
+from hiddenarm.bandit.catalogue import DECIDE, ProgramId, program_text
 from hiddenarm.bandit.coins import Coins, Exploration
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.mpc.material import Seeds, program_stream
 
 
@@ -26,10 +29,16 @@ def audit_coins(
     Without the last axis for single contexts. `exploration` is that of the federation's policy in the first epoch
     unless given.
     """
-    words = Coins.words(federation.arms)
-    stream = program_stream(seeds.coins(), ProgramId(DECIDE, batch).label, replicates * batch * words)
-    rows = stream.steps(first, count).reshape(count, replicates, batch, words)
+    program, words = ProgramId(DECIDE, batch), Coins.words(federation.arms)
+    stream = program_stream(seeds.coins(), program.label, _dealers_words(federation, program, replicates))
+    rows = stream.steps(first, count)[:, : replicates * batch * words].reshape(count, replicates, batch, words)
     thresholds = (exploration or federation.policy.exploration()).at(first, count, batch)
     if batch == 1:
         return Coins.from_words(rows[:, :, 0], thresholds[:, :, 0])
     return Coins.from_words(rows, thresholds)
+
+
+@lru_cache
+def _dealers_words(federation: Federation, program: ProgramId, replicates: int) -> int:
+    """The words that the dealer keeps for a step: the coins come first, then payloads."""
+    return layout_of(program_text(federation, program), federation.parties, replicates).coin_words
