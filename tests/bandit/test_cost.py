@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 import hiddenarm.bandit.lockstep
-from hiddenarm.bandit.catalogue import DECIDE, LEARN, LEARN_AHEAD
+from hiddenarm.bandit.catalogue import DECIDE, LEARN, LEARN_AHEAD, ProgramId, program_text
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
+from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.mpc.run import Openings
+from hiddenarm.mpc.tournament import levels
 from hiddenarm.ring.words import Words
 from support import PARTIES, fixed_key, tapped, travelled
 
@@ -51,7 +53,7 @@ def test_declared_bytes_are_those_that_travel(
 def test_rounds_and_bytes_stay_within_their_limits(parties: int) -> None:
     features = {2: (12, 8), 3: (8, 6, 6), 5: (4, 4, 4, 4, 4)}[parties]
     layouts = Lockstep(Federation(arms=10, features=features, epsilon=0.1), fixed_key("issue")).layouts
-    assert layouts[DECIDE].rounds == 4
+    assert layouts[DECIDE].rounds == 3
     for lesson in (LEARN, LEARN_AHEAD):
         assert layouts[lesson].rounds == 5
         for party in range(parties):
@@ -64,9 +66,8 @@ def test_a_step_of_ten_arms_and_twenty_features_by_hand() -> None:
     weights, pairs, triangle = 200 * 8, 45, 20 * 21 // 2
     assert [sizes[0] for sizes in layouts[DECIDE].round_bytes] == [
         12 * 8 + weights,
-        pairs * 8,  # 55 bits
-        pairs * 4,  # nine chunks: seventeen bits
-        6,  # 45 bits
+        pairs * 4,  # 32 bits
+        pairs,  # four chunks: seven bits
     ]
     learn = [
         12 * 8 + 10 * 8 + 10 * triangle * 8 + weights,
@@ -79,14 +80,33 @@ def test_a_step_of_ten_arms_and_twenty_features_by_hand() -> None:
     assert [sizes[0] for sizes in layouts[LEARN].round_bytes] == [learn[0] + 8, *learn[1:]]  # and the masked reward
 
 
-def test_a_decision_that_rounds_its_scores_by_hand() -> None:
-    """With twenty arms the exact form deals too much: the scores are masked in a round of their own."""
-    layouts = Lockstep(Federation(arms=20, features=(12, 8), epsilon=0.1), fixed_key("rounded")).layouts
-    pairs = 190
+def test_a_decision_of_four_rounds_by_hand() -> None:
+    """With thirty arms the payloads of three rounds are too many words."""
+    layouts = Lockstep(Federation(arms=30, features=(12, 8), epsilon=0.1), fixed_key("four rounds")).layouts
+    pairs = 435
     assert [sizes[0] for sizes in layouts[DECIDE].round_bytes] == [
-        12 * 8 + 400 * 8,
-        20 * 8,
-        pairs * 8,  # 37 bits
+        12 * 8 + 600 * 8,
+        pairs * 4,  # 32 bits
         pairs * 2,  # six chunks: eleven bits
-        24,  # 190 bits
+        55,  # 435 bits
     ]
+
+
+@pytest.mark.parametrize(
+    ("arms", "count", "words"),
+    [
+        (10, 1, 45 * (14 + 30) + 31),  # tables of (8, 8, 8, 7) bits, two heaps of 15 words
+        (10, 5, 5 * (45 * (6 + 2 + 2) + 31)),  # six tables of a word, two heaps of bits, two payloads
+        (60, 1, None),
+    ],
+)
+def test_words_dealt_for_a_decision_by_hand(arms: int, count: int, words: int | None) -> None:
+    """For each pair; and for each arm a tag, a mask of the one-hot and a product of masks; and a mask of the reward."""
+    federation = Federation(arms=arms, features=(12, 8), epsilon=0.1)
+    layout = layout_of(program_text(federation, ProgramId(DECIDE, count)), 2, 1)
+    if words is None:
+        # Eight for each pair within eight groups of seven or eight, and of their winners; for each arm a product of
+        # masks, a tag, and what the scores, the public list, kept scores and the one-hot come to; kept, and the reward.
+        groups = levels(arms)
+        words = 8 * sum(size * (size - 1) // 2 for sizes in groups for size in sizes) + 6 * arms + 2
+    assert layout.correction_words == words
