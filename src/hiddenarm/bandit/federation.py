@@ -215,6 +215,28 @@ class Federation:
         return self.numbers.largest_score
 
     @property
+    def score_drift(self) -> float:
+        """What the rounding errors of all lessons between two repairs add to a score, as a standard deviation."""
+        return self.joint_norm * self.numbers.weight_drift
+
+    @property
+    def score_rounding(self) -> float:
+        """How far apart the exact scores of two arms may lie that rounding can put in either order.
+
+        Keys: each of the N parties shifts its own share of a score, and drops less than a unit of the last bit that is
+        compared. A key is too low by less than N units, the difference of two keys is off by less than N units.
+        Model: the difference of two scores has drifted by sqrt(2) times as much as one; three standard deviations.
+
+        The paper's suite compares scores x'(M b) of L bits and shifts twice: the D entries of M b, which x multiplies,
+        and the score. The error of its M depends on the data, has no bound before them, and is not allowed for.
+        """
+        if self.suite == "paper":
+            units = 1 + sqrt(self.dimension) * self.joint_norm
+            return self.parties * units * 2.0**-self.fraction_bits
+        keys = self.parties * 2.0**-self.key_fraction_bits
+        return keys + 3 * sqrt(2) * self.score_drift
+
+    @property
     def gain_bits(self) -> int:
         """Fractional bits of g = 1 / (1 + x'Mx): more than L where it can be below 1/4, so that g u, too, is exact."""
         return self.fraction_bits + max(0, ceil(log2(self.largest_quadratic_form / 4)))
@@ -405,10 +427,10 @@ class Federation:
         return None
 
     def _drift_problem(self) -> str | None:
-        drift = self.joint_norm * self.numbers.weight_drift
-        if drift > _LARGEST_DRIFT:
+        if self.score_drift > _LARGEST_DRIFT:
             return (
-                f"rounding errors of {self.numbers.unrepaired:,} lessons between repairs move a score by {drift:.2g}; "
+                f"rounding errors of {self.numbers.unrepaired:,} lessons between repairs move a score by "
+                f"{self.score_drift:.2g}; "
                 f"{_LARGEST_DRIFT} is the limit"
             )
         return None
