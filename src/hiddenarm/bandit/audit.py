@@ -6,9 +6,10 @@ twin.
 
 from __future__ import annotations
 
-from hiddenarm.bandit.catalogue import DECIDE, ProgramId
+from hiddenarm.bandit.catalogue import DECIDE, ProgramId, program_text
 from hiddenarm.bandit.coins import Coins, Exploration
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.mpc.material import Seeds, program_stream
 
 
@@ -26,9 +27,11 @@ def audit_coins(
     Without the last axis for single contexts. `exploration` is that of the federation's policy in the first epoch
     unless given.
     """
-    words = Coins.words(federation.arms)
-    stream = program_stream(seeds.coins(), ProgramId(DECIDE, batch).label, replicates * batch * words)
-    rows = stream.steps(first, count).reshape(count, replicates, batch, words)
+    program, words = ProgramId(DECIDE, batch), Coins.words(federation.arms)
+    layout = layout_of(program_text(federation, program), federation.parties, replicates)
+    stream = program_stream(seeds.coins(), program.label, layout.coin_words)
+    # A step's coins come first; payloads follow.
+    rows = stream.steps(first, count)[:, : replicates * batch * words].reshape(count, replicates, batch, words)
     thresholds = (exploration or federation.policy.exploration()).at(first, count, batch)
     if batch == 1:
         return Coins.from_words(rows[:, :, 0], thresholds[:, :, 0])
