@@ -265,8 +265,12 @@ class Federation:
 
     @property
     def _key_bits_beside_fraction(self) -> int:
-        """Sign, integer bits, tag; in a shuffle one more, by which arms that are not eligible are lower than others."""
-        return 1 + self.score_range_bits + self.tag_bits + (not self.decides_by_payloads)
+        return self._key_range_bits + self.tag_bits
+
+    @property
+    def _key_range_bits(self) -> int:
+        """Sign and integer bits; in a shuffle one more, by which arms that are not eligible are lower than others."""
+        return 1 + self.score_range_bits + (not self.decides_by_payloads)
 
     @property
     def least_key_bits(self) -> int:
@@ -397,7 +401,7 @@ class Federation:
         return None
 
     def _comparison_problem(self) -> str | None:
-        if 1 + self.score_range_bits + 2 * self.fraction_bits > 64:
+        if self._key_range_bits + 2 * self.fraction_bits > 64:
             return (
                 f"scores up to {self.score_bound:.4g} with 2 x {self.fraction_bits} fractional bits do not fit a word "
                 "when they are compared"

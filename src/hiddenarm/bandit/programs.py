@@ -287,7 +287,8 @@ def _rounded(run: Run, federation: Federation, found: Scores) -> Shared:
     if isinstance(found, LinearScores):
         scores = form(run, "ai,bi->ba", found.weights, found.contexts, label="scores = w x")
         found = SharedScores(scores, 2 * federation.fraction_bits)
-    return found.scores >> (found.fraction_bits - federation.key_fraction_bits)
+    dropped = found.fraction_bits - federation.key_fraction_bits
+    return found.scores >> dropped if dropped >= 0 else found.scores << -dropped
 
 
 def _tags(coins: Coins | None) -> Words:
