@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hiddenarm.bandit.catalogue import DECIDE, STEP
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import NEXT_STEP, Lockstep
 from hiddenarm.bandit.policies import EPSILON_GREEDY
@@ -157,6 +158,9 @@ def _expected(lockstep: Lockstep, arrays: Arrays) -> Arrays:
     if "lessons" not in arrays:
         for name in ("lessons", "schedule", *(f"biases {party}" for party in range(lockstep.federation.parties))):
             fresh.pop(name, None)
+    by_step, by_decide = (f"{NEXT_STEP}{program} 1" for program in (STEP, DECIDE))
+    if by_step in fresh and by_step not in arrays:  # earlier versions had no `step`
+        fresh[by_decide] = fresh.pop(by_step)
     for party in range(lockstep.federation.parties):
         if f"waiting arm {party}" in arrays:  # earlier versions saved shares of the one-hots
             fresh[f"waiting arm {party}"] = fresh.pop(f"waiting arm_mask {party}")
