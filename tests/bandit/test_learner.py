@@ -295,34 +295,40 @@ def test_a_decision_whose_scores_are_out_of_range_does_not_stop_the_next() -> No
     assert lockstep.pending == {1}
 
 
-@pytest.mark.parametrize("tiny", [2.0**-20, -(2.0**-20)])
-def test_scores_one_unit_apart_keep_their_order(tiny: float) -> None:
-    """A single decision compares scores as they are: w x of a unit of 2^-20 each is a unit of 2^-40."""
+@pytest.mark.parametrize("parties", PARTIES)
+@pytest.mark.parametrize("tiny", [1, -1])
+def test_scores_further_apart_than_the_rounding_keep_their_order(parties: int, tiny: int) -> None:
+    """Each party loses up to a unit of the last bit compared, so a difference of one for each party is seen."""
     replicates = 2000
-    federation = Federation(arms=4, features=(1, 1), epsilon=0.0)
-    lockstep = Lockstep(federation, fixed_key("learner", "unit"), replicates=replicates, deal_ahead=1)
-    share = lockstep.states[0]["weights"]
-    share[:, 2, 0] = encode(tiny, 20)
-    _, arms = lockstep.decide([np.full((replicates, 1), 2.0**-20), np.zeros((replicates, 1))])
+    federation = Federation(arms=4, features=(1,) * parties, epsilon=0.0)
+    lockstep = Lockstep(federation, fixed_key("learner", "unit", parties), replicates=replicates, deal_ahead=1)
+    unit = 2.0**-federation.key_fraction_bits
+    lockstep.states[0]["weights"][:, 2, 0] = encode(tiny * parties * unit, 20)
+    nothing = [np.zeros((replicates, 1))] * (parties - 1)
+    _, arms = lockstep.decide([np.ones((replicates, 1)), *nothing])
     assert set(arms) == ({2} if tiny > 0 else {0, 1, 3})
 
 
-@pytest.mark.parametrize("arms", [2, 5, 15])
-def test_single_decisions_are_exactly_the_best_of_the_encoded_scores(arms: int) -> None:
-    """Random weights and contexts of all sizes, ties included, against whole numbers."""
-    replicates, rng = 2000, np.random.default_rng(arms)
-    federation = Federation(arms=arms, features=(3, 2), epsilon=0.0)
-    assert federation.compares_exactly
-    lockstep = Lockstep(federation, fixed_key("learner", "exact", arms), replicates=replicates, deal_ahead=1)
+@pytest.mark.parametrize("arms", [2, 5, 15, 20, 49])
+@pytest.mark.parametrize("parties", [2, 3])
+def test_decisions_are_the_best_of_the_encoded_scores_but_for_rounding(parties: int, arms: int) -> None:
+    """Random weights and contexts of all sizes, ties included, against whole numbers; with eligible arms only, too."""
+    replicates, rng = 1000, np.random.default_rng(arms)
+    federation = Federation(arms=arms, features=(3, 2, 1)[:parties], epsilon=0.0)
+    lockstep = Lockstep(federation, fixed_key("learner", "best", arms), replicates=replicates, deal_ahead=1)
     scales = 2.0 ** rng.integers(0, 24, size=(replicates, 1, 1))
-    weights = np.round(rng.uniform(-(2.0**24), 2.0**24, size=(replicates, arms, 5)) / scales).astype(np.int64)
-    share = lockstep.states[1]["weights"]
-    share[:] = weights.view(np.uint64)
+    drawn = rng.uniform(-(2.0**24), 2.0**24, size=(replicates, arms, federation.dimension))
+    weights = np.round(drawn / scales).astype(np.int64)
+    lockstep.states[1]["weights"][:] = weights.view(np.uint64)
     contexts = [rng.uniform(-0.5, 0.5, size=(replicates, size)) for size in federation.features]
     x = np.concatenate([encode(part, 20).view(np.int64) for part in contexts], axis=-1)
     scores = np.einsum("rai,ri->ra", weights, x)
-    _, chosen = lockstep.decide(contexts)
-    assert np.array_equal(scores[np.arange(replicates), chosen], scores.max(axis=-1))
+    rounding = parties << (40 - federation.key_fraction_bits)
+    for eligible in (None, [0, arms - 1]):
+        allowed = scores if eligible is None else scores[:, eligible]
+        _, chosen = lockstep.decide(contexts, eligible)
+        assert eligible is None or set(chosen) <= set(eligible)
+        assert (allowed.max(axis=-1) - scores[np.arange(replicates), chosen] < rounding).all()
 
 
 def test_the_inverse_loses_no_more_than_it_should_to_rounding() -> None:
