@@ -77,7 +77,7 @@ class Bonus(RidgePerArm):
 class RefreshSchedule(RidgeSchedule):
     """Every third lesson solves the model from the sums alone."""
 
-    def lesson(self, number: int, count: int, ahead: int | None = None) -> LessonPlan:
+    def lesson(self, number: int, count: int, of_step: int | None = None) -> LessonPlan:
         counters = self.counters._replace(gathered=self.counters.gathered + count)
         gather = Run(ProgramId(GATHER, count), number - counters.first)
         after = RefreshSchedule(self.numbers, counters)
@@ -92,7 +92,7 @@ class RefreshSchedule(RidgeSchedule):
 
 
 class RefreshLearner(RidgeLearner):
-    single_lessons = (ProgramId(GATHER),)
+    single_lesson = ProgramId(GATHER)
 
     def schedule(self) -> Schedule:
         return RefreshSchedule(self.federation.numbers)

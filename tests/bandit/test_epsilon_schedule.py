@@ -72,7 +72,7 @@ def test_bad_options_are_refused(options: dict[str, Any], why: str) -> None:
 def test_coins_are_those_of_the_positions(batch: int, origin: int) -> None:
     key = fixed_key("epsilon schedule", batch, origin)
     exploration = STEEP.exploration(origin)
-    coins = audit_coins(Seeds(key), federation_of(), 5, 60, 1, batch, exploration)
+    coins = audit_coins(Seeds(key), federation_of(), 5, 60, 1, ProgramId("decide", batch), exploration)
     assert np.array_equal(coins.explore.reshape(60, batch), exploring(key, 5, 60, batch, origin))
     assert coins.explore.any()
     assert not coins.explore.all()

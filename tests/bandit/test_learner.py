@@ -126,10 +126,10 @@ def assert_close(lockstep: Lockstep, twin: PlainBandit, bound: ErrorBound, repli
     return largest
 
 
-def run_both(world: World, key: str, *, ahead: bool = False) -> tuple[float, Lockstep, PlainBandit, ErrorBound]:
+def run_both(world: World, key: str, *, online: bool = False) -> tuple[float, Lockstep, PlainBandit, ErrorBound]:
     """Run the private learner and a twin, each on its own choices, and a second twin on the private choices."""
     federation = world.federation
-    lockstep = Lockstep(federation, fixed_key("learner", key))
+    lockstep = Lockstep(federation, fixed_key("learner", key), online=online)
     coins = lockstep.coins(0, world.steps)
     independent = PlainBandit(ARMS, federation.dimension, federation.ridge)
     follower = PlainBandit(ARMS, federation.dimension, federation.ridge)
@@ -140,18 +140,18 @@ def run_both(world: World, key: str, *, ahead: bool = False) -> tuple[float, Loc
         number, arms = lockstep.decide([values[None] for values in world.split(step)])
         arm, own = int(arms[0]), independent.decide(x, *coins_at(coins, step))
         same += arm == own
-        lockstep.learn(number, [world.pays[step, arm]], ahead=ahead)
+        lockstep.learn(number, [world.pays[step, arm]])
         independent.learn(x, own, world.pays[step, own])
         bound.learn(follower, x, arm, world.pays[step, arm])
         follower.learn(x, arm, world.pays[step, arm])
     return same / world.steps, lockstep, follower, bound
 
 
-@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("online", [False, True])
 @pytest.mark.parametrize("parties", PARTIES)
-def test_the_private_learner_is_the_plain_one(parties: int, ahead: bool) -> None:
+def test_the_private_learner_is_the_plain_one(parties: int, online: bool) -> None:
     world = World(federation_of(parties), 300)
-    agreement, lockstep, twin, bound = run_both(world, f"{parties} parties", ahead=ahead)
+    agreement, lockstep, twin, bound = run_both(world, f"{parties} parties", online=online)
     assert agreement >= 0.995
     assert assert_close(lockstep, twin, bound) < 0.02  # of numbers up to 1: the bound says something
 
@@ -196,11 +196,12 @@ def test_a_wrong_update_is_caught() -> None:
         assert_close(lockstep, twin, bound)
 
 
-def test_late_unordered_and_missing_rewards() -> None:
+@pytest.mark.parametrize("online", [False, True])
+def test_late_unordered_and_missing_rewards(online: bool) -> None:
     """Rewards come late, shuffled, and every fifth never: the twin that learns in the same order is the same."""
     world = World(federation_of(3), 250)
     federation = world.federation
-    lockstep = Lockstep(federation, fixed_key("learner", "late"), deal_ahead=16)
+    lockstep = Lockstep(federation, fixed_key("learner", "late"), online=online, deal_ahead=16)
     coins = lockstep.coins(0, world.steps)
     twin, bound = PlainBandit(ARMS, federation.dimension), ErrorBound(federation)
     rng = np.random.default_rng(9)
@@ -223,12 +224,14 @@ def test_late_unordered_and_missing_rewards() -> None:
     assert len(lockstep.pending) == 50 + 12
 
 
-def test_each_replicate_is_its_own_twin() -> None:
+@pytest.mark.parametrize("online", [False, True])
+def test_each_replicate_is_its_own_twin(online: bool) -> None:
     epsilons = [0.0, 0.05, 0.3, 1.0]
     steps = 150
     federation = federation_of(2)
     worlds = [World(federation, steps, seed) for seed in range(len(epsilons))]
-    lockstep = Lockstep(federation, fixed_key("learner", "replicates"), replicates=4, epsilons=epsilons)
+    key = fixed_key("learner", "replicates")
+    lockstep = Lockstep(federation, key, replicates=4, epsilons=epsilons, online=online)
     coins = lockstep.coins(0, steps)
     twins = [PlainBandit(ARMS, federation.dimension) for _ in epsilons]
     bounds = [ErrorBound(federation) for _ in epsilons]
@@ -350,15 +353,63 @@ def test_the_inverse_loses_no_more_than_it_should_to_rounding() -> None:
     assert np.all(np.abs((lost[chosen]).mean(axis=0) - 0.25) < 4.5 * np.sqrt(variances / replicates))
 
 
-def test_a_run_that_learned_ahead_goes_on_from_its_snapshot() -> None:
+@pytest.mark.parametrize("online", [False, True])
+def test_a_run_goes_on_from_its_snapshot(online: bool) -> None:
     federation, key = federation_of(2), fixed_key("learner", "snapshot")
     world = World(federation, 6)
-    whole, resumed = Lockstep(federation, key, deal_ahead=4), Lockstep(federation, key, deal_ahead=4)
+    whole, resumed = (Lockstep(federation, key, deal_ahead=4, online=online) for _ in range(2))
     for step in range(6):
         if step == 3:
             resumed.restore(whole.snapshot())
         for lockstep in (whole, resumed) if step >= 3 else (whole,):
             number, arms = lockstep.decide([values[None] for values in world.split(step)])
-            lockstep.learn(number, [world.pays[step, int(arms[0])]], ahead=step % 2 == 0)
+            lockstep.learn(number, [world.pays[step, int(arms[0])]])
     for found, expected in zip(resumed.reveal_model(), whole.reveal_model(), strict=True):
         assert np.array_equal(found, expected)
+
+
+def test_a_step_goes_on_only_with_the_reward_of_its_own_decision() -> None:
+    """A run of `step` is of use while the model is that of its start. Else its decision is learned as others are."""
+    federation = federation_of(2)
+    world, twin, bound = World(federation, 8), PlainBandit(ARMS, federation.dimension), ErrorBound(federation)
+    lockstep = Lockstep(federation, fixed_key("learner", "steps"), online=True)
+    made: list[int] = []
+
+    def decide() -> int:
+        number, arms = lockstep.decide([values[None] for values in world.split(len(made))])
+        made.append(int(arms[0]))
+        return number
+
+    def learn(number: int) -> tuple[int, int]:
+        before = lockstep.meter.rounds.get("learn", 0), lockstep.meter.rounds["step"]
+        lockstep.learn(number, [world.pays[number, made[number]]])
+        for learner in (bound.learn, lambda _, *lesson: twin.learn(*lesson)):
+            learner(twin, world.clipped(number), made[number], world.pays[number, made[number]])
+        return lockstep.meter.rounds.get("learn", 0) - before[0], lockstep.meter.rounds["step"] - before[1]
+
+    by_step, by_learn = (0, 3), (5, 0)  # the last round before the reward is under way
+    assert learn(decide()) == by_step
+    first, second = decide(), decide()
+    assert learn(first) == by_learn  # the second has taken its place
+    assert learn(second) == by_learn  # and is of the model before
+    third = decide()
+    batch, arms = lockstep.decide_batch([values[None, None] for values in world.split(3)])
+    lockstep.learn_batch(batch, [[0.0]])
+    for learner in (bound.learn, lambda _, *lesson: twin.learn(*lesson)):
+        learner(twin, world.clipped(3), int(arms[0, 0]), 0.0)
+    assert learn(third) == by_learn
+    assert learn(decide()) == by_step
+    assert_close(lockstep, twin, bound)
+
+
+def test_a_run_of_decisions_goes_on_with_steps_at_the_same_positions() -> None:
+    federation, key = federation_of(2), fixed_key("learner", "positions")
+    world = World(federation, 6)
+    before, after = Lockstep(federation, key), Lockstep(federation, fixed_key("another"), online=True)
+    for step in range(3):
+        number, arms = before.decide([values[None] for values in world.split(step)])
+        before.learn(number, [world.pays[step, int(arms[0])]])
+    after.restore(before.snapshot())
+    number, _ = after.decide([values[None] for values in world.split(3)])
+    assert number == 3
+    assert after.meter.runs == {"step": 1}

@@ -1,4 +1,4 @@
-"""The learner, as two programs on secret values: `decide` and `learn`.
+"""The learner, as programs on secret values: `decide`, `learn`, and both as one, `step`.
 
 This is the text that parties and dealer both run. L is the number of fractional bits; a `yield` is a round.
 The linear model of arm a is kept as M_a, the inverse of ridge I + sum x x' (2L bits, upper triangle), and the weights
@@ -21,11 +21,13 @@ from hiddenarm.bandit.interactions import Decided
 from hiddenarm.mpc.forms import form, sum_of_forms
 from hiddenarm.mpc.lookup import LineTable, lookup, reciprocal_table
 from hiddenarm.mpc.masking import (
+    ReturnedMask,
     dealt,
     dealt_share,
     input_segments,
     mask,
     mask_symmetric,
+    returned_mask,
     share_of,
     triangle_indices,
 )
@@ -34,9 +36,10 @@ from hiddenarm.mpc.run import Opening, Rounds, Run
 from hiddenarm.mpc.shuffle import Shuffle
 from hiddenarm.mpc.tournament import open_winner
 from hiddenarm.mpc.truncation import truncate
-from hiddenarm.mpc.values import Masked, MaskPart, Shared
+from hiddenarm.mpc.values import Masked, Shared
 from hiddenarm.ring.words import Words
 
+_ELIGIBLE = "eligible arms: all bits set, or none"
 _KEYS = "keys: scores, with distinct tags as their lowest bits"
 
 
@@ -87,12 +90,58 @@ def decide(
     To explore, the dealer has the tags decide alone: they are a uniformly random permutation. Only arms that are
     eligible, which the request says, can win.
     """
-    eligible = run.given((count, federation.arms), "eligible arms: all bits set, or none")
+    eligible = run.given((count, federation.arms), _ELIGIBLE)
     coins = _dealt_coins(run, federation, exploration, count)
-    reward_mask = dealt_share(run, (count,), lambda: run.rewarder_words((count,)), "mask of the reward")
-    if federation.decides_by_payloads:
-        return (yield from _decide_by_payloads(run, federation, scores, coins, eligible, reward_mask))
-    return (yield from _decide_by_shuffle(run, federation, scores, coins, eligible, reward_mask))
+    if not federation.decides_by_payloads:
+        reward_mask = _reward_mask(run, count).share
+        return (yield from _decide_by_shuffle(run, federation, scores, coins, eligible, reward_mask))
+    answer = yield from _payloads(run, federation, (yield from scores), coins, eligible, count)
+    run.announce(answer)
+    return Decided(answer, _arm_mask(run, federation, count).share, _reward_mask(run, count).share)
+
+
+def step(
+    run: Run, federation: Federation, exploration: Exploration, model: Model, own_features: Words | None
+) -> Rounds[Model]:
+    """Decide for one context and learn from the decision: seven rounds, or eight where a decision takes four.
+
+        round 1      mask x, w and M, for both
+        rounds 2, 3  decide by payloads, as `decide` does. What the party has of the decision is announced
+        pause        the actor returns the one-hot as o + mu: it is masked, and needs no round
+        rounds 4, 5  learn, as `learn` does in its rounds 2 and 3
+                     the rewarder returns the reward as r + mu, which is awaited only now
+        rounds 6, 7  learn, as `learn` does in its rounds 4 and 5
+
+    Both mu are dealt with the decision, at the address of this run. What is masked in round 1 is used in more products
+    than in `decide` or `learn` alone; but it is opened once, and every other value has a mask of its own.
+    """
+    eligible = run.given((1, federation.arms), _ELIGIBLE)
+    coins = _dealt_coins(run, federation, exploration, 1)
+    arm_mask, reward_mask = _arm_mask(run, federation, 1), _reward_mask(run, 1)
+    x, weights, inverses = yield (
+        input_segments(run, (1,), own_features, federation.features, "context x"),
+        mask(run, model.weights, "weights w"),
+        mask_symmetric(run, model.inverses, federation.dimension, "inverses M"),
+    )
+    answer = yield from _payloads(run, federation, LinearScores(weights, x), coins, eligible, 1)
+    run.announce(Decided(answer, arm_mask.share, reward_mask.share))
+    yield ()
+    arm = arm_mask.awaited(run, "one-hot o of the arm + mask").single()
+    factors = x.single(), arm, inverses, weights
+    return (
+        yield from _update(
+            run, federation, model, factors, lambda: reward_mask.awaited(run, "reward r + mask").single()
+        )
+    )
+
+
+def _arm_mask(run: Run, federation: Federation, count: int) -> ReturnedMask:
+    shape = (count, federation.arms)
+    return returned_mask(run, shape, lambda: run.actor_words(shape), "mask of the one-hot of the arm")
+
+
+def _reward_mask(run: Run, count: int) -> ReturnedMask:
+    return returned_mask(run, (count,), lambda: run.rewarder_words((count,)), "mask of the reward")
 
 
 def _dealt_coins(run: Run, federation: Federation, exploration: Exploration, count: int) -> Coins | None:
@@ -102,26 +151,21 @@ def _dealt_coins(run: Run, federation: Federation, exploration: Exploration, cou
     return Coins.from_words(words, exploration.at(run.first_step, run.batch[0], count))
 
 
-def _decide_by_payloads(
+def _payloads(
     run: Run,
     federation: Federation,
-    scores: Rounds[Scores],
+    found: Scores,
     coins: Coins | None,
     eligible: Words | None,
-    reward_mask: Shared,
-) -> Rounds[Decided]:
-    """Three rounds for one context, if few words are dealt for it; else four."""
-    shape = (*reward_mask.shape, federation.arms)
-    three = shape[0] == 1 and federation.decides_in_three_rounds
-    tags = dealt_share(run, shape, lambda: _tags(coins), "tags that break ties")
-    arm_mask = dealt_share(run, shape, lambda: run.actor_words(shape), "mask of the one-hot of the arm")
-    found = yield from scores
+    count: int,
+) -> Rounds[Words | None]:
+    """The party's answers to the actor: two rounds for one context, if few words are dealt for it; else three."""
+    three = count == 1 and federation.decides_in_three_rounds
+    tags = dealt_share(run, (count, federation.arms), lambda: _tags(coins), "tags that break ties")
     keys = (_rounded(run, federation, found) << federation.tag_bits) + tags
     run.note(_KEYS)
     by_tag = None if coins is None else ByTag(coins.explore.astype(np.uint64), _tags(coins))
-    answer = yield from answer_words(run, keys, federation.comparison_bits, eligible, by_tag, three=three)
-    run.announce(answer)
-    return Decided(answer, arm_mask, reward_mask)
+    return (yield from answer_words(run, keys, federation.comparison_bits, eligible, by_tag, three=three))
 
 
 def _decide_by_shuffle(
@@ -182,28 +226,6 @@ def learn(
     return (yield from _update(run, federation, model, factors, lambda: masked))
 
 
-def learn_ahead(
-    run: Run,
-    federation: Federation,
-    model: Model,
-    own_features: Words | None,
-    arm: Shared,
-    reward_mask: Shared,
-) -> Rounds[Model]:
-    """The same from a decision whose reward is still to come: it is needed after round 3.
-
-    What the rewarder sends to all parties, r + mu, is the reward masked, and mu was dealt with the decision; so it
-    takes no round. The dealer knows mu; a party brings its share of it.
-    """
-    mu = MaskPart(run.rewarder_words(()) if reward_mask.share is None else reward_mask.share)
-    factors = yield _mask_factors(run, federation, model, own_features, arm)
-    return (
-        yield from _update(
-            run, federation, model, factors, lambda: Masked((), run.awaited((), "reward r + mask"), (mu,))
-        )
-    )
-
-
 def _mask_factors(
     run: Run, federation: Federation, model: Model, own_features: Words | None, arm: Shared
 ) -> tuple[Opening[Masked], ...]:
@@ -223,7 +245,7 @@ def _update(
     factors: Sequence[Masked],
     reward: Callable[[], Masked],
 ) -> Rounds[Model]:
-    """Rounds 2 to 5 of learning, from the factors masked in round 1. `reward` is asked for after round 3."""
+    """Rounds 2 to 5 of learning, from masked factors x, o, M and w. `reward` is asked for after round 3."""
     x, o, inverses, weights = factors
     bits = federation.fraction_bits
     rows, columns = triangle_indices(federation.dimension)

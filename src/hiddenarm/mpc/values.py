@@ -96,6 +96,15 @@ class MaskPart:
             self.low_zeros,
         )
 
+    def single(self, axes: int) -> MaskPart:
+        sign = None if self.sign is None else _without_axis(self.sign, axes)
+        return MaskPart(_without_axis(self.mask, axes), self.signed, sign, self.low_zeros)
+
+
+def _without_axis(words: Words, axes: int) -> Words:
+    """Without the first of the last `axes` axes, of length 1."""
+    return words.reshape(*words.shape[:-axes], *words.shape[len(words.shape) - axes + 1 :])
+
 
 class MaskedKind(NamedTuple):
     """All that is public and fixed about a masked value: what decides how products with it are dealt and evaluated."""
@@ -132,3 +141,11 @@ class Masked(Secret):
         delta = None if self.delta is None else self.delta.take(index, axis=-1)
         shape = (*self.shape[:-1], *index.shape)
         return Masked(shape, delta, tuple(part.take(index) for part in self.parts), opened=self.opened)
+
+    def single(self) -> Masked:
+        """The only entry of the first logical axis."""
+        if self.shape[:1] != (1,):
+            raise ValueError(f"a value of shape {self.shape} is not one alone")
+        axes = len(self.shape)
+        delta = None if self.delta is None else _without_axis(self.delta, axes)
+        return Masked(self.shape[1:], delta, tuple(part.single(axes) for part in self.parts), opened=self.opened)

@@ -163,7 +163,7 @@ def frame_caps(kit: Kit) -> dict[Kind, int]:
     """The largest payload of each kind of frame, from the public configuration."""
     federation, many = kit.federation, kit.file.max_batch
     learner = federation.learner
-    largest = ProgramId(DECIDE, many), *learner.single_lessons, *learner.largest_programs
+    largest = ProgramId(DECIDE, many), *learner.single_programs, *learner.largest_programs
     layouts = [layout_of(program_text(federation, program), federation.parties, 1) for program in largest]
     reports = arm_reports(federation)
     return {
