@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hiddenarm.bandit.catalogue import program_texts
-from hiddenarm.bandit.federation import MAX_RECIPROCAL_NODES, MAX_THREE_ROUND_WORDS, Federation
+from hiddenarm.bandit.federation import MAX_RECIPROCAL_WORDS, MAX_THREE_ROUND_WORDS, Federation
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.comparison import MAX_BITS
 from hiddenarm.mpc.dealing import layout_of
@@ -80,7 +80,7 @@ def test_norms_and_ridge_count_in_the_budget() -> None:
 
 
 def test_tables_finer_than_the_rounding_are_refused() -> None:
-    # Rounding u moves x'u by up to R sqrt(D) 2^-L = 6.3 units of 2^-L; nodes are 2^-reciprocal_bits apart.
+    # Rounding u moves x'u by up to R sqrt(D) 2^-L = 6.3 units of 2^-L; nodes may be 2^-reciprocal_bits apart.
     few = {**GOOD, "max_interactions": 100, "repair_every": 100}
     Federation(**few, fraction_bits=15, reciprocal_bits=12)
     with pytest.raises(ConfigError, match="rounding may move"):
@@ -88,7 +88,7 @@ def test_tables_finer_than_the_rounding_are_refused() -> None:
 
 
 def test_endless_tables_are_refused() -> None:
-    with pytest.raises(ConfigError, match=f"more than {MAX_RECIPROCAL_NODES} nodes"):
+    with pytest.raises(ConfigError, match=f"more than {MAX_RECIPROCAL_WORDS} words"):
         Federation(**GOOD, fraction_bits=14, ridge=1e-4, max_interactions=100)
 
 
@@ -277,7 +277,7 @@ def refusal(numbers: dict[str, Any]) -> str | None:
     ("numbers", "names"),
     [
         ({"ridge": 0.01, "fraction_bits": 18}, {"ridge", "norms"}),  # once "max_interactions = 9"
-        ({"fraction_bits": 21}, {"fraction_bits"}),
+        ({"fraction_bits": 21}, {"fraction_bits", "ridge", "norms"}),
         ({"max_interactions": 3_000_000}, {"norms", "max_interactions"}),
         ({"max_interactions": 900, "fraction_bits": 18, "ridge": 0.008}, {"ridge", "norms", "max_interactions"}),
         ({"norms": (100.0, 100.0)}, {"ridge", "norms"}),  # together

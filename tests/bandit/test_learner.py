@@ -57,7 +57,7 @@ class ErrorBound:
 
     A step commits local errors and passes on the old ones. With e the unit 2^-L and D features, in Euclidean norms:
       x: half a unit an entry, sqrt(D) e / 2.   u = M x and v = g u: below one unit an entry, sqrt(D) e.
-      g: h^2 of the look-up and one unit.       r - score: one unit.   u (r - score), v (r - score): one unit an entry.
+      g: that of the look-up and one unit.      r - score: one unit.   u (r - score), v (r - score): one unit an entry.
     The derivative of Sherman-Morrison takes an error E of M to P E P' with P = I - v x', and an error of w to P times
     it plus (r - score) g P E x. The product of all P from step s to step t is M_t W_s: an error grows by its norm at
     most. Errors of second order are covered by a tenth.
@@ -67,7 +67,7 @@ class ErrorBound:
         self.ridge = federation.ridge
         self.unit = 2.0**-federation.fraction_bits
         self.entries = np.sqrt(federation.dimension)
-        self.look_up = 4.0**-federation.reciprocal_bits
+        self.look_up = 4.0 ** -(federation.reciprocal_bits + 1)
         self._steps: list[list[tuple[np.ndarray, float, float, float]]] = [[] for _ in range(ARMS)]
 
     def learn(self, twin: PlainBandit, x: np.ndarray, arm: int, reward: float) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from hiddenarm.mpc.dealing import ProgramDealer, layout_of
 from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, compile_program
 from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.lockstep import run_lockstep
-from hiddenarm.mpc.lookup import lookup, reciprocal_table
+from hiddenarm.mpc.lookup import PolynomialTable, lookup, reciprocal_shape, reciprocal_table
 from hiddenarm.mpc.masking import dealt, given_share, mask
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.mpc.run import Program, ProgramText, Run
@@ -218,9 +219,17 @@ def _compare(run: Run, x: Shared) -> Program:
     return opened
 
 
+@lru_cache
+def reciprocal_look_up() -> PolynomialTable:
+    """The fast suite's table of 1 / (1 + q), as of a federation with `reciprocal_bits` of 8, for q up to 2 at 2L bits:
+    the result has 2L bits."""
+    return reciprocal_table(reciprocal_shape(19, 2.0, 2.0**-8), 2 * BITS, BITS, 2 * BITS)
+
+
 def _reciprocal(run: Run, x: Shared) -> Program:
-    (masked,) = yield (mask(run, x << BITS),)
-    return lookup(run, reciprocal_table(8, 2.0, BITS), masked)
+    table = reciprocal_look_up()
+    (masked,) = yield (mask(run, (x << BITS).times(table.scale)),)
+    return lookup(run, table, masked)
 
 
 def argmax_text(parties: int, size: int) -> Text:
