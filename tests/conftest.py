@@ -30,6 +30,7 @@ PROCESSES = (
     "cli/test_running.py",
     "cli/test_serve.py",
     "cli/test_simulate.py",
+    "cli/test_together.py",
     "docs/test_deploying.py",
     "net/test_monitor.py",
     "net/test_poller.py",
@@ -82,8 +83,8 @@ class Witness:
     """Sees that processes were started or network sockets used since it was last asked.
 
     The interpreter reports most of it. A process that was started past it is seen when it is waited for: the page
-    faults of children go up. That says nothing where an earlier test left a child behind, which may be waited for at any
-    time. Not counted is `lscpu`, by which joblib counts cores, once, in whichever test is first.
+    faults of children go up. That says nothing where an earlier test left a child behind, which may be waited for at
+    any time. Not counted is `lscpu`, by which joblib counts cores, once, in whichever test is first.
     """
 
     def __init__(self) -> None:
