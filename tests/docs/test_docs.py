@@ -48,7 +48,7 @@ from hiddenarm.bandit.planning import TOLERANCE, batch_plan, boosted_repair, lar
 from hiddenarm.bandit.policies import parse_policy, policy_names
 from hiddenarm.bandit.schedule import GATHERED_AT_ONCE, LEARNED_AGAIN, REPAIR_LAG, RidgeSchedule
 from hiddenarm.cli.main import commands
-from hiddenarm.cli.serve import MAX_LINE_BYTES, max_line_bytes
+from hiddenarm.cli.request_lines import MAX_LINE_BYTES, max_line_bytes
 from hiddenarm.errors import ConfigError, DecisionIdError
 from hiddenarm.mpc import shuffle, tournament
 from hiddenarm.mpc.comparison import MAX_BITS
