@@ -68,7 +68,7 @@ def _fast_texts(parties: int, size: int) -> Mapping[str, Text]:
         "addition": _add,
         "multiplication": _multiply,
         "reciprocal": _reciprocal,
-        "argmax": argmax_text(parties, size),
+        "argmax": argmax_text(size),
     }
 
 
