@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hiddenarm.bandit.catalogue import program_texts
+from hiddenarm.bandit.catalogue import DECIDE_ONE, program_text
 from hiddenarm.bandit.federation import MAX_RECIPROCAL_WORDS, MAX_THREE_ROUND_WORDS, Federation
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.comparison import MAX_BITS
@@ -148,7 +148,7 @@ def test_what_rounding_leaves_of_a_key_is_as_wide_as_its_comparison(bits: int, a
 def test_decisions_take_three_rounds_where_few_words_are_dealt(numbers: dict[str, Any], three: bool) -> None:
     federation = Federation(**{**GOOD, **numbers})
     assert federation.decides_in_three_rounds == three
-    layout = layout_of(program_texts(federation)["decide"], federation.parties, 1)
+    layout = layout_of(program_text(federation, DECIDE_ONE), federation.parties, 1)
     assert (layout.rounds == 3) == three
     if three:
         assert layout.correction_words <= MAX_THREE_ROUND_WORDS + 3 * federation.arms + 1
