@@ -172,7 +172,8 @@ class HardWorld:
         """The largest shortfall of an arm that was chosen greedily, over the whole run, which learns singly and in
         batches."""
         draw, federation = self._draw, self.federation
-        lockstep = Lockstep(federation, derive(b"hard worlds".ljust(32), str(self.seed)), deal_ahead=8)
+        key, online = derive(b"hard worlds".ljust(32), str(self.seed)), bool(self.seed % 2)
+        lockstep = Lockstep(federation, key, deal_ahead=8, online=online)
         twin, worst, number = ExactTwin(federation), 0.0, 0
         streams = [contexts(draw, federation, kind) for kind in self.kinds]
         while number < self.interactions:
@@ -200,7 +201,7 @@ class HardWorld:
         self.score_error = max(self.score_error, score_error(lockstep, twin, seen))
         rewards = [reward_of(self._draw, self.rewards, number, int(arm)) for arm in arms]
         if len(chosen) == 1:
-            lockstep.learn(step, rewards, ahead=bool(number % 2))
+            lockstep.learn(step, rewards)
         else:
             lockstep.learn_batch(batch, [rewards])
         for context, arm, reward in zip(seen, arms, rewards, strict=True):
