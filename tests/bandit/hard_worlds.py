@@ -63,7 +63,7 @@ class ExactTwin:
 
 def drawn_federation(draw: random.Random) -> Federation:
     """A federation that was accepted. Few interactions are declared, so that bounds are as tight as they can be; more
-    than 20 fraction_bits are never accepted."""
+    than 24 fraction_bits are hardly ever accepted."""
     while True:
         parties, widest = draw.choice((2, 2, 3, 4, 7)), draw.choice((3, 3, 3, 3, 25))
         features = tuple(draw.randint(1, min(widest, 75 // parties)) for _ in range(parties))
@@ -74,7 +74,7 @@ def drawn_federation(draw: random.Random) -> Federation:
                 epsilon=draw.choice((0.0, 0.3, 0.7)),
                 ridge=10 ** draw.uniform(-4, 3),
                 norms=tuple(10 ** draw.uniform(-3, 1) for _ in features),
-                fraction_bits=draw.randint(12, 20),
+                fraction_bits=draw.randint(12, 24),
                 max_interactions=draw.choice((INTERACTIONS, INTERACTIONS, 4_000, 100_000)),
                 max_batch=draw.choice((1, 2, 16, 64, 256, 1024, 4095)),
                 reciprocal_bits=draw.choice((4, 6, 8, 8, 10, 12)),

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hiddenarm.bandit.catalogue import program_texts
-from hiddenarm.bandit.federation import MAX_RECIPROCAL_NODES, MAX_THREE_ROUND_WORDS, Federation
+from hiddenarm.bandit.catalogue import DECIDE_ONE, program_text
+from hiddenarm.bandit.federation import MAX_RECIPROCAL_WORDS, MAX_THREE_ROUND_WORDS, Federation
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.comparison import MAX_BITS
 from hiddenarm.mpc.dealing import layout_of
@@ -80,7 +80,7 @@ def test_norms_and_ridge_count_in_the_budget() -> None:
 
 
 def test_tables_finer_than_the_rounding_are_refused() -> None:
-    # Rounding u moves x'u by up to R sqrt(D) 2^-L = 6.3 units of 2^-L; nodes are 2^-reciprocal_bits apart.
+    # Rounding u moves x'u by up to R sqrt(D) 2^-L = 6.3 units of 2^-L; nodes may be 2^-reciprocal_bits apart.
     few = {**GOOD, "max_interactions": 100, "repair_every": 100}
     Federation(**few, fraction_bits=15, reciprocal_bits=12)
     with pytest.raises(ConfigError, match="rounding may move"):
@@ -88,7 +88,7 @@ def test_tables_finer_than_the_rounding_are_refused() -> None:
 
 
 def test_endless_tables_are_refused() -> None:
-    with pytest.raises(ConfigError, match=f"more than {MAX_RECIPROCAL_NODES} nodes"):
+    with pytest.raises(ConfigError, match=f"more than {MAX_RECIPROCAL_WORDS} words"):
         Federation(**GOOD, fraction_bits=14, ridge=1e-4, max_interactions=100)
 
 
@@ -148,7 +148,7 @@ def test_what_rounding_leaves_of_a_key_is_as_wide_as_its_comparison(bits: int, a
 def test_decisions_take_three_rounds_where_few_words_are_dealt(numbers: dict[str, Any], three: bool) -> None:
     federation = Federation(**{**GOOD, **numbers})
     assert federation.decides_in_three_rounds == three
-    layout = layout_of(program_texts(federation)["decide"], federation.parties, 1)
+    layout = layout_of(program_text(federation, DECIDE_ONE), federation.parties, 1)
     assert (layout.rounds == 3) == three
     if three:
         assert layout.correction_words <= MAX_THREE_ROUND_WORDS + 3 * federation.arms + 1
@@ -277,7 +277,7 @@ def refusal(numbers: dict[str, Any]) -> str | None:
     ("numbers", "names"),
     [
         ({"ridge": 0.01, "fraction_bits": 18}, {"ridge", "norms"}),  # once "max_interactions = 9"
-        ({"fraction_bits": 21}, {"fraction_bits"}),
+        ({"fraction_bits": 21}, {"fraction_bits", "ridge", "norms"}),
         ({"max_interactions": 3_000_000}, {"norms", "max_interactions"}),
         ({"max_interactions": 900, "fraction_bits": 18, "ridge": 0.008}, {"ridge", "norms", "max_interactions"}),
         ({"norms": (100.0, 100.0)}, {"ridge", "norms"}),  # together

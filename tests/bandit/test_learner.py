@@ -57,7 +57,7 @@ class ErrorBound:
 
     A step commits local errors and passes on the old ones. With e the unit 2^-L and D features, in Euclidean norms:
       x: half a unit an entry, sqrt(D) e / 2.   u = M x and v = g u: below one unit an entry, sqrt(D) e.
-      g: h^2 of the look-up and one unit.       r - score: one unit.   u (r - score), v (r - score): one unit an entry.
+      g: that of the look-up and one unit.      r - score: one unit.   u (r - score), v (r - score): one unit an entry.
     The derivative of Sherman-Morrison takes an error E of M to P E P' with P = I - v x', and an error of w to P times
     it plus (r - score) g P E x. The product of all P from step s to step t is M_t W_s: an error grows by its norm at
     most. Errors of second order are covered by a tenth.
@@ -67,7 +67,7 @@ class ErrorBound:
         self.ridge = federation.ridge
         self.unit = 2.0**-federation.fraction_bits
         self.entries = np.sqrt(federation.dimension)
-        self.look_up = 4.0**-federation.reciprocal_bits
+        self.look_up = 4.0 ** -(federation.reciprocal_bits + 1)
         self._steps: list[list[tuple[np.ndarray, float, float, float]]] = [[] for _ in range(ARMS)]
 
     def learn(self, twin: PlainBandit, x: np.ndarray, arm: int, reward: float) -> None:
@@ -127,21 +127,20 @@ def assert_close(lockstep: Lockstep, twin: PlainBandit, bound: ErrorBound, repli
 
 
 def run_both(world: World, key: str, *, online: bool = False) -> tuple[float, Lockstep, PlainBandit, ErrorBound]:
-    """Run the private learner and a twin, each on its own choices, and a second twin on the private choices."""
+    """Run the private learner, and a twin that is taught the same arms and rewards; the share of decisions on which
+    they agree."""
     federation = world.federation
     lockstep = Lockstep(federation, fixed_key("learner", key), online=online)
     coins = lockstep.coins(0, world.steps)
-    independent = PlainBandit(ARMS, federation.dimension, federation.ridge)
     follower = PlainBandit(ARMS, federation.dimension, federation.ridge)
     bound = ErrorBound(federation)
     same = 0
     for step in range(world.steps):
         x = world.clipped(step)
         number, arms = lockstep.decide([values[None] for values in world.split(step)])
-        arm, own = int(arms[0]), independent.decide(x, *coins_at(coins, step))
-        same += arm == own
+        arm = int(arms[0])
+        same += follower.agrees(arm, x, *coins_at(coins, step), federation.score_rounding)
         lockstep.learn(number, [world.pays[step, arm]])
-        independent.learn(x, own, world.pays[step, own])
         bound.learn(follower, x, arm, world.pays[step, arm])
         follower.learn(x, arm, world.pays[step, arm])
     return same / world.steps, lockstep, follower, bound
@@ -209,8 +208,7 @@ def test_late_unordered_and_missing_rewards(online: bool) -> None:
     same = 0
     for step in range(world.steps):
         number, arms = lockstep.decide([values[None] for values in world.split(step)])
-        own = twin.decide(world.clipped(step), *coins_at(coins, step))
-        same += own == int(arms[0])
+        same += twin.agrees(int(arms[0]), world.clipped(step), *coins_at(coins, step), federation.score_rounding)
         if step % 5:
             waiting.append((number, int(arms[0])))
         while len(waiting) > 12:

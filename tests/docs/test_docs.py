@@ -41,21 +41,21 @@ from hiddenarm.bandit.decisions import MAX_PENDING, DecisionIds, decision_number
 from hiddenarm.bandit.federation import (
     DEFAULT_INTERACTIONS,
     MAX_EXACT_WORDS,
-    MAX_RECIPROCAL_NODES,
+    MAX_RECIPROCAL_WORDS,
     Federation,
 )
 from hiddenarm.bandit.planning import TOLERANCE, batch_plan, boosted_repair, largest_entry, last_repair, repair_plan
 from hiddenarm.bandit.policies import parse_policy, policy_names
 from hiddenarm.bandit.schedule import GATHERED_AT_ONCE, LEARNED_AGAIN, REPAIR_LAG, RidgeSchedule
 from hiddenarm.cli.main import commands
-from hiddenarm.cli.serve import MAX_LINE_BYTES, max_line_bytes
+from hiddenarm.cli.request_lines import MAX_LINE_BYTES, max_line_bytes
 from hiddenarm.errors import ConfigError, DecisionIdError
 from hiddenarm.mpc import shuffle, tournament
 from hiddenarm.mpc.comparison import MAX_BITS
 from hiddenarm.mpc.compiled import CompiledProgram
 from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.mpc.evaluation import compile_program
-from hiddenarm.mpc.lookup import reciprocal_table
+from hiddenarm.mpc.lookup import reciprocal_shape
 from hiddenarm.mpc.material import Layout
 from hiddenarm.mpc.run import Program, Run
 from hiddenarm.mpc.values import Shared
@@ -658,7 +658,8 @@ def test_bit_budgets(federation: Federation) -> None:
     short, gain = federation.fraction_bits, federation.gain_bits
     assert gain == short
     assert "G is `gain_bits`, L here" in _flat(PROTOCOLS)
-    names = {2 * short: {"2L", "L + G"}, 3 * short: {"3L"}, short + gain: {"2L", "L + G"}}
+    wide = federation.wide_gain_bits
+    names = {2 * short: {"2L", "L + G"}, 3 * short: {"3L"}, short + gain: {"2L", "L + G"}, wide: {"G + P + 4"}}
     largest = federation.ridge + federation.max_interactions * max(federation.joint_norm, federation.joint_norm**2)
     values = [*federation._truncated_values(), ("W, b", 2 * short, largest)]
     assert set(documented) == {name for name, _, _ in values}
@@ -696,7 +697,7 @@ def test_what_is_checked_when_a_federation_is_configured(federation: Federation)
         replace(federation, norms=(3.0, 3.0), max_interactions=0)
     for name in re.findall(r"(\w+) = ", str(refused.value)):
         assert f"`{name}`" in text
-    assert f"It has {MAX_RECIPROCAL_NODES} nodes at most" in text
+    assert f"The table has {MAX_RECIPROCAL_WORDS} words at most" in text
     assert f"leaves an error of {TOLERANCE} at most" in text
     assert f"must be at most {TOLERANCE}, for a batch" in _flat(PROTOCOLS)
     plans = batch_plan(federation.numbers, federation.max_batch), last_repair(federation.numbers)
@@ -770,9 +771,9 @@ def test_what_the_benches_leave_out(federation: Federation) -> None:
     assert f"a pause of {1000 * session._PAUSE_SECONDS:.0f} ms" in performance
     assert f"and {session._WARM_UP} steps until the processor is awake" in performance
     assert f"has at least {session._PLAIN_STEPS} steps" in performance
-    assert "From about 35 arms on the stock, which is bounded in bytes, does not last" in performance
+    assert "From about 40 arms on the stock, which is bounded in bytes, does not last" in performance
     made = session._STRETCH + session._WARM_UP
-    assert [_stock(arms) // 2 >= made for arms in (10, 20, 30, 35)] == [True, True, True, False]
+    assert [_stock(arms) // 2 >= made for arms in (10, 20, 30, 40)] == [True, True, True, False]
 
 
 def _stock(arms: int) -> int:
@@ -794,22 +795,17 @@ def test_decision_ids_look_as_documented() -> None:
     assert decision_number(3, 5, 2) == 3 << 48 | 5 << 16 | 2
 
 
-def test_the_error_of_the_reciprocal() -> None:
-    spacing, bits = 2.0**-8, 20
-    table = reciprocal_table(8, 2.0, bits)
-    number = np.arange(0, 2 * 2**40, 2**26 + 12_345)
-    node, cut_off = number >> table.shift, (number % 2**table.shift) / 2.0**table.shift
-    below, above = (_on_line(table, node + up, number, bits) - 1 / (1 + number / 2.0**40) for up in (0, 1))
-    mean = np.abs(below + cut_off * (above - below)) / spacing**2
-    assert max(np.abs(below).max(), np.abs(above[cut_off > 0]).max()) < spacing**2
-    assert mean.max() < 1 / 5
-    assert mean[node > 0].max() < 1 / 6
-    assert 2 * len(table.slopes) == 2048
-
-
-def _on_line(table: Any, node: np.ndarray, number: np.ndarray, bits: int) -> np.ndarray:
-    words = table.intercepts[node] + table.slopes[node] * number.astype(np.uint64)
-    return np.asarray(words.view(np.int64) / 2.0 ** (3 * bits))
+def test_the_shapes_of_the_reciprocal(federation: Federation) -> None:
+    rows = _table(PROTOCOLS, "q up to", "degree", "nodes", "distance", "error", "words")
+    for largest, *documented in rows:
+        shape = reciprocal_shape(2 * federation.reciprocal_bits + 3, float(largest) + 0.0006, 2.0**-8)
+        cells = [shape.degree, shape.nodes, f"1/{1 / shape.spacing:.0f}", f"2^{log2(shape.error):.1f}", shape.words]
+        assert documented == [str(cell) for cell in cells]
+    assert federation.reciprocal_shape.words == 96
+    assert "96 for the default `reciprocal_bits` of 8 and q up to 2" in _flat(PROTOCOLS)
+    wide, power = federation.gain_bits + federation.reciprocal_power_bits + 4, 2 * federation.reciprocal_bits + 4
+    assert (federation.wide_gain_bits, federation.reciprocal_power_bits) == (wide, power)
+    assert "P is 2 `reciprocal_bits` + 4, and g is looked up with G + P + 4 bits" in _flat(PROTOCOLS)
 
 
 def test_differential_privacy_of_one_action_and_of_many() -> None:

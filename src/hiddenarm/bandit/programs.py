@@ -19,7 +19,7 @@ from hiddenarm.bandit.coins import Coins, Exploration
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Decided
 from hiddenarm.mpc.forms import form, sum_of_forms
-from hiddenarm.mpc.lookup import LineTable, lookup, reciprocal_table
+from hiddenarm.mpc.lookup import PolynomialTable, lookup, reciprocal_table
 from hiddenarm.mpc.masking import (
     ReturnedMask,
     dealt,
@@ -262,17 +262,19 @@ def _update(
         truncate(run, score, bits, "score"),
     )
 
-    # Round 3: mask q = x'u and o u' / 2; look up g = 1 / (1 + q) at 3L bits.
+    # Round 3: mask q = x'u, times the public scale of the table, and o u' / 2; look up g = 1 / (1 + q).
+    table = _reciprocals(federation)
+    q = form(run, "i,i->", u, x, label="q = x'u").times(table.scale)
     q, chosen_half_u = yield (
-        mask(run, form(run, "i,i->", u, x, label="q = x'u"), "q"),
+        mask(run, q, f"{table.scale} q"),
         mask(run, form(run, "a,i->ai", o, half_u, label="o u' / 2"), "o u' / 2"),
     )
-    g = lookup(run, _reciprocals(federation), q, "g = 1 / (1 + q)")
+    g = lookup(run, table, q, "g = 1 / (1 + q)")
 
     # Round 4: g to its bits, u (r - score) to L bits.
     correction = form(run, "i,->i", u, reward(), label="u r") - form(run, "i,->i", u, score, label="u score")
     g, correction = yield (
-        truncate(run, g, 3 * bits - federation.gain_bits, "g"),
+        truncate(run, g, federation.wide_gain_bits - federation.gain_bits, "g"),
         truncate(run, correction, bits, "u (r - score)"),
     )
 
@@ -309,7 +311,8 @@ def _rounded(run: Run, federation: Federation, found: Scores) -> Shared:
     if isinstance(found, LinearScores):
         scores = form(run, "ai,bi->ba", found.weights, found.contexts, label="scores = w x")
         found = SharedScores(scores, 2 * federation.fraction_bits)
-    return found.scores >> (found.fraction_bits - federation.key_fraction_bits)
+    dropped = found.fraction_bits - federation.key_fraction_bits
+    return found.scores >> dropped if dropped >= 0 else found.scores << -dropped
 
 
 def _tags(coins: Coins | None) -> Words:
@@ -329,5 +332,10 @@ def _shuffled(words: Words, shuffle: Shuffle) -> Words:
 
 
 @lru_cache
-def _reciprocals(federation: Federation) -> LineTable:
-    return reciprocal_table(federation.reciprocal_bits, federation.largest_quadratic_form, federation.fraction_bits)
+def _reciprocals(federation: Federation) -> PolynomialTable:
+    return reciprocal_table(
+        federation.reciprocal_shape,
+        2 * federation.fraction_bits,
+        federation.reciprocal_power_bits,
+        federation.wide_gain_bits,
+    )
