@@ -144,7 +144,7 @@ def test_what_is_dealt_is_counted_by_purpose() -> None:
     assert set(dealt) == {
         "products of masks",
         "shifted masks of what is rounded",
-        "tables of lines, rotated by the mask",
+        "tables of polynomials, rotated by the mask",
     }
     rounded = SMALL.dimension * 5 + 2  # u twice, u (r - score), v, v (r - score); the score and g
     assert dealt["shifted masks of what is rounded"] == 2 * rounded
