@@ -73,6 +73,8 @@ def test_a_step_of_ten_arms_and_twenty_features_by_hand() -> None:
     assert sent(layouts[STEP]) == [x + weights + inverses, *compare, *learn]
     assert layouts[STEP].actor_words == 10
     assert layouts[STEP].rewarder_words == 1
+    assert layouts[STEP].correction_words == layouts[DECIDE].correction_words + layouts[LEARN].correction_words
+    assert 8 * layouts[STEP].correction_words <= 65_000  # bytes from the dealer
 
 
 def test_a_decision_of_many_pairs_by_hand() -> None:

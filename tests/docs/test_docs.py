@@ -29,10 +29,10 @@ from hiddenarm.bandit.catalogue import (
     INVERT_BOOSTED,
     INVERT_LAST,
     LEARN,
-    LEARN_AHEAD,
     LEARN_ONE,
     REPAIR,
     SOLVE,
+    STEP,
     ProgramId,
     program_text,
     program_texts,
@@ -339,15 +339,14 @@ def federation() -> Federation:
 
 @pytest.fixture(scope="module")
 def layouts(federation: Federation) -> dict[str, Layout]:
-    texts = program_texts(federation)
-    return {name: layout_of(text, federation.parties, 1) for name, text in texts.items()}
+    return {name: _layout(federation, name, 1) for name in (DECIDE, LEARN, STEP)}
 
 
 def _layout(federation: Federation, name: str, count: int) -> Layout:
     return layout_of(program_text(federation, ProgramId(name, count)), federation.parties, 1)
 
 
-@pytest.mark.parametrize(("name", "count"), [(DECIDE, 1), (LEARN, 1), (LEARN_AHEAD, 1), (GATHER, 100), (SOLVE, 100)])
+@pytest.mark.parametrize(("name", "count"), [(DECIDE, 1), (LEARN, 1), (STEP, 1), (GATHER, 100), (SOLVE, 100)])
 def test_rounds_and_bytes_of_a_program(name: str, count: int, federation: Federation) -> None:
     _check_table_of_rounds(_layout(federation, name, count), PROTOCOLS.split(f"\n### {name}\n")[1], "round")
 
@@ -395,8 +394,7 @@ def test_the_costs_of_a_batch(federation: Federation, layouts: dict[str, Layout]
         assert [int(cost) for cost in costs] == [layout.rounds, layout.bytes_to_each_peer(0), layout.correction_words]
     batch = [_layout(federation, name, 100) for name in (DECIDE, GATHER, SOLVE)]
     rounds, sent = sum(layout.rounds for layout in batch), sum(layout.bytes_to_each_peer(0) for layout in batch)
-    singly = [100 * sum(layout.rounds for layout in layouts.values())]
-    singly.append(100 * sum(layout.bytes_to_each_peer(0) for layout in layouts.values()))
+    singly = [100 * layouts[STEP].rounds, 100 * layouts[STEP].bytes_to_each_peer(0)]
     protocols, readme = _flat(PROTOCOLS), _flat(README)
     assert f"A batch of 100 takes {rounds} rounds and {sent} bytes to decide and learn" in protocols
     assert f"100 single steps take {singly[0]} rounds and {singly[1]} bytes" in protocols
@@ -511,11 +509,8 @@ def test_scores_are_bounded(federation: Federation) -> None:
 
 
 def test_the_costs_of_a_step(federation: Federation, layouts: dict[str, Layout]) -> None:
-    rounds = sum(layout.rounds for layout in layouts.values())
-    sent = sum(layout.bytes_to_each_peer(0) for layout in layouts.values())
-    assert f"A strictly online step is `decide` and `learn ahead`: {rounds} rounds and {sent} bytes." in _flat(
-        PROTOCOLS
-    )
+    rounds, sent = layouts[STEP].rounds, layouts[STEP].bytes_to_each_peer(0)
+    assert f"A strictly online step is this program: {rounds} rounds and {sent} bytes." in _flat(PROTOCOLS)
     every = RidgeSchedule(federation.numbers).gather_every
     gathered = _layout(federation, REPAIR, every).bytes_to_each_peer(0)
     assert f"After every {federation.repair_every:,} lessons the model is solved anew" in _flat(README)
@@ -526,16 +521,17 @@ def test_the_costs_of_a_step(federation: Federation, layouts: dict[str, Layout])
         "rounds per decision": str(layouts[DECIDE].rounds),
         "rounds per step (decide and learn)": str(rounds),
         "bytes per step sent by a party": f"{sent:,}",
-        "bytes per step from the dealer to the last party (corrections)": f"{8 * _dealt(layouts):,}",
+        "bytes per step from the dealer to the last party (corrections)": f"{8 * layouts[STEP].correction_words:,}",
     }
 
 
 def test_rounds_depend_on_sizes_of_a_decision_only(layouts: dict[str, Layout]) -> None:
-    for arms, decide_rounds in ((3, 4), (15, 4), (16, 5), (32, 5), (33, 12), (100, 12)):
+    for arms, decide_rounds in ((3, 3), (20, 3), (21, 4), (48, 4), (49, 12), (100, 12)):
         other = Federation(arms=arms, features=(10, 10), epsilon=0.5)
-        texts = program_texts(other)
-        assert layout_of(texts[DECIDE], 2, 1).rounds == decide_rounds
-        assert layout_of(texts[LEARN_AHEAD], 2, 1).rounds == layouts[LEARN_AHEAD].rounds
+        assert _layout(other, DECIDE, 1).rounds == decide_rounds
+        assert _layout(other, LEARN, 1).rounds == layouts[LEARN].rounds
+        if other.learner.has_step:
+            assert _layout(other, STEP, 1).rounds == decide_rounds + layouts[LEARN].rounds - 1
     assert "12 for 100 arms and two parties" in _flat(README)
     assert "12 rounds for 100 arms and two parties" in _flat(PROTOCOLS)
 
@@ -548,9 +544,8 @@ def test_rounds_by_arms_and_delays_in_the_figures(federation: Federation, layout
         found = [layout_of(text, 2, 1).rounds for text in program_texts(other).values()]
         assert [int(decide_rounds), int(learn_rounds)] == found
     decision = 1 + layouts[DECIDE].rounds + 1
-    (without_reward,) = compile_program(program_texts(federation)[LEARN_AHEAD], 0, 2).expected.awaited
-    assert without_reward is not None
-    step = 1 + layouts[DECIDE].rounds + max(2, without_reward) + layouts[LEARN_AHEAD].rounds - without_reward
+    # The answer goes out and the one-hot comes back; then the reward has come before it is needed.
+    step = decision + 1 + layouts[STEP].rounds - layouts[DECIDE].rounds
     delays = f"a decision takes {decision} one-way delays (request, {decision - 2} rounds, answer), a step {step}"
     assert delays in _flat(PERFORMANCE)
 
@@ -573,8 +568,9 @@ def test_words_dealt(name: str, federation: Federation, monkeypatch: pytest.Monk
     assert total == layout.correction_words == sum(words for _, words in rows)
     assert counted == [words for _, words in rows]
     if name == LEARN:
-        assert _layout(federation, LEARN_AHEAD, 1).correction_words == total
-        assert "`learn ahead` takes the same words as `learn`" in PROTOCOLS
+        both = total + _layout(federation, DECIDE, 1).correction_words
+        assert _layout(federation, STEP, 1).correction_words == both
+        assert "`step` takes the words of both" in PROTOCOLS
 
 
 def _counting(operation: Callable[..., Any], counted: list[int]) -> Callable[..., Any]:
@@ -589,26 +585,23 @@ def _counting(operation: Callable[..., Any], counted: list[int]) -> Callable[...
     return counting
 
 
-def _dealt(layouts: dict[str, Layout]) -> int:
-    return sum(layout.correction_words for layout in layouts.values())
-
-
 # Recorded programs
 
 
 @pytest.fixture(scope="module")
 def scripts(federation: Federation) -> dict[str, CompiledProgram]:
-    texts = program_texts(federation)
-    return {name: compile_program(text, 0, federation.parties) for name, text in texts.items()}
+    programs = federation.learner.single_programs
+    return {name: compile_program(program_text(federation, ProgramId(name, count)), 0, 2) for name, count in programs}
 
 
 def test_what_a_party_runs_in_a_step(scripts: dict[str, CompiledProgram]) -> None:
     assert f"It has {len(OPERATIONS)} instructions" in _flat(ARCHITECTURE)
     counts = {name: _instructions(script) for name, script in scripts.items()}
-    stated = f"party 0 runs {counts[DECIDE]} instructions to decide and {counts[LEARN_AHEAD]} to learn"
+    stated = f"party 0 runs {counts[DECIDE]} instructions to decide and {counts[LEARN]} to learn, or {counts[STEP]} in"
     assert stated in _flat(ARCHITECTURE)
-    calls = sum(len(script.rounds) + 1 for script in scripts.values())
-    assert f"{calls} calls of the compiled machine, {sum(counts.values())} instructions" in PERFORMANCE
+    calls = len(scripts[STEP].segments)
+    assert f"{calls} calls of the compiled machine, {counts[STEP]} instructions" in PERFORMANCE
+    assert f"| rounds x exchange | {len(scripts[STEP].rounds)} rounds |" in PERFORMANCE
 
 
 def _instructions(script: CompiledProgram) -> int:
