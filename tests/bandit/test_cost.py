@@ -70,8 +70,8 @@ def test_a_step_of_ten_arms_and_twenty_features_by_hand() -> None:
     ]
     learn = [
         12 * 8 + 10 * 8 + 10 * triangle * 8 + weights,
-        20 * 8 + 20 * 8 + 8,
-        8 + 200 * 8,
+        20 * 8 + 20 * 8 + 10 * 8,
+        8 + 200 * 8 + 8,
         8 + 20 * 8,
         20 * 8 + 20 * 8,
     ]

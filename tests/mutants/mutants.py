@@ -25,7 +25,14 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.policies.epsilon_greedy import EpsilonGreedy
 from hiddenarm.mpc import dealing, evaluation
 from hiddenarm.mpc.forms import form
-from hiddenarm.mpc.masking import dealt_share, input_segments, mask, mask_symmetric, triangle_to_square
+from hiddenarm.mpc.masking import (
+    dealt_share,
+    input_segments,
+    mask,
+    mask_symmetric,
+    triangle_indices,
+    triangle_to_square,
+)
 from hiddenarm.mpc.run import Opening, Run
 from hiddenarm.mpc.shuffle import Shuffle, deal_shuffle
 from hiddenarm.mpc.values import Masked, MaskPart, Shared
@@ -271,10 +278,11 @@ TWO_TIME_PAD = "two values are masked by one word"
 
 
 def mirrored_triangle(patch: pytest.MonkeyPatch) -> None:
-    def doubled(run: Run, spec: str, first: tuple[Masked, ...], _: tuple[Masked, ...], *, label: str) -> Shared:
-        return form(run, spec, *first, label=label).times(2)
+    def doubled(run: Run, _: str, matrix: Masked, vector: Masked, *, label: str) -> Shared:
+        rows, columns = triangle_indices(*vector.shape)
+        return form(run, "at,t->at", matrix.take(columns), vector.take(rows), label=label).times(2)
 
-    patch.setattr(programs, "sum_of_forms", doubled)
+    patch.setattr(programs, "folded_form", doubled)
 
 
 TWO_DECISIONS, TWO_GATHERED, TWO_SOLVED = (ProgramId(name, 2) for name in (DECIDE, GATHER, SOLVE))
