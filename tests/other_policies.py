@@ -46,8 +46,12 @@ class BonusLearner(RidgeLearner):
 
 
 class BonusTwin(PlainBandit):
+    def scores(self, context: Floats) -> Floats:
+        bonus: Floats = np.einsum("aij,i,j->a", self.inverses, context, context)
+        return super().scores(context) + bonus
+
     def decide(self, context: Floats, explore: bool, tags: NDArray[np.int64]) -> int:
-        scores = self.weights @ context + np.einsum("aij,i,j->a", self.inverses, context, context)
+        scores = self.scores(context)
         tied = scores > scores.max() - 1e-5  # arms that were never pulled
         return int(np.argmax(tags if explore else np.where(tied, tags, -1)))
 

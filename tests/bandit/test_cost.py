@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 import hiddenarm.bandit.lockstep
-from hiddenarm.bandit.catalogue import DECIDE, LEARN, STEP
+from hiddenarm.bandit.catalogue import DECIDE, LEARN, STEP, ProgramId, program_text
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
+from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.mpc.material import Layout
 from hiddenarm.mpc.run import Openings
+from hiddenarm.mpc.tournament import levels
 from hiddenarm.ring.words import Words
 from support import PARTIES, fixed_key, tapped, travelled
 
@@ -62,23 +64,50 @@ def test_a_step_of_ten_arms_and_twenty_features_by_hand() -> None:
     layouts = Lockstep(Federation(arms=10, features=(12, 8), epsilon=0.1), fixed_key("hand")).layouts
     x, o, weights, pairs, inverses = 12 * 8, 10 * 8, 200 * 8, 45, 10 * (20 * 21 // 2) * 8
     compare = [
-        pairs * 4,  # DIFFERENCE
-        pairs * 1,  # CHUNKS
+        pairs * 4,  # 32 bits
+        pairs * 1,  # four chunks: seven bits
     ]
-    learn = [20 * 8 + 20 * 8 + 8, 8 + 200 * 8, 8 + 20 * 8, 20 * 8 + 20 * 8]
+    learn = [20 * 8 + 20 * 8 + 10 * 8, 8 + 200 * 8 + 8, 8 + 20 * 8, 20 * 8 + 20 * 8]
     assert sent(layouts[DECIDE]) == [x + weights, *compare]
     assert sent(layouts[LEARN]) == [x + o + inverses + weights + 8, *learn]
     assert sent(layouts[STEP]) == [x + weights + inverses, *compare, *learn]
     assert layouts[STEP].actor_words == 10
     assert layouts[STEP].rewarder_words == 1
+    assert layouts[STEP].correction_words == layouts[DECIDE].correction_words + layouts[LEARN].correction_words
+    assert 8 * layouts[STEP].correction_words <= 65_000  # bytes from the dealer
 
 
 def test_a_decision_of_many_pairs_by_hand() -> None:
     """With thirty arms three rounds deal too much: one of two payloads is taken by an opened bit."""
     layouts = Lockstep(Federation(arms=30, features=(12, 8), epsilon=0.1), fixed_key("bits")).layouts
     pairs = 435
-    assert sent(layouts[DECIDE]) == [12 * 8 + 600 * 8]
+    assert sent(layouts[DECIDE]) == [
+        12 * 8 + 600 * 8,
+        pairs * 4,  # 32 bits
+        pairs * 2,  # six chunks: eleven bits
+        55,  # 435 bits
+    ]
     assert layouts[STEP].rounds == 8
+
+
+@pytest.mark.parametrize(
+    ("arms", "count", "words"),
+    [
+        (10, 1, 45 * (14 + 30) + 31),  # tables of (8, 8, 8, 7) bits, two heaps of 15 words
+        (10, 5, 5 * (45 * (6 + 2 + 2) + 31)),  # six tables of a word, two heaps of bits, two payloads
+        (60, 1, None),
+    ],
+)
+def test_words_dealt_for_a_decision_by_hand(arms: int, count: int, words: int | None) -> None:
+    """For each pair; and for each arm a tag, a mask of the one-hot and a product of masks; and a mask of the reward."""
+    federation = Federation(arms=arms, features=(12, 8), epsilon=0.1)
+    layout = layout_of(program_text(federation, ProgramId(DECIDE, count)), 2, 1)
+    if words is None:
+        # Eight for each pair within eight groups of seven or eight, and of their winners; for each arm a product of
+        # masks, a tag, and what the scores, the public list, kept scores and the one-hot come to; kept, and the reward.
+        groups = levels(arms)
+        words = 8 * sum(size * (size - 1) // 2 for sizes in groups for size in sizes) + 6 * arms + 2
+    assert layout.correction_words == words
 
 
 def sent(layout: Layout) -> list[int]:

@@ -32,7 +32,7 @@ def test_worlds_are_as_different_as_they_can_be() -> None:
     """The property is worth what its worlds are: they reach all forms of a decision, and all kinds of lessons."""
     worlds = [HardWorld(seed) for seed in range(WORLDS)]
     federations = [world.federation for world in worlds]
-    assert {federation.compares_exactly for federation in federations} == {True, False}
+    assert {federation.decides_in_three_rounds for federation in federations} == {True, False}
     assert {federation.parties for federation in federations} >= {2, 3, 4, 7}
     assert min(federation.ridge for federation in federations) < 0.1
     assert max(federation.max_batch for federation in federations) == 4095

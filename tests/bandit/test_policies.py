@@ -141,9 +141,9 @@ def test_a_policy_may_score_in_another_way() -> None:
         for learner in (twin, plain):
             learner.learn(x, int(arms[0]), reward)
     assert same >= 148  # but for scores within the rounding
-    assert without < 140  # the bonus matters
+    assert without < same - 7  # the bonus matters
     assert not federation.learner.has_step  # the weights are masked for the scores alone
-    assert lockstep.meter.rounds == {"decide": 5 * 150, "learn": 5 * 150}
+    assert lockstep.meter.rounds == {"decide": 4 * 150, "learn": 5 * 150}
 
 
 def test_a_policy_says_in_which_suites_it_runs() -> None:

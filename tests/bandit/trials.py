@@ -1,10 +1,16 @@
-"""The same step many times, under new words each time: everything that a coalition of all parties but one sees, a
-column for each word and a row for each trial. A step is a decision and its lesson (`run_trials`), or one program alone
-on arrays that are made for it (`run_program`): decisions in batches, and all that learns many interactions at once.
+"""The same step many times, under new words each time: everything that a coalition sees, a column for each word and a
+row for each trial. A coalition is all parties but one, with the actor. A step is a decision and its lesson, or `step`
+(`run_trials`), or one program alone on arrays that are made for it (`run_program`): decisions in batches, and all that
+learns many interactions at once.
 
-What a coalition can compute from it must not depend on arm, features, reward or model. Checked are each word that is
-sent or opened and each correction of the last party, by itself; and each of them less any word that the coalition was
-dealt: a mask that the coalition knows leaves a word uniform, and hides nothing.
+What a coalition can compute from it must not depend on features, reward or model, nor on the arm but for what the actor
+is told; and not on whether the arm was explored. Checked are each word that is sent or opened, each correction of the
+last party, and each word that the actor is told or tells, by itself; and each of them less any word that the coalition
+was dealt: a mask that the coalition knows leaves a word uniform, and hides nothing.
+
+What the actor finds in the answers of all parties is zero at the arm. Its words at the other arms are columns by how
+far they are from the arm; so are the differences of any two of them, which are not uniform if two pairs of arms have
+the same payloads.
 """
 
 from __future__ import annotations
@@ -22,27 +28,30 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from hiddenarm.bandit.answers import ALL_BITS, arms_in
 from hiddenarm.bandit.catalogue import (
     DECIDE,
     GATHER,
     INVERT_BOOSTED,
     LEARN,
-    LEARN_AHEAD,
     REPAIR,
     REPAIR_RUNS,
     SOLVE,
+    STEP,
     ProgramId,
 )
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.interactions import Interaction, Rewarded
+from hiddenarm.bandit.interactions import Decided, Interaction, Rewarded
 from hiddenarm.bandit.lockstep import Lockstep, _Supply
 from hiddenarm.bandit.planning import repair_plan
 from hiddenarm.bandit.state import State, initial_state
 from hiddenarm.mpc.evaluation import DealtWords, ProgramMaterial
 from hiddenarm.mpc.lockstep import run_lockstep
 from hiddenarm.mpc.masking import triangle_indices
-from hiddenarm.mpc.material import Seeds
+from hiddenarm.mpc.material import Seeds, program_stream
+from hiddenarm.mpc.payloads import PAYLOAD_BITS
 from hiddenarm.mpc.run import Openings, Sharing
+from hiddenarm.mpc.tournament import RANDOM_ORDER
 from hiddenarm.ring.words import Floats, Words, encode, low_bits
 from support import SIGNIFICANCE, fixed_key, words_from
 
@@ -57,7 +66,8 @@ DEALT_AHEAD = 64
 BYTE = 8
 COMPARED = 4
 """Trials with which all others are compared."""
-_SINGLE_BIT = 1
+_LOSERS = "found at other arms"
+_RETURNED = "returned one-hot"
 
 
 class Secrets(NamedTuple):
@@ -87,10 +97,13 @@ class Trials:
 
     parties: int
     arms: list[int] = field(default_factory=list)
+    explored: list[bool] = field(default_factory=list)
     seen: dict[tuple[str, str], list[Words]] = field(default_factory=lambda: defaultdict(list))
     bits: dict[tuple[str, str], int] = field(default_factory=dict)
     dealt: dict[tuple[str, int], list[Words]] = field(default_factory=lambda: defaultdict(list))
     corrections: dict[str, list[Words]] = field(default_factory=lambda: defaultdict(list))
+    of_actor: dict[str, list[Words]] = field(default_factory=lambda: defaultdict(list))
+    """What the actor knows beside the arm: its own words, and what it found in the answers."""
     program: str = DECIDE
     round: int = 0
     results: list[Any] = field(default_factory=list)
@@ -104,7 +117,7 @@ class Trials:
             here = f"round {self.round}, opening {number}"
             for sender, words in enumerate(sent):
                 self._note(f"{here}, party {sender}", words, opening.bits)
-            if opening.owners is None and opening.bits > _SINGLE_BIT:  # the order of the slots is public
+            if opening.owners is None and opening.why != RANDOM_ORDER:  # the order of the slots is public
                 add = np.add if opening.sharing is Sharing.ADD else np.bitwise_xor
                 self._note(f"{here}, opened", low_bits(reduce(add, sent), opening.bits), opening.bits)
         self.round += 1
@@ -117,6 +130,20 @@ class Trials:
         self.dealt[self.program, party].append(np.array(dealt.own))
         if party == self.parties - 1:
             self.corrections[self.program].append(np.array(dealt.corrections))
+
+    def act(self, answers: Sequence[Words], arms: NDArray[np.int64], masks: Words, returned: Words | None) -> None:
+        """The actor was told the answers [contexts, arms] of all parties, and found the arms. It returns one-hots."""
+        for party, words in enumerate(answers):
+            self._note(f"answer, party {party}", words, PAYLOAD_BITS)
+        found = np.bitwise_xor.reduce(answers)
+        others = (arms[:, None] + np.arange(1, found.shape[-1])) % found.shape[-1]
+        losers: Words = np.take_along_axis(found, others, axis=-1)
+        first, second = np.triu_indices(losers.shape[-1], 1)
+        self._note(_LOSERS, losers, PAYLOAD_BITS)
+        self._note(f"{_LOSERS}, differences", losers[:, first] ^ losers[:, second], PAYLOAD_BITS)
+        if returned is not None:
+            self._note(_RETURNED, returned, 64)
+        self.of_actor[self.program].append(np.concatenate([masks.ravel(), losers.ravel()]))
 
     # As columns
 
@@ -131,13 +158,23 @@ class Trials:
         return {program for program, _ in self.seen}
 
     def seen_by(self, coalition: set[int], program: str) -> list[Column]:
-        """What the other party sends to a coalition, and what is opened with it."""
+        """What the other party sends to a coalition, what is opened with it, and what the actor returns."""
         (other,) = set(range(self.parties)) - coalition
         return [
             column
             for (name, place), rows in self.seen.items()
-            if name == program and place.endswith((f"party {other}", "opened"))
+            if name == program and place.endswith((f", party {other}", "opened", _RETURNED))
+            if not place.startswith("answer")
             for column in _columns(f"{program}, {place}", rows, self.bits[name, place])
+        ]
+
+    def losers(self, program: str) -> list[Column]:
+        """What the actor found at the other arms."""
+        return [
+            column
+            for (name, place), rows in self.seen.items()
+            if name == program and place.startswith(_LOSERS)
+            for column in _columns(f"{program}, {place}", rows, PAYLOAD_BITS)
         ]
 
     def corrections_of(self, program: str) -> list[Column]:
@@ -157,20 +194,31 @@ def _columns(name: str, rows: list[Words], bits: int) -> list[Column]:
     return [Column(f"{name}, word {index}", table[:, index], bits) for index in range(table.shape[1])]
 
 
-def run_trials(secrets: Secrets, key: str, *, count: int, parties: int = 2, lesson: str = LEARN) -> Trials:
-    """Decide and learn the same, `count` times, each time from the same model."""
+def run_trials(
+    secrets: Secrets, key: str, *, count: int, parties: int = 2, programs: tuple[str, ...] = (DECIDE, LEARN)
+) -> Trials:
+    """Decide and learn the same, `count` times, each time from the same model: by two programs, or by one."""
     federation = Federation(arms=ARMS, features=(FEATURES,) * parties, epsilon=0.2, repair_every=10 * count)
     trials = Trials(parties)
-    lockstep = Lockstep(federation, fixed_key("trials", key), deal_ahead=DEALT_AHEAD, observer=trials.observe)
+    lockstep = Lockstep(
+        federation,
+        fixed_key("trials", key),
+        deal_ahead=DEALT_AHEAD,
+        observer=trials.observe,
+        online=programs == (STEP,),
+    )
     contexts = [np.array([secrets.features])] * parties
-    with _dealt_words_noted(trials):
+    with _dealt_words_noted(trials), _actor_noted(trials):
         for _ in range(count):
             lockstep.states = _model(lockstep, secrets)
-            trials.start(DECIDE)
+            trials.start(programs[0])
             number, arms = lockstep.decide(contexts)
             trials.arms.append(int(arms[0]))
-            trials.start(lesson)
-            lockstep.learn(number, [secrets.reward], ahead=lesson == LEARN_AHEAD)
+            if len(programs) > 1:
+                trials.start(programs[1])
+            lockstep.learn(number, [secrets.reward])
+    trials.explored = lockstep.coins(0, count).explore[:, 0].tolist()
+    assert trials.programs() == set(programs)
     return trials
 
 
@@ -197,6 +245,30 @@ def _dealt_words_noted(trials: Trials) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _actor_noted(trials: Trials) -> Iterator[None]:
+    """What the actor is told, knows and returns."""
+    honest = Lockstep._act
+
+    def act(
+        lockstep: Lockstep, program: ProgramId, step: int, decided: list[Decided], eligible: Words
+    ) -> NDArray[np.int64]:
+        arms = honest(lockstep, program, step, decided, eligible)
+        label = program.label
+        masks = program_stream(lockstep._seeds.actor(), label, lockstep._supply(program).layout.actor_words).step(step)
+        _note_act(trials, decided, arms, masks)
+        return arms
+
+    with patch.object(Lockstep, "_act", act):
+        yield
+
+
+def _note_act(trials: Trials, decided: list[Decided], arms: NDArray[np.int64], masks: Words) -> None:
+    answers = [own.answer[0] for own in decided if own.answer is not None]
+    returned = decided[0].masked_arm
+    trials.act(answers, arms[0], masks, None if returned is None else returned[0])
+
+
 # One program alone
 
 
@@ -218,8 +290,11 @@ def run_program(
             given = [held.given(supply, party, party == holder) for party in range(parties)]
             trials.results = run_lockstep(supply.begin(given, step), observer=trials.observe)
             if program.name == DECIDE:
-                words = supply.actor.step(step).reshape(1, program.count, -1)
-                arm = int(federation.learner.arms(words, trials.results)[0, 0])
+                everywhere = np.full((1, program.count, FEW_ARMS), ALL_BITS)
+                answers = [own.answer for own in trials.results]
+                found = arms_in(federation.learner.answers, answers, everywhere)
+                _note_act(trials, trials.results, found, supply.actor.step(step))
+                arm = int(found[0, 0])
             trials.arms.append(arm)
     return trials
 
@@ -268,7 +343,8 @@ class _State:
             state[array.name] = encode(self._arrays[array.name] * holds, array.fraction_bits)[None]
         own = encode(np.full((1, count, 1), self._secrets.features[-1]), bits)
         if self._program.name == DECIDE:
-            return [*(state[name] for name in supply.program.reads), own]
+            everywhere = np.full((1, count, FEW_ARMS), ALL_BITS)
+            return [*(state[name] for name in supply.program.reads), own, everywhere]
         one_hots = np.eye(FEW_ARMS, dtype=np.uint64)[self._arms] * np.uint64(holds)
         mask = np.zeros(1, np.uint64)
         nothing = np.zeros((1, FEW_ARMS), np.uint64)
@@ -324,14 +400,23 @@ def check_uniform(trials: Trials) -> None:
 
 def check_independent_of_arm(trials: Trials) -> None:
     """No word goes with the arm, by its two highest or lowest bits."""
-    arms = np.array(trials.arms)
+    _check_independent(trials, trials.arms, "depends on the arm")
+
+
+def check_independent_of_exploring(trials: Trials) -> None:
+    """No word goes with whether the arm was explored."""
+    _check_independent(trials, trials.explored, "depends on exploring")
+
+
+def _check_independent(trials: Trials, of: Sequence[int], why: str) -> None:
+    labels = np.array(of)
     found = []
     for columns, width in _by_width(list(trials.columns()), 2):
         for high in (True, False):
             cells = _cells(columns, width, high=high)
-            table = np.stack([_counts(cells[arms == arm], 1 << width) for arm in sorted(set(trials.arms))])
+            table = np.stack([_counts(cells[labels == label], 1 << width) for label in sorted(set(of))])
             found.append(_worst(columns, _contingency(table)))
-    _check(found, 2 * len(list(trials.columns())), "depends on the arm")
+    _check(found, 2 * len(list(trials.columns())), why)
 
 
 def check_same_distribution(one: Trials, other: Trials) -> None:
@@ -362,26 +447,38 @@ def _check(found: list[tuple[float, str]], tests: int, why: str) -> None:
 
 def check_no_mask_is_known(trials: Trials, coalition: set[int]) -> None:
     """What a coalition sees, less any word it was dealt, is no secret: its highest and its lowest byte differ from
-    trial to trial; and so do those of its corrections, less any word of its seeds."""
+    trial to trial; and so do those of its corrections, less any word of its seeds. With the actor it knows more, but
+    for the one-hots that the actor itself returns; and what the actor finds at other arms is no word that it was
+    dealt."""
     for program in trials.programs():
         known = seeds = trials.seeded(coalition, program)
         if trials.parties - 1 in coalition:
             known = np.concatenate([seeds, np.stack(trials.corrections[program])], axis=1)
             for column in trials.corrections_of(program):
                 _check_hidden(column, seeds, coalition)
-        for column in trials.seen_by(coalition, program):
-            if column.bits >= BYTE:
-                _check_hidden(column, known, coalition)
+        seen = [column for column in trials.seen_by(coalition, program) if column.bits >= BYTE]
+        for column in seen:
+            _check_hidden(column, known, coalition)
+        if program in trials.of_actor:
+            of_actor = np.stack(trials.of_actor[program])
+            for column in seen:
+                if _RETURNED not in column.name:
+                    _check_hidden(column, of_actor, coalition, "and the actor")
+            for column in trials.losers(program):
+                _check_hidden(column, known, coalition, "and the actor")
 
 
-def _check_hidden(column: Column, known: Words, coalition: set[int]) -> None:
+def _check_hidden(column: Column, known: Words, coalition: set[int], with_actor: str = "") -> None:
     """Where a difference is the secret itself, one of a few values, many trials have the byte that one of the first
-    has."""
-    lowest = column.words.astype(np.uint8)[:, None] - known.astype(np.uint8)
-    highest = ((column.words[:, None] - known) >> np.uint64(column.bits - BYTE)).astype(np.uint8)
+    has. Words of the actor are shared by exclusive or."""
+    words = column.words[:, None]
+    less = words ^ known if with_actor else words - known
+    lowest = less.astype(np.uint8)
+    highest = (less >> np.uint64(column.bits - BYTE)).astype(np.uint8)
     for parts in (lowest, highest):
         alike = max(_times_alike(parts, trial) for trial in range(COMPARED))
-        assert alike < _too_many(len(parts)), f"{column.name}: hides nothing from parties {sorted(coalition)}"
+        whom = f"parties {sorted(coalition)} {with_actor}".strip()
+        assert alike < _too_many(len(parts)), f"{column.name}: hides nothing from {whom}"
 
 
 def _times_alike(parts: NDArray[np.uint8], trial: int) -> int:

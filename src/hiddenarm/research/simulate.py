@@ -1,4 +1,4 @@
-"""`hiddenarm simulate`: all roles in lockstep in one process, beside the plain twin; many replicates at once."""
+"""`hiddenarm simulate`: all roles in lockstep in one process, beside plain twins; many replicates at once."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ class Simulation:
         start = perf_counter()
         lockstep.learn(decision, rewards)
         board.private_seconds += perf_counter() - start
-        plain_arms, plain_rewards = twins.step(step, contexts, decision)
+        agreed, plain_rewards = twins.step(step, contexts, decision, arms, rewards)
         board.plain_seconds = twins.seconds
-        board.record(rewards, plain_rewards, int((arms == plain_arms).sum()))
+        board.record(rewards, plain_rewards, agreed)
 
     def _batch(self, first: int, lockstep: Lockstep, twins: PlainTwins, board: Scoreboard) -> None:
         """Decide for some contexts at once, then learn from all their rewards at once."""
@@ -112,18 +112,19 @@ class Simulation:
         lockstep.learn_batch(name, rewards)
         board.private_seconds += perf_counter() - start
         coins = lockstep.coins(name[1], 1, batch=len(steps))
-        plain_arms, plain_rewards = twins.batch(steps, contexts, coins)
+        agreed, plain_rewards = twins.batch(steps, contexts, coins, arms, rewards)
         board.plain_seconds = twins.seconds
         for position in range(len(steps)):
-            same = int((arms[:, position] == plain_arms[:, position]).sum())
-            board.record(rewards[:, position], plain_rewards[:, position], same)
+            board.record(rewards[:, position], plain_rewards[:, position], agreed[:, position])
 
 
 def _traffic(lockstep: Lockstep, steps: int) -> Traffic:
     meter, steps = lockstep.meter, max(1, steps)
     sent = sum(meter.bytes_to_each_peer.values()) * (lockstep.federation.parties - 1)
     deciding = sum(count for name, count in meter.rounds.items() if name.startswith(DECIDE))
-    deciding += meter.runs.get(STEP, 0) * lockstep.layouts[DECIDE].rounds  # with which it begins
+    if STEP in meter.rounds:  # which begins with the rounds of a decision
+        layouts = lockstep.layouts
+        deciding += meter.rounds[STEP] // layouts[STEP].rounds * layouts[DECIDE].rounds
     return Traffic(
         rounds_per_decision=deciding / steps,
         rounds_per_step=sum(meter.rounds.values()) / steps,
