@@ -18,7 +18,9 @@ from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import ClientError, DamagedStoreError, NoArmError
 from hiddenarm.mpc.values import Shared
 from hiddenarm.net.frames import Frame
+from hiddenarm.roles.actor import Actor
 from hiddenarm.roles.client_records import ActorRecords, MemoryActorRecords
+from hiddenarm.roles.epochs.attempts import PeerLoss
 from hiddenarm.roles.epochs.plan import INITIAL, Heard, Plan
 from hiddenarm.roles.ledger import Ledger
 from hiddenarm.roles.messages import (
@@ -474,3 +476,23 @@ def test_the_end_of_arms_comes_before_anything_is_asked() -> None:
     assert [frame.kind for frame in sent] == [Kind.ARMS, Kind.DECIDE]
     assert sent[0] == END_OF_ARMS
     assert arms_frame(returned()) != END_OF_ARMS
+
+
+def test_the_end_of_arms_waits_until_all_of_earlier_epochs_last() -> None:
+    """Otherwise the reward of an arm that is given meanwhile could come before the arm, and would be refused."""
+    network = MemoryNetwork(small_federation(2)).start()
+    store, sent = MemoryStore(), []
+    journal = LateJournal(store)
+    records = ActorRecords(store, journal)  # type: ignore[arg-type]
+    actor = Actor(FEDERATION, lambda _, frame: sent.append(frame), records=records, peer_loss=PeerLoss.ENDS_EPOCH)
+    actor._return(returned(epoch=EARLIER))
+    actor._active = True
+    actor._start(Plan(2, NOW.to_bytes(6, "big"), INITIAL, 0), network.dealer._say(ACTOR))
+    assert not sent
+    actor._return(returned())  # of this epoch: it is not waited for
+    changes, then = journal.waiting.pop(0)
+    store.commit(changes)
+    then()
+    assert sent == [arms_frame(returned(epoch=EARLIER))] * 2 + [END_OF_ARMS] * 2
+    journal.sync()
+    assert sent[4:] == [arms_frame(returned())] * 2
