@@ -67,7 +67,7 @@ def test_a_step_of_ten_arms_and_twenty_features_by_hand() -> None:
         pairs * 4,  # 32 bits
         pairs * 1,  # four chunks: seven bits
     ]
-    learn = [20 * 8 + 20 * 8 + 8, 8 + 200 * 8, 8 + 20 * 8, 20 * 8 + 20 * 8]
+    learn = [20 * 8 + 20 * 8 + 10 * 8, 8 + 200 * 8 + 8, 8 + 20 * 8, 20 * 8 + 20 * 8]
     assert sent(layouts[DECIDE]) == [x + weights, *compare]
     assert sent(layouts[LEARN]) == [x + o + inverses + weights + 8, *learn]
     assert sent(layouts[STEP]) == [x + weights + inverses, *compare, *learn]

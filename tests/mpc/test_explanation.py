@@ -13,6 +13,7 @@ from hiddenarm.mpc.masking import given_share, mask
 from hiddenarm.mpc.run import Program, ProgramText, Run
 from hiddenarm.mpc.tournament import RANDOM_ORDER
 from hiddenarm.mpc.values import Shared
+from hiddenarm.ring.words import packed_words
 from support import FourRoundFederation
 
 SMALL = Federation(arms=3, features=(2, 1), epsilon=0.1)
@@ -147,4 +148,6 @@ def test_what_is_dealt_is_counted_by_purpose() -> None:
         "tables of polynomials, rotated by the mask",
     }
     rounded = SMALL.dimension * 5 + 2  # u twice, u (r - score), v, v (r - score); the score and g
-    assert dealt["shifted masks of what is rounded"] == 2 * rounded
+    # Overflow bits have 40 and 41 bits in u, 20 in the score and what follows, 24 in g.
+    overflows = 2 * SMALL.dimension + 2 + 3 * packed_words(SMALL.dimension, 20)
+    assert dealt["shifted masks of what is rounded"] == rounded + overflows

@@ -32,6 +32,7 @@ from hiddenarm.mpc.masking import (
     mask,
     mask_symmetric,
     returned_mask,
+    triangle_indices,
     triangle_to_square,
 )
 from hiddenarm.mpc.run import Opening, Run
@@ -290,10 +291,11 @@ TWO_TIME_PAD = "two values are masked by one word"
 
 
 def mirrored_triangle(patch: pytest.MonkeyPatch) -> None:
-    def doubled(run: Run, spec: str, first: tuple[Masked, ...], _: tuple[Masked, ...], *, label: str) -> Shared:
-        return form(run, spec, *first, label=label).times(2)
+    def doubled(run: Run, _: str, matrix: Masked, vector: Masked, *, label: str) -> Shared:
+        rows, columns = triangle_indices(*vector.shape)
+        return form(run, "at,t->at", matrix.take(columns), vector.take(rows), label=label).times(2)
 
-    patch.setattr(programs, "sum_of_forms", doubled)
+    patch.setattr(programs, "folded_form", doubled)
 
 
 TWO_DECISIONS, TWO_GATHERED, TWO_SOLVED = (ProgramId(name, 2) for name in (DECIDE, GATHER, SOLVE))

@@ -18,7 +18,7 @@ from hiddenarm.bandit.answers import ALL_BITS
 from hiddenarm.bandit.coins import Coins, Exploration
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Decided
-from hiddenarm.mpc.forms import form, sum_of_forms
+from hiddenarm.mpc.forms import folded_form, form
 from hiddenarm.mpc.lookup import PolynomialTable, lookup, reciprocal_table
 from hiddenarm.mpc.masking import (
     ReturnedMask,
@@ -29,7 +29,6 @@ from hiddenarm.mpc.masking import (
     mask_symmetric,
     returned_mask,
     share_of,
-    triangle_indices,
 )
 from hiddenarm.mpc.payloads import ByTag, answer_words
 from hiddenarm.mpc.run import Opening, Rounds, Run
@@ -248,31 +247,33 @@ def _update(
     """Rounds 2 to 5 of learning, from masked factors x, o, M and w. `reward` is asked for after round 3."""
     x, o, inverses, weights = factors
     bits = federation.fraction_bits
-    rows, columns = triangle_indices(federation.dimension)
 
-    # Select the chosen arm's u = M x (3L bits) and score (2L bits) with the one-hot.
+    # Select the chosen arm's u = M x (3L bits) with the one-hot; scores of all arms (2L bits).
     u = form(run, "a,aij,j->i", o, inverses, x, label="u = M x of the chosen arm")
-    score = form(run, "a,ai,i->", o, weights, x, label="score = w'x of the chosen arm")
+    scores = form(run, "ai,i->a", weights, x, label="scores = w'x of all arms")
 
-    # Round 2: bring both to L bits; they come back masked.  u is rounded twice, independently, the second time as
-    # u / 2: in the product v u' a rounding error times itself would not average out, and would make M indefinite.
-    u, half_u, score = yield (
+    # Round 2: bring u to L bits; it comes back masked.  u is rounded twice, independently, the second time as u / 2: in
+    # the product v u' a rounding error times itself would not average out, and would make M indefinite.  Mask scores.
+    u, half_u, scores = yield (
         truncate(run, u, 2 * bits, "u"),
         truncate(run, u, 2 * bits + 1, "a second u, for u / 2: u"),
-        truncate(run, score, bits, "score"),
+        mask(run, scores, "scores"),
     )
 
-    # Round 3: mask q = x'u, times the public scale of the table, and o u' / 2; look up g = 1 / (1 + q).
+    # Round 3: mask q = x'u, times the public scale of the table, and o u' / 2; bring the chosen arm's score to L bits.
+    # Look up g = 1 / (1 + q).
     table = _reciprocals(federation)
     q = form(run, "i,i->", u, x, label="q = x'u").times(table.scale)
-    q, chosen_half_u = yield (
+    score = form(run, "a,a->", o, scores, label="score of the chosen arm")
+    q, chosen_half_u, score = yield (
         mask(run, q, f"{table.scale} q"),
         mask(run, form(run, "a,i->ai", o, half_u, label="o u' / 2"), "o u' / 2"),
+        truncate(run, score, bits, "score"),
     )
     g = lookup(run, table, q, "g = 1 / (1 + q)")
 
     # Round 4: g to its bits, u (r - score) to L bits.
-    correction = form(run, "i,->i", u, reward(), label="u r") - form(run, "i,->i", u, score, label="u score")
+    correction = form(run, "i,->i", u, reward() - score, label="u (r - score)")
     g, correction = yield (
         truncate(run, g, federation.wide_gain_bits - federation.gain_bits, "g"),
         truncate(run, correction, bits, "u (r - score)"),
@@ -292,13 +293,7 @@ def _update(
     # M -= (v u' + u v') / 2.  Both halves are the same but for rounding.  Their sum is symmetric, rounding included:
     # its error in a direction d is at most 2 |v'd| times a rounding error, and v is small in a direction that is known
     # well.  One of them mirrored would keep an error that does not depend on v'd, and M would become indefinite.
-    update = sum_of_forms(
-        run,
-        "at,t->at",
-        (chosen_half_u.take(columns), v.take(rows)),
-        (chosen_half_u.take(rows), v.take(columns)),
-        label="what M loses, o (v u' + u v') / 2",
-    )
+    update = folded_form(run, "ai,j->aij", chosen_half_u, v, label="what M loses, o (u v' + v u') / 2")
     return Model(
         model.inverses - update,
         model.weights + form(run, "a,i->ai", o, correction, label="what w gains, o v (r - score)"),
