@@ -62,6 +62,12 @@ def epoch_of(identifier: str) -> str:
     return _parts(identifier)[0]
 
 
+def run_of(identifier: str) -> tuple[ProgramId, int]:
+    """The program and the step by which a decision was made, in an id that need not be checked."""
+    program, step, _ = split_number(int(_parts(identifier)[1]))
+    return program, step
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class DecisionIds:
     """Makes and reads the ids of one epoch."""

@@ -174,7 +174,7 @@ class ActorEpoch:
         """Ask all parties to decide."""
         version, count = max(self._version, asked.after), len(asked.keys)
         before, self._single_version = self._single_version, version if count == 1 else None
-        online = self._has_step and count == 1 and not self._runs and before is not None and version == before + 1
+        online = self._has_step and count == 1 and before is not None and version == before + 1
         program = STEP_ONE if online else ProgramId(DECIDE, count)
         name = program, self._next_step.get(program, 0)
         self._run(program, _Question(name, asked), range(count), version)
