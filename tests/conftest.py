@@ -62,7 +62,7 @@ LONG = (
     "bandit/test_views.py",
     "mutants",
     "paper/test_paper_learner.py",
-    "roles/test_lookahead.py",
+    "roles/test_steps.py",
     "roles/test_interleavings.py",
     "simulator",
 )

@@ -35,6 +35,7 @@ from hiddenarm.bandit.catalogue import (
     REPAIR,
     SOLVE,
     STEP,
+    STEP_ONE,
     ProgramId,
     program_text,
     program_texts,
@@ -803,7 +804,10 @@ def test_decision_ids_look_as_documented() -> None:
     assert "MAC of 64 bits" in _flat(THREATS)
     assert 4 * len(ids.id_of(17).rpartition("-")[2]) == 64
     assert "the count B, t and its position side by side, in 16, 32 and 16 bits" in ARCHITECTURE
-    assert decision_number(3, 5, 2) == 3 << 48 | 5 << 16 | 2
+    assert decision_number(ProgramId(DECIDE, 3), 5, 2) == 3 << 48 | 5 << 16 | 2
+    assert "a decision by `step` has the count 1" in _flat(ARCHITECTURE)
+    assert decision_number(STEP_ONE, 5) == 1 << 48 | 5 << 16
+    assert decision_number(ProgramId(DECIDE), 5) == 5
 
 
 def test_the_shapes_of_the_reciprocal(federation: Federation) -> None:

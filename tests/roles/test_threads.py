@@ -92,7 +92,7 @@ def lessons_by_meter(session: Session) -> list[int]:
     counts = []
     for meter in session._roles.stop():
         sent = {(row["peer"], row["kind"]): row["frames"] for row in meter["sent"]}
-        assert sent["actor", "SLOT"] == sent["rewarder", "LEARNED"]
+        assert sent["actor", "PAYLOADS"] == sent["rewarder", "LEARNED"]
         counts.append(sent["rewarder", "LEARNED"])
     return counts
 
