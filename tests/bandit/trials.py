@@ -1,6 +1,7 @@
 """The same step many times, under new words each time: everything that a coalition of all parties but one sees, a
 column for each word and a row for each trial. A step is a decision and its lesson (`run_trials`), or one program alone
-on arrays that are made for it (`run_program`): decisions in batches, and all that learns many interactions at once.
+on arrays that are made for it (`run_program`): all that learns many interactions at once. `joint_views` is about
+decisions as a coalition sees them that the actor belongs to.
 
 What a coalition can compute from it must not depend on arm, features, reward or model. Checked are each word that is
 sent or opened and each correction of the last party, by itself; and each of them less any word that the coalition was
@@ -43,6 +44,7 @@ from hiddenarm.mpc.lockstep import run_lockstep
 from hiddenarm.mpc.masking import triangle_indices
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.mpc.run import Openings, Sharing
+from hiddenarm.mpc.tournament import RANDOM_ORDER
 from hiddenarm.ring.words import Floats, Words, encode, low_bits
 from support import SIGNIFICANCE, fixed_key, words_from
 
@@ -57,7 +59,6 @@ DEALT_AHEAD = 64
 BYTE = 8
 COMPARED = 4
 """Trials with which all others are compared."""
-_SINGLE_BIT = 1
 
 
 class Secrets(NamedTuple):
@@ -73,12 +74,15 @@ EXTREMES = Secrets((0.0, -1.0), 1.0, (0.9, -0.9, 0.9, -0.9))
 
 
 @dataclass
-class Column:
-    """One word of every trial, of so many bits."""
+class Table:
+    """Words that were seen at one place, of so many bits: [trials, words]."""
 
     name: str
     words: Words
     bits: int
+
+    def word_name(self, index: int) -> str:
+        return f"{self.name}, word {index}"
 
 
 @dataclass
@@ -91,6 +95,8 @@ class Trials:
     bits: dict[tuple[str, str], int] = field(default_factory=dict)
     dealt: dict[tuple[str, int], list[Words]] = field(default_factory=lambda: defaultdict(list))
     corrections: dict[str, list[Words]] = field(default_factory=lambda: defaultdict(list))
+    orders: list[Words] = field(default_factory=list)
+    """Of all slots, or of those that were left: which of two keys is larger, by tournament and level."""
     program: str = DECIDE
     round: int = 0
     results: list[Any] = field(default_factory=list)
@@ -103,13 +109,19 @@ class Trials:
         for number, (opening, sent) in enumerate(zip(openings, by_opening, strict=True)):
             here = f"round {self.round}, opening {number}"
             for sender, words in enumerate(sent):
-                self._note(f"{here}, party {sender}", words, opening.bits)
-            if opening.owners is None and opening.bits > _SINGLE_BIT:  # the order of the slots is public
-                add = np.add if opening.sharing is Sharing.ADD else np.bitwise_xor
-                self._note(f"{here}, opened", low_bits(reduce(add, sent), opening.bits), opening.bits)
+                self.note(f"{here}, party {sender}", words, opening.bits)
+            if opening.owners is not None:
+                continue
+            add = np.add if opening.sharing is Sharing.ADD else np.bitwise_xor
+            opened = low_bits(reduce(add, sent), opening.bits)
+            if opening.why == RANDOM_ORDER:  # not uniform among bits, but among orders
+                self.orders.append(opened.copy())
+            else:
+                self.note(f"{here}, opened", opened, opening.bits)
         self.round += 1
 
-    def _note(self, place: str, words: Words, bits: int) -> None:
+    def note(self, place: str, words: Words, bits: int) -> None:
+        """Words that somebody sees, of the program that runs."""
         self.seen[self.program, place].append(words.ravel().copy())
         self.bits[self.program, place] = bits
 
@@ -118,30 +130,27 @@ class Trials:
         if party == self.parties - 1:
             self.corrections[self.program].append(np.array(dealt.corrections))
 
-    # As columns
+    # As tables
 
-    def columns(self) -> Iterator[Column]:
+    def tables(self) -> list[Table]:
         """Everything that is seen by anybody, and the corrections."""
-        for (program, place), rows in self.seen.items():
-            yield from _columns(f"{program}, {place}", rows, self.bits[program, place])
-        for program in self.corrections:
-            yield from self.corrections_of(program)
+        seen = [self._table(program, place) for program, place in self.seen]
+        return [*seen, *(self.corrections_of(program) for program in self.corrections)]
 
     def programs(self) -> set[str]:
         return {program for program, _ in self.seen}
 
-    def seen_by(self, coalition: set[int], program: str) -> list[Column]:
+    def seen_by(self, coalition: set[int], program: str) -> list[Table]:
         """What the other party sends to a coalition, and what is opened with it."""
         (other,) = set(range(self.parties)) - coalition
-        return [
-            column
-            for (name, place), rows in self.seen.items()
-            if name == program and place.endswith((f"party {other}", "opened"))
-            for column in _columns(f"{program}, {place}", rows, self.bits[name, place])
-        ]
+        places = [place for name, place in self.seen if name == program]
+        return [self._table(program, place) for place in places if place.endswith((f"party {other}", "opened"))]
 
-    def corrections_of(self, program: str) -> list[Column]:
-        return _columns(f"{program}, correction", self.corrections[program], 64)
+    def corrections_of(self, program: str) -> Table:
+        return Table(f"{program}, correction", np.stack(self.corrections[program]), 64)
+
+    def _table(self, program: str, place: str) -> Table:
+        return Table(f"{program}, {place}", np.stack(self.seen[program, place]), self.bits[program, place])
 
     def seeded(self, coalition: set[int], program: str) -> Words:
         """The words of a coalition's seeds, [trials, words]: each, and where all members have as many also the sums of
@@ -152,18 +161,13 @@ class Trials:
         return np.concatenate(each, axis=1)
 
 
-def _columns(name: str, rows: list[Words], bits: int) -> list[Column]:
-    table = np.stack(rows)
-    return [Column(f"{name}, word {index}", table[:, index], bits) for index in range(table.shape[1])]
-
-
 def run_trials(secrets: Secrets, key: str, *, count: int, parties: int = 2, lesson: str = LEARN) -> Trials:
     """Decide and learn the same, `count` times, each time from the same model."""
     federation = Federation(arms=ARMS, features=(FEATURES,) * parties, epsilon=0.2, repair_every=10 * count)
     trials = Trials(parties)
     lockstep = Lockstep(federation, fixed_key("trials", key), deal_ahead=DEALT_AHEAD, observer=trials.observe)
     contexts = [np.array([secrets.features])] * parties
-    with _dealt_words_noted(trials):
+    with dealt_words_noted(trials):
         for _ in range(count):
             lockstep.states = _model(lockstep, secrets)
             trials.start(DECIDE)
@@ -183,7 +187,7 @@ def _model(lockstep: Lockstep, secrets: Secrets) -> list[State]:
 
 
 @contextmanager
-def _dealt_words_noted(trials: Trials) -> Iterator[None]:
+def dealt_words_noted(trials: Trials) -> Iterator[None]:
     """Parties take their words in turn."""
     honest = ProgramMaterial.take
     in_turn = cycle(range(trials.parties))
@@ -211,15 +215,12 @@ def run_program(
     supply = _Supply(federation, federation.policy.exploration(), program, seeds, 1, DEALT_AHEAD)
     arms = words_from(count, "trials", program.label, key) % np.uint64(FEW_ARMS)
     trials = Trials(parties)
-    with _dealt_words_noted(trials):
+    with dealt_words_noted(trials):
         for step, arm in enumerate(arms.tolist()):
             trials.start(program.label)
             held = _State(federation, secrets, arm, program)
             given = [held.given(supply, party, party == holder) for party in range(parties)]
             trials.results = run_lockstep(supply.begin(given, step), observer=trials.observe)
-            if program.name == DECIDE:
-                words = supply.actor.step(step).reshape(1, program.count, -1)
-                arm = int(federation.learner.arms(words, trials.results)[0, 0])
             trials.arms.append(arm)
     return trials
 
@@ -267,8 +268,6 @@ class _State:
         for array in self._federation.learner.arrays:
             state[array.name] = encode(self._arrays[array.name] * holds, array.fraction_bits)[None]
         own = encode(np.full((1, count, 1), self._secrets.features[-1]), bits)
-        if self._program.name == DECIDE:
-            return [*(state[name] for name in supply.program.reads), own]
         one_hots = np.eye(FEW_ARMS, dtype=np.uint64)[self._arms] * np.uint64(holds)
         mask = np.zeros(1, np.uint64)
         nothing = np.zeros((1, FEW_ARMS), np.uint64)
@@ -287,19 +286,19 @@ def _packed(matrices: Floats) -> Floats:
     return matrices[:, rows, columns]
 
 
-# What is asked of columns
+# What is asked of tables
 
 
-def _cells(columns: list[Column], width: int, *, high: bool) -> Words:
-    """The highest or the lowest bits of columns, [trials, columns]."""
-    cells = [column.words >> np.uint64(column.bits - width if high else 0) for column in columns]
-    return np.stack(cells, axis=1) & np.uint64((1 << width) - 1)
+def _cells(tables: Sequence[Table], width: int, *, high: bool) -> Words:
+    """The highest or the lowest bits of all words, [trials, words]."""
+    cells = [table.words >> np.uint64(table.bits - width if high else 0) for table in tables]
+    return np.concatenate(cells, axis=1) & np.uint64((1 << width) - 1)
 
 
-def _by_width(columns: list[Column], most: int) -> Iterator[tuple[list[Column], int]]:
-    """Columns of one number of bits to look at."""
-    for width in sorted({min(column.bits, most) for column in columns}):
-        yield [column for column in columns if min(column.bits, most) == width], width
+def _by_width(tables: Sequence[Table], most: int) -> Iterator[tuple[list[Table], int]]:
+    """Tables of one number of bits to look at."""
+    for width in sorted({min(table.bits, most) for table in tables}):
+        yield [table for table in tables if min(table.bits, most) == width], width
 
 
 def _counts(cells: Words, size: int) -> np.ndarray:
@@ -307,43 +306,56 @@ def _counts(cells: Words, size: int) -> np.ndarray:
     return np.stack([(cells == np.uint64(value)).sum(axis=0) for value in range(size)])
 
 
-def _worst(columns: list[Column], p_values: np.ndarray) -> tuple[float, str]:
+def _name_of(tables: Sequence[Table], index: int) -> str:
+    """The name of a word of all tables side by side."""
+    for table in tables:
+        if index < table.words.shape[1]:
+            return table.word_name(index)
+        index -= table.words.shape[1]
+    raise IndexError(index)
+
+
+def _worst(tables: list[Table], p_values: np.ndarray) -> tuple[float, str]:
     worst = int(p_values.argmin())
-    return float(p_values[worst]), columns[worst].name
+    return float(p_values[worst]), _name_of(tables, worst)
 
 
-def check_uniform(trials: Trials) -> None:
+def _words(tables: Sequence[Table]) -> int:
+    return sum(table.words.shape[1] for table in tables)
+
+
+def check_uniform(tables: Sequence[Table]) -> None:
     """Every word is uniform in its highest and its lowest bits."""
     found = []
-    for columns, width in _by_width(list(trials.columns()), 4):
+    for some, width in _by_width(tables, 4):
         for high in (True, False):
-            counts = _counts(_cells(columns, width, high=high), 1 << width)
-            found.append(_worst(columns, stats.chisquare(counts, axis=0).pvalue))
-    _check(found, 2 * len(list(trials.columns())), "is not uniform")
+            counts = _counts(_cells(some, width, high=high), 1 << width)
+            found.append(_worst(some, stats.chisquare(counts, axis=0).pvalue))
+    _check(found, 2 * _words(tables), "is not uniform")
 
 
 def check_independent_of_arm(trials: Trials) -> None:
     """No word goes with the arm, by its two highest or lowest bits."""
-    arms = np.array(trials.arms)
+    arms, tables = np.array(trials.arms), trials.tables()
     found = []
-    for columns, width in _by_width(list(trials.columns()), 2):
+    for some, width in _by_width(tables, 2):
         for high in (True, False):
-            cells = _cells(columns, width, high=high)
-            table = np.stack([_counts(cells[arms == arm], 1 << width) for arm in sorted(set(trials.arms))])
-            found.append(_worst(columns, _contingency(table)))
-    _check(found, 2 * len(list(trials.columns())), "depends on the arm")
+            cells = _cells(some, width, high=high)
+            by_arm = np.stack([_counts(cells[arms == arm], 1 << width) for arm in sorted(set(trials.arms))])
+            found.append(_worst(some, _contingency(by_arm)))
+    _check(found, 2 * _words(tables), "depends on the arm")
 
 
-def check_same_distribution(one: Trials, other: Trials) -> None:
-    """No word tells two sets of secrets apart."""
+def check_same_distribution(*samples: Sequence[Table]) -> None:
+    """No word tells sets of secrets apart, by its four highest or lowest bits."""
     found = []
-    ours, theirs = list(one.columns()), list(other.columns())
-    assert [column.name for column in ours] == [column.name for column in theirs]
-    for (columns, width), (others, _) in zip(_by_width(ours, 4), _by_width(theirs, 4), strict=True):
+    assert len({tuple((table.name, table.words.shape[1]) for table in tables) for tables in samples}) == 1
+    for alike in zip(*(_by_width(tables, 4) for tables in samples), strict=True):
+        some, width = alike[0]
         for high in (True, False):
-            tables = [_counts(_cells(some, width, high=high), 1 << width) for some in (columns, others)]
-            found.append(_worst(columns, _contingency(np.stack(tables))))
-    _check(found, 2 * len(ours), "depends on the secrets")
+            counts = [_counts(_cells(tables, width, high=high), 1 << width) for tables, _ in alike]
+            found.append(_worst(some, _contingency(np.stack(counts))))
+    _check(found, 2 * _words(samples[0]), "depends on the secrets")
 
 
 def _contingency(table: np.ndarray) -> np.ndarray:
@@ -367,21 +379,22 @@ def check_no_mask_is_known(trials: Trials, coalition: set[int]) -> None:
         known = seeds = trials.seeded(coalition, program)
         if trials.parties - 1 in coalition:
             known = np.concatenate([seeds, np.stack(trials.corrections[program])], axis=1)
-            for column in trials.corrections_of(program):
-                _check_hidden(column, seeds, coalition)
-        for column in trials.seen_by(coalition, program):
-            if column.bits >= BYTE:
-                _check_hidden(column, known, coalition)
+            _check_hidden(trials.corrections_of(program), seeds, coalition)
+        for table in trials.seen_by(coalition, program):
+            if table.bits >= BYTE:
+                _check_hidden(table, known, coalition)
 
 
-def _check_hidden(column: Column, known: Words, coalition: set[int]) -> None:
+def _check_hidden(table: Table, known: Words, coalition: set[int]) -> None:
     """Where a difference is the secret itself, one of a few values, many trials have the byte that one of the first
     has."""
-    lowest = column.words.astype(np.uint8)[:, None] - known.astype(np.uint8)
-    highest = ((column.words[:, None] - known) >> np.uint64(column.bits - BYTE)).astype(np.uint8)
-    for parts in (lowest, highest):
-        alike = max(_times_alike(parts, trial) for trial in range(COMPARED))
-        assert alike < _too_many(len(parts)), f"{column.name}: hides nothing from parties {sorted(coalition)}"
+    for index, column in enumerate(table.words.T):
+        lowest = column.astype(np.uint8)[:, None] - known.astype(np.uint8)
+        highest = ((column[:, None] - known) >> np.uint64(table.bits - BYTE)).astype(np.uint8)
+        for parts in (lowest, highest):
+            alike = max(_times_alike(parts, trial) for trial in range(COMPARED))
+            name = table.word_name(index)
+            assert alike < _too_many(len(parts)), f"{name}: hides nothing from parties {sorted(coalition)}"
 
 
 def _times_alike(parts: NDArray[np.uint8], trial: int) -> int:
