@@ -1,4 +1,5 @@
-"""What each party sees: uniform words whatever the inputs, a uniform slot, and neither the arm nor the reward."""
+"""What each party sees: uniform words whatever the inputs, where arms are shuffled a uniform slot, and neither the arm
+nor the reward."""
 
 from __future__ import annotations
 
@@ -9,18 +10,16 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from hiddenarm.bandit.catalogue import DECIDE, LEARN, LEARN_AHEAD
-from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.mpc.material import Seeds, program_stream
 from hiddenarm.mpc.run import Openings, Sharing
-from hiddenarm.mpc.tournament import pairs
+from hiddenarm.mpc.tournament import RANDOM_ORDER, pairs
 from hiddenarm.ring.words import Words, encode, low_bits
 from support import (
+    FORMS,
     SIGNIFICANCE,
-    RoundingFederation,
     evenness,
     fixed_key,
     independence,
@@ -31,30 +30,28 @@ from support import (
 
 ARMS = 4
 LEARN_ROUNDS = 5
-EXACT, ROUNDED = "exact", "rounded"
-FORMS = {EXACT: Federation, ROUNDED: RoundingFederation}
-"""With one all bits of a score are compared, in four rounds; with the other scores are rounded first."""
-KINDS = pytest.mark.parametrize(("lesson", "form"), [(LEARN, EXACT), (LEARN_AHEAD, EXACT), (LEARN, ROUNDED)], ids=str)
-"""Both programs that learn one interaction, and both forms of a decision."""
+THREE, FOUR, SHUFFLED = FORMS
+KINDS = pytest.mark.parametrize(
+    ("lesson", "form"), [(LEARN, THREE), (LEARN_AHEAD, THREE), (LEARN, FOUR), (LEARN, SHUFFLED)], ids=str
+)
+"""Both programs that learn one interaction, and all ways to decide."""
 
 Place = tuple[str, int, int, int | str]
 
 
-def decide_rounds(form: str) -> int:
-    return {EXACT: 4, ROUNDED: 5}[form]
-
-
-def order_place(form: str = EXACT) -> Place:
-    """The last opening of a decision is the order of the shuffled keys: uniform among orders, not among bits."""
-    return DECIDE, decide_rounds(form) - 1, 0, "opened"
+def decide_rounds(form: str, parties: int) -> int:
+    """In a shuffle: scores, their mask, a turn of each party, a tournament, and a turn of each again."""
+    return {THREE: 3, FOUR: 4, SHUFFLED: 2 + parties + 3 + parties}[form]
 
 
 class Views:
-    """Everything that crosses between parties, by place: (program, round, opening, sender or "opened")."""
+    """Everything that crosses between parties, by place: (program, round, opening, sender or "opened"); and beside it
+    the opened order of shuffled keys, which is uniform among orders, not among bits."""
 
     def __init__(self) -> None:
         self.words: dict[Place, list[Words]] = defaultdict(list)
         self.bits: dict[Place, int] = {}
+        self.orders: list[Words] = []
         self._program, self._round = DECIDE, 0
 
     def start(self, program: str) -> None:
@@ -65,12 +62,19 @@ class Views:
             here = (self._program, self._round, number)
             for sender, words in enumerate(sent):
                 self._note((*here, sender), words, opening.bits)
-            if opening.owners is None:
-                add = np.add if opening.sharing is Sharing.ADD else np.bitwise_xor
-                self._note((*here, "opened"), low_bits(reduce(add, sent), opening.bits), opening.bits)
+            if opening.owners is not None:
+                continue
+            add = np.add if opening.sharing is Sharing.ADD else np.bitwise_xor
+            opened = low_bits(reduce(add, sent), opening.bits)
+            if opening.why == RANDOM_ORDER:
+                self.orders.append(opened)
+            else:
+                self._note((*here, "opened"), opened, opening.bits)
         self._round += 1
 
     def _note(self, place: Place, words: Words, bits: int) -> None:
+        if not words.size:  # in the turn of another party
+            return
         self.words[place].append(words.copy())
         self.bits[place] = bits
 
@@ -91,7 +95,7 @@ def watched(
     parties: int = 2,
     replicates: int = 1000,
     steps: int = 4,
-    form: str = EXACT,
+    form: str = THREE,
 ) -> tuple[Views, Lockstep]:
     """Decide and learn some steps on the same inputs; all replicates get the same ones, with masks of their own."""
     federation = FORMS[form](arms=ARMS, features=(2, 2, 1)[:parties], epsilon=0.2)
@@ -117,12 +121,9 @@ def corrected(p_values: list[float]) -> float:
 def test_every_word_a_party_sees_is_uniform(parties: int, inputs: str, reward: float, lesson: str, form: str) -> None:
     views, lockstep = watched(inputs, reward, f"{inputs} {parties}", parties=parties, lesson=lesson, form=form)
     seen = {(program, number) for program, number, _, _ in views.words}
-    rounds = {DECIDE: decide_rounds(form), lesson: LEARN_ROUNDS}
+    rounds = {DECIDE: decide_rounds(form, parties), lesson: LEARN_ROUNDS}
     assert seen == {(program, number) for program in rounds for number in range(rounds[program])}
-    order = order_place(form)
-    p_values = [
-        uniformity(np.concatenate(words), views.bits[place]) for place, words in views.words.items() if place != order
-    ]
+    p_values = [uniformity(np.concatenate(words), views.bits[place]) for place, words in views.words.items()]
     assert corrected(p_values) > SIGNIFICANCE
     if inputs == "extremes":  # the model has moved: the words hide something
         assert np.abs(lockstep.reveal_model()[1]).max() > 0.3
@@ -135,7 +136,7 @@ def test_words_of_different_steps_and_openings_share_no_mask(inputs: str, lesson
     views, _ = watched(inputs, 1.0, f"pairs {inputs}", lesson=lesson, form=form)
     p_values = []
     for place, words in views.words.items():
-        if place == order_place(form) or views.bits[place] == 1:
+        if views.bits[place] == 1:
             continue
         p_values += [
             uniformity(low_bits(later - earlier, views.bits[place]), views.bits[place])
@@ -153,15 +154,17 @@ def test_words_of_different_steps_and_openings_share_no_mask(inputs: str, lesson
 def test_views_of_very_different_inputs_have_one_distribution(lesson: str, form: str) -> None:
     zeros, _ = watched("zeros", 0.0, "sample one", lesson=lesson, form=form)
     extremes, _ = watched("extremes", 1.0, "sample two", lesson=lesson, form=form)
-    order = order_place(form)
     assert zeros.words.keys() == extremes.words.keys()
     p_values = [
         same_distribution(np.concatenate(words), np.concatenate(extremes.words[place]), zeros.bits[place])
         for place, words in zeros.words.items()
-        if place != order
     ]
     assert corrected(p_values) > SIGNIFICANCE
-    orders = [order_number(np.concatenate(views.words[order])) for views in (zeros, extremes)]
+
+
+def test_opened_orders_of_very_different_inputs_have_one_distribution() -> None:
+    both = [watched(inputs, 1.0, f"order {inputs}", form=SHUFFLED)[0] for inputs in CONTEXTS]
+    orders = [order_number(np.concatenate(views.orders)) for views in both]
     sample = np.repeat([0, 1], [len(orders[0]), len(orders[1])])
     assert independence(sample, np.unique(np.concatenate(orders), return_inverse=True)[1]) > SIGNIFICANCE
 
@@ -188,6 +191,25 @@ def test_the_masked_reward_is_uniform() -> None:
         assert uniformity(seen) > SIGNIFICANCE
 
 
+def test_the_returned_one_hot_is_uniform() -> None:
+    """What the actor sends to all parties where they do not hold the arm: its one-hot under a mask of its own."""
+    replicates = 20_000
+    _, lockstep = watched("extremes", 0.0, "actor", replicates=replicates, steps=0)
+    number, arms = lockstep.decide([unit(values, replicates) for values in CONTEXTS["extremes"][:2]])
+    kept = lockstep._pending[number]
+    shares, (sent, again) = [own.arm_mask for own in kept], [own.masked_arm for own in kept]
+    assert sent is not None
+    assert again is not None
+    assert np.array_equal(sent, again)
+    assert np.array_equal(sent - reduce(np.add, shares), np.eye(ARMS, dtype=np.uint64)[arms])
+    for seen in (sent, sent - shares[0], sent - shares[1]):  # alone, and with what either party holds of the mask
+        assert uniformity(seen) > SIGNIFICANCE
+        assert (
+            corrected([independence((seen[:, arm] >> np.uint64(62)).astype(int), arms) for arm in range(ARMS)])
+            > SIGNIFICANCE
+        )
+
+
 @pytest.mark.parametrize("lesson", [LEARN, LEARN_AHEAD])
 def test_literal_rewards_arms_and_features_do_not_travel(lesson: str) -> None:
     reward = 0.7316284179687500  # exact at 20 bits
@@ -210,78 +232,51 @@ def order_number(order: np.ndarray) -> np.ndarray:
     return numbers.ravel()
 
 
-def many_decisions(
-    weights: list[float], epsilon: float, key: str, draws: int, form: str = EXACT
-) -> tuple[np.ndarray, ...]:
-    """Decide `draws` times with given weights of the arms for a context of one; orders, slots and arms."""
-    federation = FORMS[form](arms=ARMS, features=(1, 1), epsilon=epsilon)
-    replicates = 20_000
-    orders: list[np.ndarray] = []
-
-    def observer(openings: Openings, by_opening: Sequence[Sequence[Words]]) -> None:
-        if openings[0].bits == 1:
-            orders.append(reduce(np.bitwise_xor, by_opening[0]))
-
-    lockstep = Lockstep(federation, fixed_key("many", key), replicates=replicates, deal_ahead=1, observer=observer)
+def many_decisions(weights: list[float], epsilon: float, key: str, draws: int) -> tuple[np.ndarray, ...]:
+    """Decide `draws` times by shuffling, with given weights of the arms for a context of one; orders, slots, arms."""
+    federation = FORMS[SHUFFLED](arms=ARMS, features=(1, 1), epsilon=epsilon)
+    replicates, views = 20_000, Views()
+    lockstep = Lockstep(federation, fixed_key("many", key), replicates=replicates, deal_ahead=1, observer=views)
     share = lockstep.states[1]["weights"]
     share[:, :, 0] = encode(weights, 20)
     arms = [
         lockstep.decide([np.ones((replicates, 1)), np.zeros((replicates, 1))])[1] for _ in range(draws // replicates)
     ]
-    order = np.concatenate(orders)
+    order = np.concatenate(views.orders)
     return order, winners_of(order, (ARMS,)).ravel(), np.concatenate(arms)
 
 
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
-    ("weights", "best"),
+    ("weights", "best", "epsilon"),
     [
-        ([0.0, 0.0, 0.0, 0.0], [0, 1, 2, 3]),
-        ([0.3, 0.1, -0.2, 0.7], [3]),
-        ([0.5, -0.1, 0.5, 0.5], [0, 2, 3]),
-        ([-3.9, -3.9, 3.9, -3.9], [2]),
-        ([-32.0, -32.0, 32.0, 32.0], [2, 3]),
+        ([0.0, 0.0, 0.0, 0.0], [0, 1, 2, 3], 0.0),
+        ([0.3, 0.1, -0.2, 0.7], [3], 0.0),
+        ([0.5, -0.1, 0.5, 0.5], [0, 2, 3], 0.0),
+        ([-3.9, -3.9, 3.9, -3.9], [2], 0.0),
+        ([-32.0, -32.0, 32.0, 32.0], [2, 3], 0.0),
+        ([-3.9, 0.1, 3.9, 0.3], [0, 1, 2, 3], 0.5),
+        ([2.0**40, -(2.0**42), 0.0, 2.0**43 - 1], [0, 1, 2, 3], 1.0),
     ],
 )
-def test_order_and_slot_are_uniform_and_ties_break_evenly(weights: list[float], best: list[int], form: str) -> None:
-    order, slot, arm = many_decisions(weights, 0.0, str(weights), 40_000, form)
+def test_order_and_slot_of_a_shuffle_are_uniform_and_independent_of_the_arm(
+    weights: list[float], best: list[int], epsilon: float
+) -> None:
+    """Exploring shows no more than choosing the best does."""
+    order, slot, arm = many_decisions(weights, epsilon, f"{weights} {epsilon}", 40_000)
     numbers, seen = np.unique(order_number(order), return_inverse=True)
     assert len(numbers) == 24
     assert evenness(seen, 24) > SIGNIFICANCE
     assert evenness(slot, ARMS) > SIGNIFICANCE
     assert set(arm) == set(best)
     if len(best) > 1:
-        assert evenness(np.searchsorted(best, arm), len(best)) > SIGNIFICANCE
         assert independence(slot, arm) > SIGNIFICANCE
         assert independence(seen, arm) > SIGNIFICANCE
 
 
-def test_exploring_does_not_look_at_scores_far_out_of_range() -> None:
-    """Everything is explored: the arm is uniform, and no decision ends for want of an order."""
-    order, slot, arm = many_decisions([2.0**40, -(2.0**42), 0.0, 2.0**43 - 1], 1.0, "out of range", 40_000)
-    assert evenness(np.unique(order_number(order), return_inverse=True)[1], 24) > SIGNIFICANCE
-    assert evenness(slot, ARMS) > SIGNIFICANCE
-    assert evenness(arm, ARMS) > SIGNIFICANCE
-
-
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0])
-def test_the_released_arm_has_the_papers_distribution(epsilon: float, form: str) -> None:
-    draws = 100_000
-    order, slot, arm = many_decisions([-3.9, 0.1, 3.9, 0.3], epsilon, f"epsilon {epsilon}", draws, form)
-    expected = np.full(ARMS, epsilon / ARMS)
-    expected[2] += 1 - epsilon
-    assert stats.chisquare(np.bincount(arm, minlength=ARMS), draws * expected).pvalue > SIGNIFICANCE
-    # Exploring shows no more than choosing the best does: order and slot are independent of the arm.
-    seen = np.unique(order_number(order), return_inverse=True)[1]
-    assert evenness(seen, 24) > SIGNIFICANCE
-    assert independence(slot, arm) > SIGNIFICANCE
-    assert independence(seen, arm) > SIGNIFICANCE
-
-
-def test_all_words_of_a_decision_are_independent_of_the_arm() -> None:
+def test_all_words_of_a_decision_are_independent_of_the_arm(form: str) -> None:
     """With all arms tied the arm is random: no opened word's top bits go with it."""
-    views, lockstep = watched("zeros", 0.0, "arm", replicates=8000, steps=0)
+    views, lockstep = watched("zeros", 0.0, "arm", replicates=8000, steps=0, form=form)
     views.start(DECIDE)
     _, arm = lockstep.decide([unit(values, 8000) for values in CONTEXTS["zeros"][:2]])
     p_values = []
