@@ -44,6 +44,7 @@ soak: setup wheel sanitise
 	HIDDENARM_TRIALS=800 $(PYTEST) tests/bandit/test_joint_views.py
 	HIDDENARM_SEEDS=1000 $(PYTEST) -s tests/simulator
 	$(BIN)/python tests/recovery/soak.py --steps 2000 --kills 200
+	$(BIN)/python tests/recovery/soak.py --steps 2000 --kills 200 --together
 	HIDDENARM_SOAK=1 $(PYTEST) -s tests/roles/test_attacked.py tests/roles/test_threads.py
 	HIDDENARM_SOAK=1 $(PYTEST) -s tests/test_wheel.py
 

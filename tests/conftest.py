@@ -30,6 +30,7 @@ PROCESSES = (
     "cli/test_running.py",
     "cli/test_serve.py",
     "cli/test_simulate.py",
+    "cli/test_together.py",
     "docs/test_deploying.py",
     "net/test_monitor.py",
     "net/test_poller.py",

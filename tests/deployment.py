@@ -51,12 +51,14 @@ def provision(folder: Path, durable: bool = False, airline: str = "") -> Path:
 
 
 class Deployment:
-    """The processes of all roles, run by `python`; those that are still there at the end are killed."""
+    """The processes of all roles, run by `python`; those that are still there at the end are killed. Roles of one
+    process have the same."""
 
     def __init__(self, kits: Path, python: Path | str = sys.executable) -> None:
         self.kits = kits
         self._python = str(python)
         self.processes: dict[str, subprocess.Popen[str]] = {}
+        self._logs: dict[str, Path] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -68,19 +70,27 @@ class Deployment:
             process.wait()
 
     def start(self, *roles: str, options: tuple[str, ...] = ("--log-format", "json")) -> None:
+        """Start roles, a process each."""
         for role in roles:
-            with self.log_path(role).open("a") as log:
-                self.processes[role] = subprocess.Popen(
-                    [self._python, "-m", "hiddenarm", "serve", str(self.kits / role), *options],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    text=True,
-                    env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-                )
+            self.start_together(role, options=options)
+
+    def start_together(self, *roles: str, options: tuple[str, ...] = ("--log-format", "json")) -> None:
+        """Start roles in one process, whose log is that of the first."""
+        for role in roles:
+            self._logs[role] = self.kits.parent / f"{roles[0]}.log"
+        with self.log_path(roles[0]).open("a") as log:
+            process = subprocess.Popen(
+                [self._python, "-m", "hiddenarm", "serve", *(str(self.kits / role) for role in roles), *options],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            )
+        self.processes.update(dict.fromkeys(roles, process))
 
     def log_path(self, role: str) -> Path:
-        return self.kits.parent / f"{role}.log"
+        return self._logs[role]
 
     def log(self, role: str) -> list[dict[str, Any]]:
         """What a role logged, line by line."""

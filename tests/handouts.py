@@ -4,12 +4,9 @@ An address is a derived key and a place in its key stream. `Stream` forbids a st
 it does not see a second stream of the same key. Here all streams are seen together.
 
 A key is known to two holders, and each uses its words once: the role it belongs to, and the dealer, who computes the
-corrections from them. Two exceptions, and no others:
-
-- The dealer reads the rewarder's words of `decide` once more, at the same steps, for `learn ahead`
-  (`ProgramId.rewarded_label`). It learns nothing it did not know, and the rewarder uses them once.
-- The rewarder may compute the mask of a decision again, to compare a repeated request with what it hid before.
-  The word belongs to this decision for good; that it hides one reward only is checked where it is sent.
+corrections from them. There is one exception: the rewarder may compute the mask of a decision again, to compare a
+repeated request with what it hid before. The word belongs to this decision for good; that it hides one reward only is
+checked where it is sent.
 """
 
 from __future__ import annotations
@@ -19,15 +16,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE_AHEAD
 from hiddenarm.mpc.dealing import ProgramDealer
 from hiddenarm.ring.streams import Stream
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.rewarder import Rewarder
 
 DEALER, ROLE = "the dealer", "a role"
-REWARDED = frozenset((DECIDE_ONE.label, LEARN_ONE_AHEAD.label))
-"""The programs for which the dealer reads the same words of the rewarder."""
 _WORDS_PER_BLOCK = 2
 
 
@@ -56,9 +50,9 @@ class HandOuts:
     def __init__(self) -> None:
         self.dealt: set[str] = set()
         self.words = 0
-        self._given: dict[tuple[str, bytes], dict[str, Ranges]] = {}
+        self._given: dict[tuple[str, bytes], Ranges] = {}
         self._masks: dict[tuple[bytes, int], int] = {}
-        self._dealing: ProgramDealer | None = None
+        self._dealing = False
         self._masking: int | None = None
         honest: list[tuple[type, str]] = [
             (Stream, "step"),
@@ -118,21 +112,13 @@ class HandOuts:
         end = (first + count - 1) * width + stream._words
         if not stream._words:
             return
-        if self._dealing is None:
-            self._claim(ROLE, stream, first * width, end)
-        else:
-            reads_rewards = stream is self._dealing._rewarder
-            label = _label(self._dealing) if reads_rewards else ""
-            self._claim(DEALER, stream, first * width, end, label)
+        self._claim(DEALER if self._dealing else ROLE, stream, first * width, end)
 
-    def _claim(self, holder: str, stream: Stream, first: int, end: int, reader: str = "") -> None:
-        key = bytes(stream._cipher.key)
-        readers = self._given.setdefault((holder, key), {})
-        for other, ranges in readers.items():
-            excused = other != reader and {other, reader} == REWARDED
-            if not excused and ranges.meets(first, end):
-                raise Reused(f"{holder} was given words {first} to {end - 1} of one key twice")
-        readers.setdefault(reader, Ranges()).add(first, end)
+    def _claim(self, holder: str, stream: Stream, first: int, end: int) -> None:
+        ranges = self._given.setdefault((holder, bytes(stream._cipher.key)), Ranges())
+        if ranges.meets(first, end):
+            raise Reused(f"{holder} was given words {first} to {end - 1} of one key twice")
+        ranges.add(first, end)
         self.words += end - first
 
     def _claim_mask(self, stream: Stream, place: int, decision: int) -> None:
@@ -155,7 +141,7 @@ class HandOuts:
     def _deal(self, honest: Any) -> Any:
         def deal(dealer: ProgramDealer, first: int, count: int) -> Words:
             self.dealt.add(_label(dealer))
-            with self._while(dealing=dealer):
+            with self._while(dealing=True):
                 words: Words = honest(dealer, first, count)
             return words
 
@@ -170,12 +156,12 @@ class HandOuts:
         return mask
 
     @contextmanager
-    def _while(self, dealing: ProgramDealer | None = None, masking: int | None = None) -> Iterator[None]:
+    def _while(self, dealing: bool = False, masking: int | None = None) -> Iterator[None]:
         self._dealing, self._masking = dealing, masking
         try:
             yield
         finally:
-            self._dealing = self._masking = None
+            self._dealing, self._masking = False, None
 
 
 def _width(stream: Stream) -> int:

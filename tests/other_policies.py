@@ -46,8 +46,12 @@ class BonusLearner(RidgeLearner):
 
 
 class BonusTwin(PlainBandit):
+    def scores(self, context: Floats) -> Floats:
+        bonus: Floats = np.einsum("aij,i,j->a", self.inverses, context, context)
+        return super().scores(context) + bonus
+
     def decide(self, context: Floats, explore: bool, tags: NDArray[np.int64]) -> int:
-        scores = self.weights @ context + np.einsum("aij,i,j->a", self.inverses, context, context)
+        scores = self.scores(context)
         tied = scores > scores.max() - 1e-5  # arms that were never pulled
         return int(np.argmax(tags if explore else np.where(tied, tags, -1)))
 
@@ -73,7 +77,7 @@ class Bonus(RidgePerArm):
 class RefreshSchedule(RidgeSchedule):
     """Every third lesson solves the model from the sums alone."""
 
-    def lesson(self, number: int, count: int, ahead: int | None = None) -> LessonPlan:
+    def lesson(self, number: int, count: int, of_step: int | None = None) -> LessonPlan:
         counters = self.counters._replace(gathered=self.counters.gathered + count)
         gather = Run(ProgramId(GATHER, count), number - counters.first)
         after = RefreshSchedule(self.numbers, counters)
@@ -88,7 +92,7 @@ class RefreshSchedule(RidgeSchedule):
 
 
 class RefreshLearner(RidgeLearner):
-    single_lessons = (ProgramId(GATHER),)
+    single_lesson = ProgramId(GATHER)
 
     def schedule(self) -> Schedule:
         return RefreshSchedule(self.federation.numbers)

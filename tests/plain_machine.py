@@ -174,15 +174,8 @@ def _reached(offset_and_strides: list[int], at: Sequence[int]) -> int:
 
 def _split_truncated(store: Store, delta: Any, sign: Any, opened: Any, bits: int, count: int) -> None:
     words = store.read(opened, count)
-    tops = [word >> 63 for word in words]
-    store.write(
-        delta,
-        [
-            (((word % 2**63) >> bits) + top * 2 ** (63 - bits) - 2 ** (62 - bits)) % RING
-            for word, top in zip(words, tops, strict=True)
-        ],
-    )
-    store.write(sign, [1 if top else RING - 1 for top in tops])
+    store.write(delta, [((word >> bits) - 2 ** (62 - bits)) % RING for word in words])
+    store.write(sign, [0 if word >> 63 else RING - 1 for word in words])
 
 
 def _look_up_chunks(

@@ -40,16 +40,7 @@ def fixed_key(*labels: str | int) -> bytes:
 
 
 @dataclass(frozen=True, init=False)
-class RoundingFederation(Federation):
-    """A federation whose single decisions round their scores, as those of many arms do."""
-
-    @property
-    def compares_exactly(self) -> bool:
-        return False
-
-
-@dataclass(frozen=True, init=False)
-class FourRoundsFederation(Federation):
+class FourRoundFederation(Federation):
     """A federation whose single decisions take four rounds, as those of more arms do."""
 
     @property
@@ -68,7 +59,7 @@ class ShufflingFederation(Federation):
 
 FORMS: dict[str, type[Federation]] = {
     "three rounds": Federation,
-    "four rounds": FourRoundsFederation,
+    "four rounds": FourRoundFederation,
     "shuffled": ShufflingFederation,
 }
 """The ways to decide, each by a kind of federation that takes it for single decisions of few arms."""

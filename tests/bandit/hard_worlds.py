@@ -63,7 +63,7 @@ class ExactTwin:
 
 def drawn_federation(draw: random.Random) -> Federation:
     """A federation that was accepted. Few interactions are declared, so that bounds are as tight as they can be; more
-    than 20 fraction_bits are never accepted."""
+    than 24 fraction_bits are hardly ever accepted."""
     while True:
         parties, widest = draw.choice((2, 2, 3, 4, 7)), draw.choice((3, 3, 3, 3, 25))
         features = tuple(draw.randint(1, min(widest, 75 // parties)) for _ in range(parties))
@@ -74,7 +74,7 @@ def drawn_federation(draw: random.Random) -> Federation:
                 epsilon=draw.choice((0.0, 0.3, 0.7)),
                 ridge=10 ** draw.uniform(-4, 3),
                 norms=tuple(10 ** draw.uniform(-3, 1) for _ in features),
-                fraction_bits=draw.randint(12, 20),
+                fraction_bits=draw.randint(12, 24),
                 max_interactions=draw.choice((INTERACTIONS, INTERACTIONS, 4_000, 100_000)),
                 max_batch=draw.choice((1, 2, 16, 64, 256, 1024, 4095)),
                 reciprocal_bits=draw.choice((4, 6, 8, 8, 10, 12)),
@@ -172,7 +172,8 @@ class HardWorld:
         """The largest shortfall of an arm that was chosen greedily, over the whole run, which learns singly and in
         batches."""
         draw, federation = self._draw, self.federation
-        lockstep = Lockstep(federation, derive(b"hard worlds".ljust(32), str(self.seed)), deal_ahead=8)
+        key, online = derive(b"hard worlds".ljust(32), str(self.seed)), bool(self.seed % 2)
+        lockstep = Lockstep(federation, key, deal_ahead=8, online=online)
         twin, worst, number = ExactTwin(federation), 0.0, 0
         streams = [contexts(draw, federation, kind) for kind in self.kinds]
         while number < self.interactions:
@@ -200,7 +201,7 @@ class HardWorld:
         self.score_error = max(self.score_error, score_error(lockstep, twin, seen))
         rewards = [reward_of(self._draw, self.rewards, number, int(arm)) for arm in arms]
         if len(chosen) == 1:
-            lockstep.learn(step, rewards, ahead=bool(number % 2))
+            lockstep.learn(step, rewards)
         else:
             lockstep.learn_batch(batch, [rewards])
         for context, arm, reward in zip(seen, arms, rewards, strict=True):

@@ -19,7 +19,7 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
-from trials import Table, Trials, check_same_distribution, check_uniform, dealt_words_noted
+from trials import Column, Trials, check_same_columns, check_uniform_columns, columns_of, dealt_words_noted
 
 from hiddenarm.bandit import lockstep as lockstep_module
 from hiddenarm.bandit.answers import Answers
@@ -35,6 +35,7 @@ from hiddenarm.mpc.tournament import levels, pairs
 from hiddenarm.ring.words import Floats, Words, encode
 from support import SIGNIFICANCE, fixed_key
 
+OPENED, COMBINED, ANSWER = "opened", "combined answers", "answer of party "
 NARROW = 16
 """Words of at most so many bits are several values side by side, each of one bit."""
 ENOUGH = 40
@@ -86,27 +87,26 @@ class Decisions(Trials):
         """The answers of all parties [1, contexts, arms]."""
         bits = PAYLOAD_BITS if self.answered is Answers.PAYLOADS else 64
         for party, words in enumerate(shares):
-            self.note(f"answer of party {party}", words, bits)
+            self.note(f"{ANSWER}{party}", words, bits)
         if self.answered is Answers.PAYLOADS:
-            self.note("combined", np.delete(np.bitwise_xor.reduce(shares), self.arm, axis=-1), bits)
+            self.note(COMBINED, np.delete(np.bitwise_xor.reduce(shares), self.arm, axis=-1), bits)
 
     # What a coalition of the actor and all parties but one has
 
-    def received(self, coalition: set[int]) -> list[Table]:
-        """What comes to it from others: the other party, and the dealer."""
-        tables = self.seen_by(coalition, self.program)
-        tables += [self._table(program, place) for program, place in self.seen if place == "combined"]
-        if self.parties - 1 in coalition:
-            tables.append(self.corrections_of(self.program))
-        return tables
+    def received(self, coalition: set[int]) -> list[Column]:
+        """What comes to it from others: the other party, and the dealer. And what is opened and found with it."""
+        (other,) = set(range(self.parties)) - coalition
+        places = [place for _, place in self.seen if place.endswith((f"party {other}", OPENED, COMBINED))]
+        columns = [column for place in places for column in self.at(self.program, place)]
+        return columns + (self.corrections_of(self.program) if self.parties - 1 in coalition else [])
 
-    def two_losers(self) -> list[Table]:
+    def two_losers(self) -> list[Column]:
         """The words of any two arms that were not chosen, together."""
         if self.answered is not Answers.PAYLOADS:
             return []
-        words = self._table(self.program, "combined").words
+        words = np.stack(self.seen[self.program, COMBINED])
         first, second = np.array(list(combinations(range(words.shape[1]), 2)), np.intp).reshape(-1, 2).T
-        return [Table("two arms, combined", words[:, first] ^ words[:, second], PAYLOAD_BITS)]
+        return columns_of("two arms, combined", words[:, first] ^ words[:, second], PAYLOAD_BITS)
 
     def held(self, coalition: set[int], *, sums: bool = True) -> Words:
         """The words of its seeds, the actor's among them, [trials, words]; and sums of those at one place."""
@@ -186,9 +186,9 @@ def _explored_to(arm: int) -> Iterator[None]:
 def check_joint_views(worlds: Sequence[Decisions], coalition: set[int]) -> None:
     """What actor and coalition have does not tell worlds apart, and no word of it goes with another."""
     views = [[*world.received(coalition), *world.two_losers()] for world in worlds]
-    check_same_distribution(*views)
+    check_same_columns(*views)
     for world, view in zip(worlds, views, strict=True):
-        check_uniform(view)
+        check_uniform_columns(view)
         check_no_word_goes_with_another(world, coalition)
         assert set(world.arms) == {world.arm}
 
@@ -196,20 +196,49 @@ def check_joint_views(worlds: Sequence[Decisions], coalition: set[int]) -> None:
 def check_no_word_goes_with_another(trials: Decisions, coalition: set[int]) -> None:
     """No word that a coalition receives is another one, or one that it holds, but for a constant: no two bits at the
     same place are equal in all trials, nor different in all. Two independent ones are by a chance of 2^(1 - trials)."""
-    tables, held = trials.received(coalition), trials.held(coalition)
+    received, held = trials.received(coalition), trials.held(coalition)
     if trials.answered is Answers.ONE_HOTS:  # with the arm, the other party's answer follows from the others
-        tables = [table for table in tables if "answer" not in table.name]
+        received = [column for column in received if ANSWER not in column.name]
     seen: dict[bytes, str] = {}
-    for bit in range(max(table.bits for table in tables if table.bits <= NARROW)):
+    for bit in range(max(column.bits for column in received if column.bits <= NARROW)):
         known = set(_patterns(held, bit)) | (set(_patterns(held, PAYLOAD_BITS)) if bit == 0 else set())
-        for table in tables:
-            if bit and not bit < table.bits <= NARROW:
-                continue
-            for index, pattern in enumerate(_patterns(table.words, bit)):
-                name = f"{table.word_name(index)}, bit {bit}"
-                assert pattern not in known, f"{name}: goes with a word that parties {sorted(coalition)} hold"
-                assert pattern not in seen, f"{name}: goes with {seen[pattern]}"
-                seen[pattern] = name
+        some = [column for column in received if bit == 0 or bit < column.bits <= NARROW]
+        for column, pattern in zip(some, _patterns(_side_by_side(some), bit), strict=True):
+            name = f"{column.name}, bit {bit}"
+            assert pattern not in known, f"{name}: goes with a word that parties {sorted(coalition)} or actor hold"
+            assert pattern not in seen, f"{name}: goes with {seen[pattern]}"
+            seen[pattern] = name
+
+
+def check_words_are_independent(trials: Decisions, coalition: set[int]) -> None:
+    """The lowest bits of all words that a coalition receives or holds, and all bits of narrow ones, are independent: no
+    exclusive or of any of them is the same in all trials. Takes more trials than there are bits. What is opened is left
+    out: it follows from what the other party sends and what the coalition holds, as answers do from combined ones."""
+    columns = [column for column in trials.received(coalition) if not column.name.split(", word")[0].endswith(OPENED)]
+    columns = [column for column in columns if ANSWER not in column.name]
+    columns += columns_of("held", trials.held(coalition, sums=False), 64)
+    words = _side_by_side(columns)
+    bits = []
+    for bit in range(PAYLOAD_BITS + 1):
+        looked_at = [place for place, column in enumerate(columns) if _looked_at(bit, column.bits)]
+        names = [f"{columns[place].name}, bit {bit}" for place in looked_at]
+        bits += list(zip(names, map(int.from_bytes, _patterns(words[:, looked_at], bit)), strict=True))
+    assert len(words) > len(bits) + ENOUGH, f"{len(bits)} bits need more trials"
+    reduced: dict[int, int] = {}
+    for name, pattern in bits:
+        while pattern and (highest := pattern.bit_length()) in reduced:
+            pattern ^= reduced[highest]
+        assert pattern, f"{name}: follows from others, to parties {sorted(coalition)} and actor"
+        reduced[highest] = pattern
+
+
+def _looked_at(bit: int, bits: int) -> bool:
+    """All bits of narrow words; the lowest of others, and that of the second payload where a word has two."""
+    return bit < bits if bits <= NARROW else bit == 0 or bit == PAYLOAD_BITS < bits
+
+
+def _side_by_side(columns: Sequence[Column]) -> Words:
+    return np.stack([column.words for column in columns], axis=1)
 
 
 def _patterns(words: Words, bit: int) -> list[bytes]:
@@ -218,33 +247,12 @@ def _patterns(words: Words, bit: int) -> list[bytes]:
     return [column.tobytes() for column in np.packbits(bits ^ bits[0], axis=0).T]
 
 
-def check_words_are_independent(trials: Decisions, coalition: set[int]) -> None:
-    """The lowest bits of all words that a coalition receives or holds, and all bits of narrow ones, are independent: no
-    exclusive or of any of them is the same in all trials. Takes more trials than there are bits. What is opened is left
-    out: it follows from what the other party sends and what the coalition holds, as do answers from combined ones."""
-    tables = [table for table in trials.received(coalition) if not table.name.endswith("opened")]
-    tables = [table for table in tables if "answer" not in table.name]
-    tables.append(Table("held", trials.held(coalition, sums=False), 64))
-    columns = [
-        (f"{table.word_name(index)}, bit {bit}", int.from_bytes(pattern))
-        for table in tables
-        for bit in (range(table.bits) if table.bits <= NARROW else (0, PAYLOAD_BITS)[: 1 + (table.bits == 64)])
-        for index, pattern in enumerate(_patterns(table.words, bit))
-    ]
-    assert len(trials.actor) > len(columns) + ENOUGH, f"{len(columns)} bits need more trials"
-    reduced: dict[int, int] = {}
-    for name, column in columns:
-        while column and (highest := column.bit_length()) in reduced:
-            column ^= reduced[highest]
-        assert column, f"{name}: follows from the words before it, to parties {sorted(coalition)} and actor"
-        reduced[highest] = column
-
-
 def check_no_order_is_known(trials: Decisions, scores: Floats, coalition: set[int]) -> None:
     """The opened order of the slots says nothing about arms: taken for a permutation, no words that the coalition has
     map slots to arms of scores in that order."""
     size = len(scores)
-    known = [trials.held(coalition), *(table.words for table in trials.received(coalition) if table.bits == 64)]
+    received = [column for column in trials.received(coalition) if column.bits == 64]
+    known = [trials.held(coalition), _side_by_side(received)]
     first, second, places = _slots_apart(levels(size)[0])
     opened = np.stack(trials.orders[: ORDERS * len(levels(size)) : len(levels(size))])[:, 0, 0, places].astype(bool)
     agreed = [_agreement(words[:ORDERS], scores, first, second, opened) for words in known if words.shape[1] >= size]
@@ -279,8 +287,9 @@ def _slots_apart(sizes: tuple[int, ...]) -> tuple[NDArray[np.intp], NDArray[np.i
 
 
 def check_masks_are_new(trials: Decisions) -> None:
-    """What the actor returns is masked anew each time: the differences of two trials are uniform."""
+    """What the actor returns is masked anew each time: it is uniform, and so are the differences of two trials."""
     returned = np.stack(trials.returned)
+    check_uniform_columns(columns_of("returned", returned, 64))
     for apart in (1, 2):
-        check_uniform([Table(f"returned, {apart} trials apart", returned[apart:] - returned[:-apart], 64)])
-    check_uniform([Table("returned", returned, 64)])
+        name = f"returned, {apart} trials apart"
+        check_uniform_columns(columns_of(name, returned[apart:] - returned[:-apart], 64))

@@ -8,19 +8,22 @@ import numpy as np
 import pytest
 
 import hiddenarm.bandit.lockstep
-from hiddenarm.bandit.catalogue import DECIDE, LEARN, LEARN_AHEAD
+from hiddenarm.bandit.catalogue import DECIDE, LEARN, STEP, ProgramId, program_text
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
+from hiddenarm.mpc.dealing import layout_of
+from hiddenarm.mpc.material import Layout
 from hiddenarm.mpc.run import Openings
+from hiddenarm.mpc.tournament import levels
 from hiddenarm.ring.words import Words
 from support import PARTIES, fixed_key, tapped, travelled
 
 
 @pytest.mark.parametrize("parties", PARTIES)
 @pytest.mark.parametrize("replicates", [1, 3])
-@pytest.mark.parametrize("lesson", [LEARN, LEARN_AHEAD])
+@pytest.mark.parametrize("programs", [(DECIDE, LEARN), (STEP,)])
 def test_declared_bytes_are_those_that_travel(
-    parties: int, replicates: int, lesson: str, monkeypatch: pytest.MonkeyPatch
+    parties: int, replicates: int, programs: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     federation = Federation(arms=4, features=tuple(range(1, parties + 1)), epsilon=0.1)
     observed: list[tuple[Openings, Sequence[Sequence[Words]]]] = []
@@ -30,63 +33,83 @@ def test_declared_bytes_are_those_that_travel(
         federation,
         fixed_key("cost", parties),
         replicates=replicates,
+        online=programs == (STEP,),
         observer=lambda openings, words: observed.append((openings, words)),
     )
     for _ in range(2):
         number, _ = lockstep.decide([np.full((replicates, size), 0.1) for size in federation.features])
-        lockstep.learn(number, np.ones(replicates), ahead=lesson == LEARN_AHEAD)
-    decide, learn = lockstep.layouts[DECIDE], lockstep.layouts[lesson]
+        lockstep.learn(number, np.ones(replicates))
+    layouts = {name: lockstep.layouts[name] for name in programs}
     by_round = [payloads[start : start + parties] for start in range(0, len(payloads), parties)]
     sent = [tuple(travelled(*seen, bytes_)) for seen, bytes_ in zip(observed, by_round, strict=True)]
-    assert tuple(sent) == 2 * (decide.round_bytes + learn.round_bytes)
-    assert lockstep.meter.runs == {DECIDE: 2, lesson: 2}
-    assert lockstep.meter.rounds == {DECIDE: 2 * decide.rounds, lesson: 2 * learn.rounds}
-    assert lockstep.meter.bytes_to_each_peer == {
-        DECIDE: 2 * decide.bytes_to_each_peer(0),
-        lesson: 2 * learn.bytes_to_each_peer(0),
-    }
+    assert tuple(sent) == 2 * sum((layout.round_bytes for layout in layouts.values()), ())
+    assert lockstep.meter.runs == dict.fromkeys(programs, 2)
+    assert lockstep.meter.rounds == {name: 2 * layout.rounds for name, layout in layouts.items()}
+    sent_by_first = {name: 2 * layout.bytes_to_each_peer(0) for name, layout in layouts.items()}
+    assert lockstep.meter.bytes_to_each_peer == sent_by_first
 
 
 @pytest.mark.parametrize("parties", PARTIES)
 def test_rounds_and_bytes_stay_within_their_limits(parties: int) -> None:
     features = {2: (12, 8), 3: (8, 6, 6), 5: (4, 4, 4, 4, 4)}[parties]
     layouts = Lockstep(Federation(arms=10, features=features, epsilon=0.1), fixed_key("issue")).layouts
-    assert layouts[DECIDE].rounds == 4
-    for lesson in (LEARN, LEARN_AHEAD):
-        assert layouts[lesson].rounds == 5
-        for party in range(parties):
-            assert sum(layouts[name].bytes_to_each_peer(party) for name in (DECIDE, lesson)) < 40_000
+    assert {name: layout.rounds for name, layout in layouts.items()} == {DECIDE: 3, LEARN: 5, STEP: 7}
+    for party in range(parties):
+        assert layouts[STEP].bytes_to_each_peer(party) < 22_000
 
 
 def test_a_step_of_ten_arms_and_twenty_features_by_hand() -> None:
-    """What party 0 sends, counted on paper from the program text."""
+    """What party 0 sends, counted on paper from the program text. In `step` x and w are masked once, and the one-hot
+    and the reward come masked."""
     layouts = Lockstep(Federation(arms=10, features=(12, 8), epsilon=0.1), fixed_key("hand")).layouts
-    weights, pairs, triangle = 200 * 8, 45, 20 * 21 // 2
-    assert [sizes[0] for sizes in layouts[DECIDE].round_bytes] == [
-        12 * 8 + weights,
-        pairs * 8,  # 55 bits
-        pairs * 4,  # nine chunks: seventeen bits
-        6,  # 45 bits
+    x, o, weights, pairs, inverses = 12 * 8, 10 * 8, 200 * 8, 45, 10 * (20 * 21 // 2) * 8
+    compare = [
+        pairs * 4,  # 32 bits
+        pairs * 1,  # four chunks: seven bits
     ]
-    learn = [
-        12 * 8 + 10 * 8 + 10 * triangle * 8 + weights,
-        20 * 8 + 20 * 8 + 8,
-        8 + 200 * 8,
-        8 + 20 * 8,
-        20 * 8 + 20 * 8,
-    ]
-    assert [sizes[0] for sizes in layouts[LEARN_AHEAD].round_bytes] == learn
-    assert [sizes[0] for sizes in layouts[LEARN].round_bytes] == [learn[0] + 8, *learn[1:]]  # and the masked reward
+    learn = [20 * 8 + 20 * 8 + 10 * 8, 8 + 200 * 8 + 8, 8 + 20 * 8, 20 * 8 + 20 * 8]
+    assert sent(layouts[DECIDE]) == [x + weights, *compare]
+    assert sent(layouts[LEARN]) == [x + o + inverses + weights + 8, *learn]
+    assert sent(layouts[STEP]) == [x + weights + inverses, *compare, *learn]
+    assert layouts[STEP].actor_words == 10
+    assert layouts[STEP].rewarder_words == 1
+    assert layouts[STEP].correction_words == layouts[DECIDE].correction_words + layouts[LEARN].correction_words
+    assert 8 * layouts[STEP].correction_words <= 65_000  # bytes from the dealer
 
 
-def test_a_decision_that_rounds_its_scores_by_hand() -> None:
-    """With twenty arms the exact form deals too much: the scores are masked in a round of their own."""
-    layouts = Lockstep(Federation(arms=20, features=(12, 8), epsilon=0.1), fixed_key("rounded")).layouts
-    pairs = 190
-    assert [sizes[0] for sizes in layouts[DECIDE].round_bytes] == [
-        12 * 8 + 400 * 8,
-        20 * 8,
-        pairs * 8,  # 37 bits
+def test_a_decision_of_many_pairs_by_hand() -> None:
+    """With thirty arms three rounds deal too much: one of two payloads is taken by an opened bit."""
+    layouts = Lockstep(Federation(arms=30, features=(12, 8), epsilon=0.1), fixed_key("bits")).layouts
+    pairs = 435
+    assert sent(layouts[DECIDE]) == [
+        12 * 8 + 600 * 8,
+        pairs * 4,  # 32 bits
         pairs * 2,  # six chunks: eleven bits
-        24,  # 190 bits
+        55,  # 435 bits
     ]
+    assert layouts[STEP].rounds == 8
+
+
+@pytest.mark.parametrize(
+    ("arms", "count", "words"),
+    [
+        (10, 1, 45 * (14 + 30) + 31),  # tables of (8, 8, 8, 7) bits, two heaps of 15 words
+        (10, 5, 5 * (45 * (6 + 2 + 2) + 31)),  # six tables of a word, two heaps of bits, two payloads
+        (60, 1, None),
+    ],
+)
+def test_words_dealt_for_a_decision_by_hand(arms: int, count: int, words: int | None) -> None:
+    """For each pair; and for each arm a tag, a mask of the one-hot and a product of masks; and a mask of the reward."""
+    federation = Federation(arms=arms, features=(12, 8), epsilon=0.1)
+    layout = layout_of(program_text(federation, ProgramId(DECIDE, count)), 2, 1)
+    if words is None:
+        # Eight for each pair within eight groups of seven or eight, and of their winners; for each arm a product of
+        # masks, a tag, and what the scores, the public list, kept scores and the one-hot come to; kept, and the reward.
+        groups = levels(arms)
+        words = 8 * sum(size * (size - 1) // 2 for sizes in groups for size in sizes) + 6 * arms + 2
+    assert layout.correction_words == words
+
+
+def sent(layout: Layout) -> list[int]:
+    """What party 0 sends, by round."""
+    return [sizes[0] for sizes in layout.round_bytes]

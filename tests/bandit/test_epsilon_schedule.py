@@ -28,11 +28,12 @@ def federation_of(policy: EpsilonSchedule = STEEP, **options: Any) -> Federation
     return Federation(arms=4, features=(3, 2), policy=policy, **options)
 
 
-def exploring(key: bytes, first: int, runs: int, batch: int, origin: int = 0) -> np.ndarray:
-    """Which decisions explore, from the raw words of the coins and the formula, in whole numbers: [runs, batch]."""
-    words = Coins.words(4)
-    stream = program_stream(Seeds(key).coins(), ProgramId("decide", batch).label, batch * words)
-    rows = stream.steps(first, runs).reshape(runs, batch, words)
+def exploring(key: bytes, first: int, runs: int, batch: int, origin: int = 0, *, fast: bool = True) -> np.ndarray:
+    """Which decisions explore, from the raw words of the coins and the formula, in whole numbers: [runs, batch]. In the
+    fast suite a payload for each pair of arms follows the coins."""
+    words, pairs = Coins.words(4), 6
+    stream = program_stream(Seeds(key).coins(), ProgramId("decide", batch).label, batch * (words + pairs * fast))
+    rows = stream.steps(first, runs)[:, : batch * words].reshape(runs, batch, words)
     explore = np.zeros((runs, batch), bool)
     for run in range(runs):
         for place in range(batch):
@@ -71,7 +72,7 @@ def test_bad_options_are_refused(options: dict[str, Any], why: str) -> None:
 def test_coins_are_those_of_the_positions(batch: int, origin: int) -> None:
     key = fixed_key("epsilon schedule", batch, origin)
     exploration = STEEP.exploration(origin)
-    coins = audit_coins(Seeds(key), federation_of(), 5, 60, 1, batch, exploration)
+    coins = audit_coins(Seeds(key), federation_of(), 5, 60, 1, ProgramId("decide", batch), exploration)
     assert np.array_equal(coins.explore.reshape(60, batch), exploring(key, 5, 60, batch, origin))
     assert coins.explore.any()
     assert not coins.explore.all()
@@ -83,7 +84,7 @@ def test_single_decisions_are_those_of_the_twin_at_the_same_positions(suite: str
     federation, key = federation_of(suite=suite), fixed_key("epsilon schedule", suite)
     lockstep = Lockstep(federation, key, deal_ahead=3, origin=origin)
     twin, rng = federation.policy.twin(federation), np.random.default_rng(0)
-    coins, explore = lockstep.coins(0, steps), exploring(key, 0, steps, 1, origin)
+    coins, explore = lockstep.coins(0, steps), exploring(key, 0, steps, 1, origin, fast=suite == "fast")
     assert np.array_equal(coins.explore, explore)
     uniform = 0
     for step in range(steps):

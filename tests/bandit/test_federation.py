@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hiddenarm.bandit.catalogue import program_texts
-from hiddenarm.bandit.federation import MAX_EXACT_WORDS, MAX_RECIPROCAL_NODES, Federation
+from hiddenarm.bandit.catalogue import DECIDE_ONE, program_text
+from hiddenarm.bandit.federation import MAX_RECIPROCAL_WORDS, MAX_THREE_ROUND_WORDS, Federation
 from hiddenarm.errors import ConfigError
-from hiddenarm.mpc.comparison import MAX_BITS, NARROW_BITS
+from hiddenarm.mpc.comparison import MAX_BITS
 from hiddenarm.mpc.dealing import layout_of
 from support import suggested
 
@@ -27,10 +27,9 @@ def test_defaults_fit() -> None:
     # Rounding adds half a unit to each of 12 and 8 features.
     assert 0 < federation.joint_norm - 2**0.5 < 2.0**-21 * (12**0.5 + 8**0.5)
     assert (federation.parties, federation.dimension) == (2, 20)
-    assert federation.comparison_bits == NARROW_BITS
-    assert federation.compares_exactly
-    assert federation.exact_comparison_bits == MAX_BITS == 55
-    assert federation.max_interactions == 520_000
+    assert (federation.comparison_bits, federation.key_fraction_bits) == (32, 16)
+    assert federation.decides_in_three_rounds
+    assert federation.max_interactions == 1_000_000
 
 
 def test_21_bits_are_refused_and_the_limit_named() -> None:
@@ -81,7 +80,7 @@ def test_norms_and_ridge_count_in_the_budget() -> None:
 
 
 def test_tables_finer_than_the_rounding_are_refused() -> None:
-    # Rounding u moves x'u by up to R sqrt(D) 2^-L = 6.3 units of 2^-L; nodes are 2^-reciprocal_bits apart.
+    # Rounding u moves x'u by up to R sqrt(D) 2^-L = 6.3 units of 2^-L; nodes may be 2^-reciprocal_bits apart.
     few = {**GOOD, "max_interactions": 100, "repair_every": 100}
     Federation(**few, fraction_bits=15, reciprocal_bits=12)
     with pytest.raises(ConfigError, match="rounding may move"):
@@ -89,12 +88,12 @@ def test_tables_finer_than_the_rounding_are_refused() -> None:
 
 
 def test_endless_tables_are_refused() -> None:
-    with pytest.raises(ConfigError, match=f"more than {MAX_RECIPROCAL_NODES} nodes"):
+    with pytest.raises(ConfigError, match=f"more than {MAX_RECIPROCAL_WORDS} words"):
         Federation(**GOOD, fraction_bits=14, ridge=1e-4, max_interactions=100)
 
 
 def test_too_many_arms_leave_no_bits_to_compare() -> None:
-    with pytest.raises(ConfigError, match=f"the limit of {NARROW_BITS}"):
+    with pytest.raises(ConfigError, match=f"the limit of {MAX_BITS}"):
         Federation(**{**GOOD, "arms": 2**25 + 1})
 
 
@@ -105,11 +104,11 @@ def test_keys_fit_the_comparison(arms: int, bits: int) -> None:
         arms=arms, features=(2, 2), epsilon=0.1, fraction_bits=bits, max_interactions=500, repair_every=500
     )
     assert 2**federation.tag_bits >= arms
-    assert federation.comparison_bits <= NARROW_BITS
+    assert federation.comparison_bits <= MAX_BITS
     assert federation.key_fraction_bits <= 2 * bits
     # Keys differ by up to 2 bounds of scores, and their tags and rounding need room beside them.
     assert 2**federation.score_range_bits > 2 * federation.score_bound + 2 * 0.01
-    # What `mask_dropping` leaves must reach up to the comparison's width.
+    # What shifting shares leaves must reach up to the comparison's width.
     kept = 64 - (2 * bits - federation.key_fraction_bits)
     assert kept + federation.tag_bits >= federation.comparison_bits
 
@@ -137,33 +136,46 @@ def test_what_rounding_leaves_of_a_key_is_as_wide_as_its_comparison(bits: int, a
 
 
 @pytest.mark.parametrize(
-    ("numbers", "exactly"),
+    ("numbers", "three"),
     [
-        ({"arms": 15}, True),
-        ({"arms": 16}, False),  # 256 x 20 words for products and 120 x 33 for comparisons
-        ({"arms": 10, "features": (32, 32)}, True),
-        ({"arms": 10, "features": (64, 4)}, False),
-        ({"max_interactions": 520_000}, True),  # 1 + 10 + 40 + 4 bits: all that there are
-        ({"max_interactions": 530_000}, False),
+        ({"arms": 19}, True),  # 171 pairs of 44 words
+        ({"arms": 20, "max_interactions": 1_000_000}, False),
+        ({"arms": 20}, True),  # rather fewer interactions than more rounds
+        ({"arms": 30}, False),
+        ({"arms": 49}, False),
     ],
 )
-def test_decisions_compare_exactly_where_it_fits_and_is_cheap(numbers: dict[str, Any], exactly: bool) -> None:
+def test_decisions_take_three_rounds_where_few_words_are_dealt(numbers: dict[str, Any], three: bool) -> None:
     federation = Federation(**{**GOOD, **numbers})
-    assert federation.compares_exactly == exactly
-    if exactly:
-        assert federation.exact_comparison_bits <= MAX_BITS
-        layout = layout_of(program_texts(federation)["decide"], federation.parties, 1)
-        small = 2 * federation.arms**2 + federation.arms * (federation.dimension + 2) + 1
-        assert layout.correction_words <= MAX_EXACT_WORDS + small
+    assert federation.decides_in_three_rounds == three
+    layout = layout_of(program_text(federation, DECIDE_ONE), federation.parties, 1)
+    assert (layout.rounds == 3) == three
+    if three:
+        assert layout.correction_words <= MAX_THREE_ROUND_WORDS + 3 * federation.arms + 1
 
 
-def test_exact_keys_do_not_wrap() -> None:
-    """Scores at the opposite bounds, and a little beyond, and their tags."""
-    for arms, interactions in itertools.product((2, 3, 10, 15), (1, 7, 100, 5_000, 500_000)):
+def test_keys_do_not_wrap() -> None:
+    """Scores at the opposite bounds, and a little beyond, their tags, what shifting loses; one of them not eligible."""
+    for arms, interactions in itertools.product((2, 3, 10, 48, 49, 300), (1, 7, 100, 5_000, 500_000)):
         federation = Federation(**{**GOOD, "arms": arms}, max_interactions=interactions)
-        far = int((federation.score_bound + 0.01) * 2 ** (2 * federation.fraction_bits))
-        largest = (2 * far << federation.tag_bits) + arms - 1
-        assert largest < 2 ** (federation.exact_comparison_bits - 1)
+        bits = federation.key_fraction_bits
+        far = int((federation.score_bound + 0.01) * 2**bits)
+        lower = 0 if federation.decides_by_payloads else 1 << (federation.score_range_bits + bits)
+        largest = ((2 * far + federation.parties + lower) << federation.tag_bits) + arms - 1
+        assert largest < 2 ** (federation.comparison_bits - 1)
+        assert lower == 0 or lower > 2 * far + federation.parties  # lower than all that are eligible
+
+
+@pytest.mark.parametrize("parties", [2, 3, 5, 10])
+def test_keys_keep_enough_bits_for_all_parties(parties: int) -> None:
+    """Each party loses up to a unit of the last bit."""
+    numbers: dict[str, Any] = {"arms": 10, "features": (1,) * parties, "epsilon": 0.1, "max_interactions": 10}
+    federation = Federation(**numbers)
+    assert parties * 2.0**-federation.least_key_bits <= 0.004
+    for ridge in (1e-3, 1e-6, 1e-8):
+        changed = federation._with(ridge=ridge)
+        refused = changed._comparison_problem() is not None
+        assert refused or parties * 2.0**-changed.key_fraction_bits <= 0.004
 
 
 def test_worst_cases_of_the_docstring() -> None:
@@ -265,7 +277,7 @@ def refusal(numbers: dict[str, Any]) -> str | None:
     ("numbers", "names"),
     [
         ({"ridge": 0.01, "fraction_bits": 18}, {"ridge", "norms"}),  # once "max_interactions = 9"
-        ({"fraction_bits": 21}, {"fraction_bits"}),
+        ({"fraction_bits": 21}, {"fraction_bits", "ridge", "norms"}),
         ({"max_interactions": 3_000_000}, {"norms", "max_interactions"}),
         ({"max_interactions": 900, "fraction_bits": 18, "ridge": 0.008}, {"ridge", "norms", "max_interactions"}),
         ({"norms": (100.0, 100.0)}, {"ridge", "norms"}),  # together

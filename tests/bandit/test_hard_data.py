@@ -32,7 +32,7 @@ def test_worlds_are_as_different_as_they_can_be() -> None:
     """The property is worth what its worlds are: they reach all forms of a decision, and all kinds of lessons."""
     worlds = [HardWorld(seed) for seed in range(WORLDS)]
     federations = [world.federation for world in worlds]
-    assert {federation.compares_exactly for federation in federations} == {True, False}
+    assert {federation.decides_in_three_rounds for federation in federations} == {True, False}
     assert {federation.parties for federation in federations} >= {2, 3, 4, 7}
     assert min(federation.ridge for federation in federations) < 0.1
     assert max(federation.max_batch for federation in federations) == 4095
@@ -47,14 +47,14 @@ class Demonstration:
 
     def __init__(self, name: str, **numbers: Any) -> None:
         self.federation = Federation(arms=2, features=(1, 1), epsilon=0.0, **numbers)
-        self.lockstep = Lockstep(self.federation, fixed_key(name), replicates=REPLICATES, deal_ahead=1)
+        self.lockstep = Lockstep(self.federation, fixed_key(name), replicates=REPLICATES, deal_ahead=1, online=True)
         self.twins = [ExactTwin(self.federation) for _ in range(REPLICATES)]
 
     def singly(self, context: tuple[float, float], times: int, reward: float = 1.0) -> None:
         parts = [np.full((REPLICATES, 1), value) for value in context]
         for _ in range(times):
             step, arms = self.lockstep.decide(parts)
-            self.lockstep.learn(step, np.full(REPLICATES, reward), ahead=True)
+            self.lockstep.learn(step, np.full(REPLICATES, reward))
             self._teach(context, arms[:, None], reward)
 
     def batch(self, context: tuple[float, float], count: int, reward: float = 1.0) -> None:

@@ -57,7 +57,7 @@ class ErrorBound:
 
     A step commits local errors and passes on the old ones. With e the unit 2^-L and D features, in Euclidean norms:
       x: half a unit an entry, sqrt(D) e / 2.   u = M x and v = g u: below one unit an entry, sqrt(D) e.
-      g: h^2 of the look-up and one unit.       r - score: one unit.   u (r - score), v (r - score): one unit an entry.
+      g: that of the look-up and one unit.      r - score: one unit.   u (r - score), v (r - score): one unit an entry.
     The derivative of Sherman-Morrison takes an error E of M to P E P' with P = I - v x', and an error of w to P times
     it plus (r - score) g P E x. The product of all P from step s to step t is M_t W_s: an error grows by its norm at
     most. Errors of second order are covered by a tenth.
@@ -67,7 +67,7 @@ class ErrorBound:
         self.ridge = federation.ridge
         self.unit = 2.0**-federation.fraction_bits
         self.entries = np.sqrt(federation.dimension)
-        self.look_up = 4.0**-federation.reciprocal_bits
+        self.look_up = 4.0 ** -(federation.reciprocal_bits + 1)
         self._steps: list[list[tuple[np.ndarray, float, float, float]]] = [[] for _ in range(ARMS)]
 
     def learn(self, twin: PlainBandit, x: np.ndarray, arm: int, reward: float) -> None:
@@ -126,32 +126,31 @@ def assert_close(lockstep: Lockstep, twin: PlainBandit, bound: ErrorBound, repli
     return largest
 
 
-def run_both(world: World, key: str, *, ahead: bool = False) -> tuple[float, Lockstep, PlainBandit, ErrorBound]:
-    """Run the private learner and a twin, each on its own choices, and a second twin on the private choices."""
+def run_both(world: World, key: str, *, online: bool = False) -> tuple[float, Lockstep, PlainBandit, ErrorBound]:
+    """Run the private learner, and a twin that is taught the same arms and rewards; the share of decisions on which
+    they agree."""
     federation = world.federation
-    lockstep = Lockstep(federation, fixed_key("learner", key))
+    lockstep = Lockstep(federation, fixed_key("learner", key), online=online)
     coins = lockstep.coins(0, world.steps)
-    independent = PlainBandit(ARMS, federation.dimension, federation.ridge)
     follower = PlainBandit(ARMS, federation.dimension, federation.ridge)
     bound = ErrorBound(federation)
     same = 0
     for step in range(world.steps):
         x = world.clipped(step)
         number, arms = lockstep.decide([values[None] for values in world.split(step)])
-        arm, own = int(arms[0]), independent.decide(x, *coins_at(coins, step))
-        same += arm == own
-        lockstep.learn(number, [world.pays[step, arm]], ahead=ahead)
-        independent.learn(x, own, world.pays[step, own])
+        arm = int(arms[0])
+        same += follower.agrees(arm, x, *coins_at(coins, step), federation.score_rounding)
+        lockstep.learn(number, [world.pays[step, arm]])
         bound.learn(follower, x, arm, world.pays[step, arm])
         follower.learn(x, arm, world.pays[step, arm])
     return same / world.steps, lockstep, follower, bound
 
 
-@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("online", [False, True])
 @pytest.mark.parametrize("parties", PARTIES)
-def test_the_private_learner_is_the_plain_one(parties: int, ahead: bool) -> None:
+def test_the_private_learner_is_the_plain_one(parties: int, online: bool) -> None:
     world = World(federation_of(parties), 300)
-    agreement, lockstep, twin, bound = run_both(world, f"{parties} parties", ahead=ahead)
+    agreement, lockstep, twin, bound = run_both(world, f"{parties} parties", online=online)
     assert agreement >= 0.995
     assert assert_close(lockstep, twin, bound) < 0.02  # of numbers up to 1: the bound says something
 
@@ -196,11 +195,12 @@ def test_a_wrong_update_is_caught() -> None:
         assert_close(lockstep, twin, bound)
 
 
-def test_late_unordered_and_missing_rewards() -> None:
+@pytest.mark.parametrize("online", [False, True])
+def test_late_unordered_and_missing_rewards(online: bool) -> None:
     """Rewards come late, shuffled, and every fifth never: the twin that learns in the same order is the same."""
     world = World(federation_of(3), 250)
     federation = world.federation
-    lockstep = Lockstep(federation, fixed_key("learner", "late"), deal_ahead=16)
+    lockstep = Lockstep(federation, fixed_key("learner", "late"), online=online, deal_ahead=16)
     coins = lockstep.coins(0, world.steps)
     twin, bound = PlainBandit(ARMS, federation.dimension), ErrorBound(federation)
     rng = np.random.default_rng(9)
@@ -208,8 +208,7 @@ def test_late_unordered_and_missing_rewards() -> None:
     same = 0
     for step in range(world.steps):
         number, arms = lockstep.decide([values[None] for values in world.split(step)])
-        own = twin.decide(world.clipped(step), *coins_at(coins, step))
-        same += own == int(arms[0])
+        same += twin.agrees(int(arms[0]), world.clipped(step), *coins_at(coins, step), federation.score_rounding)
         if step % 5:
             waiting.append((number, int(arms[0])))
         while len(waiting) > 12:
@@ -223,12 +222,14 @@ def test_late_unordered_and_missing_rewards() -> None:
     assert len(lockstep.pending) == 50 + 12
 
 
-def test_each_replicate_is_its_own_twin() -> None:
+@pytest.mark.parametrize("online", [False, True])
+def test_each_replicate_is_its_own_twin(online: bool) -> None:
     epsilons = [0.0, 0.05, 0.3, 1.0]
     steps = 150
     federation = federation_of(2)
     worlds = [World(federation, steps, seed) for seed in range(len(epsilons))]
-    lockstep = Lockstep(federation, fixed_key("learner", "replicates"), replicates=4, epsilons=epsilons)
+    key = fixed_key("learner", "replicates")
+    lockstep = Lockstep(federation, key, replicates=4, epsilons=epsilons, online=online)
     coins = lockstep.coins(0, steps)
     twins = [PlainBandit(ARMS, federation.dimension) for _ in epsilons]
     bounds = [ErrorBound(federation) for _ in epsilons]
@@ -292,34 +293,40 @@ def test_a_decision_whose_scores_are_out_of_range_does_not_stop_the_next() -> No
     assert lockstep.pending == {1}
 
 
-@pytest.mark.parametrize("tiny", [2.0**-20, -(2.0**-20)])
-def test_scores_one_unit_apart_keep_their_order(tiny: float) -> None:
-    """A single decision compares scores as they are: w x of a unit of 2^-20 each is a unit of 2^-40."""
+@pytest.mark.parametrize("parties", PARTIES)
+@pytest.mark.parametrize("tiny", [1, -1])
+def test_scores_further_apart_than_the_rounding_keep_their_order(parties: int, tiny: int) -> None:
+    """Each party loses up to a unit of the last bit compared, so a difference of one for each party is seen."""
     replicates = 2000
-    federation = Federation(arms=4, features=(1, 1), epsilon=0.0)
-    lockstep = Lockstep(federation, fixed_key("learner", "unit"), replicates=replicates, deal_ahead=1)
-    share = lockstep.states[0]["weights"]
-    share[:, 2, 0] = encode(tiny, 20)
-    _, arms = lockstep.decide([np.full((replicates, 1), 2.0**-20), np.zeros((replicates, 1))])
+    federation = Federation(arms=4, features=(1,) * parties, epsilon=0.0)
+    lockstep = Lockstep(federation, fixed_key("learner", "unit", parties), replicates=replicates, deal_ahead=1)
+    unit = 2.0**-federation.key_fraction_bits
+    lockstep.states[0]["weights"][:, 2, 0] = encode(tiny * parties * unit, 20)
+    nothing = [np.zeros((replicates, 1))] * (parties - 1)
+    _, arms = lockstep.decide([np.ones((replicates, 1)), *nothing])
     assert set(arms) == ({2} if tiny > 0 else {0, 1, 3})
 
 
-@pytest.mark.parametrize("arms", [2, 5, 15])
-def test_single_decisions_are_exactly_the_best_of_the_encoded_scores(arms: int) -> None:
-    """Random weights and contexts of all sizes, ties included, against whole numbers."""
-    replicates, rng = 2000, np.random.default_rng(arms)
-    federation = Federation(arms=arms, features=(3, 2), epsilon=0.0)
-    assert federation.compares_exactly
-    lockstep = Lockstep(federation, fixed_key("learner", "exact", arms), replicates=replicates, deal_ahead=1)
+@pytest.mark.parametrize("arms", [2, 5, 15, 20, 49])
+@pytest.mark.parametrize("parties", [2, 3])
+def test_decisions_are_the_best_of_the_encoded_scores_but_for_rounding(parties: int, arms: int) -> None:
+    """Random weights and contexts of all sizes, ties included, against whole numbers; with eligible arms only, too."""
+    replicates, rng = 1000, np.random.default_rng(arms)
+    federation = Federation(arms=arms, features=(3, 2, 1)[:parties], epsilon=0.0)
+    lockstep = Lockstep(federation, fixed_key("learner", "best", arms), replicates=replicates, deal_ahead=1)
     scales = 2.0 ** rng.integers(0, 24, size=(replicates, 1, 1))
-    weights = np.round(rng.uniform(-(2.0**24), 2.0**24, size=(replicates, arms, 5)) / scales).astype(np.int64)
-    share = lockstep.states[1]["weights"]
-    share[:] = weights.view(np.uint64)
+    drawn = rng.uniform(-(2.0**24), 2.0**24, size=(replicates, arms, federation.dimension))
+    weights = np.round(drawn / scales).astype(np.int64)
+    lockstep.states[1]["weights"][:] = weights.view(np.uint64)
     contexts = [rng.uniform(-0.5, 0.5, size=(replicates, size)) for size in federation.features]
     x = np.concatenate([encode(part, 20).view(np.int64) for part in contexts], axis=-1)
     scores = np.einsum("rai,ri->ra", weights, x)
-    _, chosen = lockstep.decide(contexts)
-    assert np.array_equal(scores[np.arange(replicates), chosen], scores.max(axis=-1))
+    rounding = parties << (40 - federation.key_fraction_bits)
+    for eligible in (None, [0, arms - 1]):
+        allowed = scores if eligible is None else scores[:, eligible]
+        _, chosen = lockstep.decide(contexts, eligible)
+        assert eligible is None or set(chosen) <= set(eligible)
+        assert (allowed.max(axis=-1) - scores[np.arange(replicates), chosen] < rounding).all()
 
 
 def test_the_inverse_loses_no_more_than_it_should_to_rounding() -> None:
@@ -344,15 +351,63 @@ def test_the_inverse_loses_no_more_than_it_should_to_rounding() -> None:
     assert np.all(np.abs((lost[chosen]).mean(axis=0) - 0.25) < 4.5 * np.sqrt(variances / replicates))
 
 
-def test_a_run_that_learned_ahead_goes_on_from_its_snapshot() -> None:
+@pytest.mark.parametrize("online", [False, True])
+def test_a_run_goes_on_from_its_snapshot(online: bool) -> None:
     federation, key = federation_of(2), fixed_key("learner", "snapshot")
     world = World(federation, 6)
-    whole, resumed = Lockstep(federation, key, deal_ahead=4), Lockstep(federation, key, deal_ahead=4)
+    whole, resumed = (Lockstep(federation, key, deal_ahead=4, online=online) for _ in range(2))
     for step in range(6):
         if step == 3:
             resumed.restore(whole.snapshot())
         for lockstep in (whole, resumed) if step >= 3 else (whole,):
             number, arms = lockstep.decide([values[None] for values in world.split(step)])
-            lockstep.learn(number, [world.pays[step, int(arms[0])]], ahead=step % 2 == 0)
+            lockstep.learn(number, [world.pays[step, int(arms[0])]])
     for found, expected in zip(resumed.reveal_model(), whole.reveal_model(), strict=True):
         assert np.array_equal(found, expected)
+
+
+def test_a_step_goes_on_only_with_the_reward_of_its_own_decision() -> None:
+    """A run of `step` is of use while the model is that of its start. Else its decision is learned as others are."""
+    federation = federation_of(2)
+    world, twin, bound = World(federation, 8), PlainBandit(ARMS, federation.dimension), ErrorBound(federation)
+    lockstep = Lockstep(federation, fixed_key("learner", "steps"), online=True)
+    made: list[int] = []
+
+    def decide() -> int:
+        number, arms = lockstep.decide([values[None] for values in world.split(len(made))])
+        made.append(int(arms[0]))
+        return number
+
+    def learn(number: int) -> tuple[int, int]:
+        before = lockstep.meter.rounds.get("learn", 0), lockstep.meter.rounds["step"]
+        lockstep.learn(number, [world.pays[number, made[number]]])
+        for learner in (bound.learn, lambda _, *lesson: twin.learn(*lesson)):
+            learner(twin, world.clipped(number), made[number], world.pays[number, made[number]])
+        return lockstep.meter.rounds.get("learn", 0) - before[0], lockstep.meter.rounds["step"] - before[1]
+
+    by_step, by_learn = (0, 3), (5, 0)  # the last round before the reward is under way
+    assert learn(decide()) == by_step
+    first, second = decide(), decide()
+    assert learn(first) == by_learn  # the second has taken its place
+    assert learn(second) == by_learn  # and is of the model before
+    third = decide()
+    batch, arms = lockstep.decide_batch([values[None, None] for values in world.split(3)])
+    lockstep.learn_batch(batch, [[0.0]])
+    for learner in (bound.learn, lambda _, *lesson: twin.learn(*lesson)):
+        learner(twin, world.clipped(3), int(arms[0, 0]), 0.0)
+    assert learn(third) == by_learn
+    assert learn(decide()) == by_step
+    assert_close(lockstep, twin, bound)
+
+
+def test_a_run_of_decisions_goes_on_with_steps_at_the_same_positions() -> None:
+    federation, key = federation_of(2), fixed_key("learner", "positions")
+    world = World(federation, 6)
+    before, after = Lockstep(federation, key), Lockstep(federation, fixed_key("another"), online=True)
+    for step in range(3):
+        number, arms = before.decide([values[None] for values in world.split(step)])
+        before.learn(number, [world.pays[step, int(arms[0])]])
+    after.restore(before.snapshot())
+    number, _ = after.decide([values[None] for values in world.split(3)])
+    assert number == 3
+    assert after.meter.runs == {"step": 1}

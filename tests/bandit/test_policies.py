@@ -126,7 +126,7 @@ def test_a_guarantee_is_exact() -> None:
 
 def test_a_policy_may_score_in_another_way() -> None:
     federation = Federation(arms=4, features=(3, 2), policy=Bonus(0.1), max_interactions=500)
-    lockstep, twin = Lockstep(federation, fixed_key("bonus")), federation.policy.twin(federation)
+    lockstep, twin = Lockstep(federation, fixed_key("bonus"), online=True), federation.policy.twin(federation)
     plain = PlainBandit(4, 5)
     rng, coins = np.random.default_rng(0), lockstep.coins(0, 150)
     best, same, without = rng.standard_normal((4, 5)), 0, 0
@@ -137,12 +137,13 @@ def test_a_policy_may_score_in_another_way() -> None:
         same += twin.decide(x, *coins_at(coins, step)) == arms[0]
         without += plain.decide(x, *coins_at(coins, step)) == arms[0]
         reward = float(best[arms[0]] @ x > 0)
-        lockstep.learn(number, [reward], ahead=True)
+        lockstep.learn(number, [reward])
         for learner in (twin, plain):
             learner.learn(x, int(arms[0]), reward)
     assert same >= 148  # but for scores within the rounding
-    assert without < 140  # the bonus matters
-    assert lockstep.meter.rounds["decide"] == 6 * 150
+    assert without < same - 7  # the bonus matters
+    assert not federation.learner.has_step  # the weights are masked for the scores alone
+    assert lockstep.meter.rounds == {"decide": 4 * 150, "learn": 5 * 150}
 
 
 def test_a_policy_says_in_which_suites_it_runs() -> None:

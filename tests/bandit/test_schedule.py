@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from hiddenarm.bandit.catalogue import LEARN_ONE, LEARN_ONE_AHEAD, ProgramId
+from hiddenarm.bandit.catalogue import LEARN_ONE, STEP_ONE, ProgramId
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.schedule import (
     GATHERED_BEFORE_A_BATCH,
@@ -61,7 +61,7 @@ def test_a_single_lesson_is_one_run_at_its_number() -> None:
     plan = schedule_of().lesson(7, 1)
     assert plan.actions == (Run(LEARN_ONE, 7),)
     assert (plan.kept, plan.forgotten) == (True, 0)
-    assert schedule_of().lesson(7, 1, ahead=12).actions == (Run(LEARN_ONE_AHEAD, 12),)
+    assert schedule_of().lesson(7, 1, of_step=12).actions == (Run(STEP_ONE, 12),)
 
 
 def test_a_plan_changes_nothing() -> None:

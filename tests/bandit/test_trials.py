@@ -1,5 +1,7 @@
-"""What a coalition sees in many trials of the same step says nothing about arm, features, reward or model. Steps are
-single decisions with their lessons, and each other program alone: `gather`, `solve`, repairs.
+"""What a coalition of the actor and all parties but one sees in many trials of the same step says nothing about
+features, reward or model, nor about exploring; what parties see says nothing about the arm. Steps are single decisions
+with their lessons, by two programs or by `step`, and each other program alone: decisions in batches, `gather`, `solve`,
+repairs.
 
 HIDDENARM_TRIALS says how many trials words are counted in; `make soak` takes 2,000.
 """
@@ -18,6 +20,7 @@ from trials import (
     Secrets,
     Trials,
     check_independent_of_arm,
+    check_independent_of_exploring,
     check_no_mask_is_known,
     check_same_distribution,
     check_uniform,
@@ -26,13 +29,14 @@ from trials import (
 )
 
 from hiddenarm.bandit.catalogue import (
+    DECIDE,
     GATHER,
     INVERT,
     INVERT_BOOSTED,
     INVERT_LAST,
     LEARN,
-    LEARN_AHEAD,
     SOLVE,
+    STEP,
     ProgramId,
 )
 from hiddenarm.bandit.interactions import opened
@@ -42,12 +46,13 @@ from hiddenarm.ring.words import Floats, decode
 
 MANY, FEW = int(os.environ.get("HIDDENARM_TRIALS", "400")), 64
 FRACTION_BITS = 20
-LESSONS = pytest.mark.parametrize("lesson", [LEARN, LEARN_AHEAD])
+SINGLY = pytest.mark.parametrize("programs", [(DECIDE, LEARN), (STEP,)], ids=" and ".join)
 COALITIONS = [(2, {0}), (2, {1}), (3, {0, 1}), (3, {0, 2})]
 BOTH = pytest.mark.parametrize("secrets", [ZEROS, EXTREMES], ids=["zeros", "extremes"])
 PROGRAMS = pytest.mark.parametrize(
     "program",
     [
+        ProgramId(DECIDE, 2),
         ProgramId(GATHER, 2),
         ProgramId(SOLVE, 2),
         ProgramId(INVERT_BOOSTED),
@@ -59,23 +64,24 @@ PROGRAMS = pytest.mark.parametrize(
 
 
 @lru_cache(maxsize=4)
-def trials_of(secrets: Secrets, count: int, parties: int, lesson: str) -> Trials:
-    return run_trials(secrets, f"{secrets} {parties}", count=count, parties=parties, lesson=lesson)
+def trials_of(secrets: Secrets, count: int, parties: int, programs: tuple[str, ...]) -> Trials:
+    return run_trials(secrets, f"{secrets} {parties}", count=count, parties=parties, programs=programs)
 
 
-@LESSONS
+@SINGLY
 @BOTH
 @pytest.mark.parametrize("parties", [2, 3])
 def test_every_word_and_every_correction_is_uniform_and_independent_of_the_arm(
-    parties: int, secrets: Secrets, lesson: str
+    parties: int, secrets: Secrets, programs: tuple[str, ...]
 ) -> None:
-    trials = trials_of(secrets, MANY, parties, lesson)
+    trials = trials_of(secrets, MANY, parties, programs)
     assert len(set(trials.arms)) == 4
-    check_uniform(trials.tables())
+    check_uniform(trials)
     check_independent_of_arm(trials)
+    check_independent_of_exploring(trials)
 
 
-@LESSONS
+@SINGLY
 @pytest.mark.parametrize(
     "other",
     [
@@ -86,14 +92,16 @@ def test_every_word_and_every_correction_is_uniform_and_independent_of_the_arm(
     ],
     ids=["all", "features", "reward", "weights"],
 )
-def test_no_word_and_no_correction_tells_secrets_apart(other: Secrets, lesson: str) -> None:
-    check_same_distribution(*(trials_of(secrets, MANY, 2, lesson).tables() for secrets in (ZEROS, other)))
+def test_no_word_and_no_correction_tells_secrets_apart(other: Secrets, programs: tuple[str, ...]) -> None:
+    check_same_distribution(trials_of(ZEROS, MANY, 2, programs), trials_of(other, MANY, 2, programs))
 
 
-@LESSONS
+@SINGLY
 @pytest.mark.parametrize(("parties", "coalition"), COALITIONS, ids=str)
-def test_no_word_less_what_the_coalition_was_dealt_is_a_secret(parties: int, coalition: set[int], lesson: str) -> None:
-    check_no_mask_is_known(trials_of(EXTREMES, FEW, parties, lesson), coalition)
+def test_no_word_less_what_the_coalition_was_dealt_is_a_secret(
+    parties: int, coalition: set[int], programs: tuple[str, ...]
+) -> None:
+    check_no_mask_is_known(trials_of(EXTREMES, FEW, parties, programs), coalition)
 
 
 # One program alone
@@ -110,9 +118,9 @@ def test_no_word_of_a_program_goes_with_the_arm_or_tells_secrets_apart(parties: 
     zeros, extremes = (many_trials(program, secrets, parties) for secrets in (ZEROS, EXTREMES))
     for trials in (zeros, extremes):
         assert set(trials.arms) == {0, 1, 2}
-        check_uniform(trials.tables())
+        check_uniform(trials)
         check_independent_of_arm(trials)
-    check_same_distribution(zeros.tables(), extremes.tables())
+    check_same_distribution(zeros, extremes)
 
 
 @PROGRAMS

@@ -1,11 +1,16 @@
-"""The same step many times, under new words each time: everything that a coalition of all parties but one sees, a
-column for each word and a row for each trial. A step is a decision and its lesson (`run_trials`), or one program alone
-on arrays that are made for it (`run_program`): all that learns many interactions at once. `joint_views` is about
-decisions as a coalition sees them that the actor belongs to.
+"""The same step many times, under new words each time: everything that a coalition sees, a column for each word and a
+row for each trial. A coalition is all parties but one, with the actor. A step is a decision and its lesson, or `step`
+(`run_trials`), or one program alone on arrays that are made for it (`run_program`): decisions in batches, and all that
+learns many interactions at once.
 
-What a coalition can compute from it must not depend on arm, features, reward or model. Checked are each word that is
-sent or opened and each correction of the last party, by itself; and each of them less any word that the coalition was
-dealt: a mask that the coalition knows leaves a word uniform, and hides nothing.
+What a coalition can compute from it must not depend on features, reward or model, nor on the arm but for what the actor
+is told; and not on whether the arm was explored. Checked are each word that is sent or opened, each correction of the
+last party, and each word that the actor is told or tells, by itself; and each of them less any word that the coalition
+was dealt: a mask that the coalition knows leaves a word uniform, and hides nothing.
+
+What the actor finds in the answers of all parties is zero at the arm. Its words at the other arms are columns by how
+far they are from the arm; so are the differences of any two of them, which are not uniform if two pairs of arms have
+the same payloads.
 """
 
 from __future__ import annotations
@@ -23,26 +28,28 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from hiddenarm.bandit.answers import ALL_BITS, arms_in
 from hiddenarm.bandit.catalogue import (
     DECIDE,
     GATHER,
     INVERT_BOOSTED,
     LEARN,
-    LEARN_AHEAD,
     REPAIR,
     REPAIR_RUNS,
     SOLVE,
+    STEP,
     ProgramId,
 )
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.interactions import Interaction, Rewarded
+from hiddenarm.bandit.interactions import Decided, Interaction, Rewarded
 from hiddenarm.bandit.lockstep import Lockstep, _Supply
 from hiddenarm.bandit.planning import repair_plan
 from hiddenarm.bandit.state import State, initial_state
 from hiddenarm.mpc.evaluation import DealtWords, ProgramMaterial
 from hiddenarm.mpc.lockstep import run_lockstep
 from hiddenarm.mpc.masking import triangle_indices
-from hiddenarm.mpc.material import Seeds
+from hiddenarm.mpc.material import Seeds, program_stream
+from hiddenarm.mpc.payloads import PAYLOAD_BITS
 from hiddenarm.mpc.run import Openings, Sharing
 from hiddenarm.mpc.tournament import RANDOM_ORDER
 from hiddenarm.ring.words import Floats, Words, encode, low_bits
@@ -59,6 +66,8 @@ DEALT_AHEAD = 64
 BYTE = 8
 COMPARED = 4
 """Trials with which all others are compared."""
+_LOSERS = "found at other arms"
+_RETURNED = "returned one-hot"
 
 
 class Secrets(NamedTuple):
@@ -74,15 +83,12 @@ EXTREMES = Secrets((0.0, -1.0), 1.0, (0.9, -0.9, 0.9, -0.9))
 
 
 @dataclass
-class Table:
-    """Words that were seen at one place, of so many bits: [trials, words]."""
+class Column:
+    """One word of every trial, of so many bits."""
 
     name: str
     words: Words
     bits: int
-
-    def word_name(self, index: int) -> str:
-        return f"{self.name}, word {index}"
 
 
 @dataclass
@@ -91,12 +97,15 @@ class Trials:
 
     parties: int
     arms: list[int] = field(default_factory=list)
+    explored: list[bool] = field(default_factory=list)
     seen: dict[tuple[str, str], list[Words]] = field(default_factory=lambda: defaultdict(list))
     bits: dict[tuple[str, str], int] = field(default_factory=dict)
     dealt: dict[tuple[str, int], list[Words]] = field(default_factory=lambda: defaultdict(list))
     corrections: dict[str, list[Words]] = field(default_factory=lambda: defaultdict(list))
+    of_actor: dict[str, list[Words]] = field(default_factory=lambda: defaultdict(list))
+    """What the actor knows beside the arm: its own words, and what it found in the answers."""
     orders: list[Words] = field(default_factory=list)
-    """Of all slots, or of those that were left: which of two keys is larger, by tournament and level."""
+    """Which of two keys is larger, for all pairs of shuffled slots, by decision and level of the tournament."""
     program: str = DECIDE
     round: int = 0
     results: list[Any] = field(default_factory=list)
@@ -114,14 +123,14 @@ class Trials:
                 continue
             add = np.add if opening.sharing is Sharing.ADD else np.bitwise_xor
             opened = low_bits(reduce(add, sent), opening.bits)
-            if opening.why == RANDOM_ORDER:  # not uniform among bits, but among orders
-                self.orders.append(opened.copy())
+            if opening.why == RANDOM_ORDER:  # uniform among orders, not among bits
+                self.orders.append(opened)
             else:
                 self.note(f"{here}, opened", opened, opening.bits)
         self.round += 1
 
     def note(self, place: str, words: Words, bits: int) -> None:
-        """Words that somebody sees, of the program that runs."""
+        """Words that somebody sees while a program runs."""
         self.seen[self.program, place].append(words.ravel().copy())
         self.bits[self.program, place] = bits
 
@@ -130,27 +139,58 @@ class Trials:
         if party == self.parties - 1:
             self.corrections[self.program].append(np.array(dealt.corrections))
 
-    # As tables
+    def act(self, answers: Sequence[Words], arms: NDArray[np.int64], masks: Words, returned: Words | None) -> None:
+        """The actor was told the answers [contexts, arms] of all parties, and found the arms. It returns one-hots."""
+        for party, words in enumerate(answers):
+            self.note(f"answer, party {party}", words, PAYLOAD_BITS)
+        found = np.bitwise_xor.reduce(answers)
+        others = (arms[:, None] + np.arange(1, found.shape[-1])) % found.shape[-1]
+        losers: Words = np.take_along_axis(found, others, axis=-1)
+        first, second = np.triu_indices(losers.shape[-1], 1)
+        self.note(_LOSERS, losers, PAYLOAD_BITS)
+        self.note(f"{_LOSERS}, differences", losers[:, first] ^ losers[:, second], PAYLOAD_BITS)
+        if returned is not None:
+            self.note(_RETURNED, returned, 64)
+        self.of_actor[self.program].append(np.concatenate([masks.ravel(), losers.ravel()]))
 
-    def tables(self) -> list[Table]:
+    # As columns
+
+    def columns(self) -> Iterator[Column]:
         """Everything that is seen by anybody, and the corrections."""
-        seen = [self._table(program, place) for program, place in self.seen]
-        return [*seen, *(self.corrections_of(program) for program in self.corrections)]
+        for (program, place), rows in self.seen.items():
+            yield from columns_of(f"{program}, {place}", rows, self.bits[program, place])
+        for program in self.corrections:
+            yield from self.corrections_of(program)
 
     def programs(self) -> set[str]:
         return {program for program, _ in self.seen}
 
-    def seen_by(self, coalition: set[int], program: str) -> list[Table]:
-        """What the other party sends to a coalition, and what is opened with it."""
+    def seen_by(self, coalition: set[int], program: str) -> list[Column]:
+        """What the other party sends to a coalition, what is opened with it, and what the actor returns."""
         (other,) = set(range(self.parties)) - coalition
-        places = [place for name, place in self.seen if name == program]
-        return [self._table(program, place) for place in places if place.endswith((f"party {other}", "opened"))]
+        return [
+            column
+            for (name, place), rows in self.seen.items()
+            if name == program and place.endswith((f", party {other}", "opened", _RETURNED))
+            if not place.startswith("answer")
+            for column in columns_of(f"{program}, {place}", rows, self.bits[name, place])
+        ]
 
-    def corrections_of(self, program: str) -> Table:
-        return Table(f"{program}, correction", np.stack(self.corrections[program]), 64)
+    def losers(self, program: str) -> list[Column]:
+        """What the actor found at the other arms."""
+        return [
+            column
+            for (name, place), rows in self.seen.items()
+            if name == program and place.startswith(_LOSERS)
+            for column in columns_of(f"{program}, {place}", rows, PAYLOAD_BITS)
+        ]
 
-    def _table(self, program: str, place: str) -> Table:
-        return Table(f"{program}, {place}", np.stack(self.seen[program, place]), self.bits[program, place])
+    def at(self, program: str, place: str) -> list[Column]:
+        """What was seen at one place."""
+        return columns_of(f"{program}, {place}", self.seen[program, place], self.bits[program, place])
+
+    def corrections_of(self, program: str) -> list[Column]:
+        return columns_of(f"{program}, correction", self.corrections[program], 64)
 
     def seeded(self, coalition: set[int], program: str) -> Words:
         """The words of a coalition's seeds, [trials, words]: each, and where all members have as many also the sums of
@@ -161,20 +201,37 @@ class Trials:
         return np.concatenate(each, axis=1)
 
 
-def run_trials(secrets: Secrets, key: str, *, count: int, parties: int = 2, lesson: str = LEARN) -> Trials:
-    """Decide and learn the same, `count` times, each time from the same model."""
+def columns_of(name: str, rows: Sequence[Words] | Words, bits: int) -> list[Column]:
+    """A column for each word of all rows."""
+    table: Words = np.asarray(rows)
+    return [Column(f"{name}, word {index}", table[:, index], bits) for index in range(table.shape[1])]
+
+
+def run_trials(
+    secrets: Secrets, key: str, *, count: int, parties: int = 2, programs: tuple[str, ...] = (DECIDE, LEARN)
+) -> Trials:
+    """Decide and learn the same, `count` times, each time from the same model: by two programs, or by one."""
     federation = Federation(arms=ARMS, features=(FEATURES,) * parties, epsilon=0.2, repair_every=10 * count)
     trials = Trials(parties)
-    lockstep = Lockstep(federation, fixed_key("trials", key), deal_ahead=DEALT_AHEAD, observer=trials.observe)
+    lockstep = Lockstep(
+        federation,
+        fixed_key("trials", key),
+        deal_ahead=DEALT_AHEAD,
+        observer=trials.observe,
+        online=programs == (STEP,),
+    )
     contexts = [np.array([secrets.features])] * parties
-    with dealt_words_noted(trials):
+    with dealt_words_noted(trials), _actor_noted(trials):
         for _ in range(count):
             lockstep.states = _model(lockstep, secrets)
-            trials.start(DECIDE)
+            trials.start(programs[0])
             number, arms = lockstep.decide(contexts)
             trials.arms.append(int(arms[0]))
-            trials.start(lesson)
-            lockstep.learn(number, [secrets.reward], ahead=lesson == LEARN_AHEAD)
+            if len(programs) > 1:
+                trials.start(programs[1])
+            lockstep.learn(number, [secrets.reward])
+    trials.explored = lockstep.coins(0, count).explore[:, 0].tolist()
+    assert trials.programs() == set(programs)
     return trials
 
 
@@ -201,6 +258,30 @@ def dealt_words_noted(trials: Trials) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _actor_noted(trials: Trials) -> Iterator[None]:
+    """What the actor is told, knows and returns."""
+    honest = Lockstep._act
+
+    def act(
+        lockstep: Lockstep, program: ProgramId, step: int, decided: list[Decided], eligible: Words
+    ) -> NDArray[np.int64]:
+        arms = honest(lockstep, program, step, decided, eligible)
+        label = program.label
+        masks = program_stream(lockstep._seeds.actor(), label, lockstep._supply(program).layout.actor_words).step(step)
+        _note_act(trials, decided, arms, masks)
+        return arms
+
+    with patch.object(Lockstep, "_act", act):
+        yield
+
+
+def _note_act(trials: Trials, decided: list[Decided], arms: NDArray[np.int64], masks: Words) -> None:
+    answers = [own.answer[0] for own in decided if own.answer is not None]
+    returned = decided[0].masked_arm
+    trials.act(answers, arms[0], masks, None if returned is None else returned[0])
+
+
 # One program alone
 
 
@@ -221,6 +302,12 @@ def run_program(
             held = _State(federation, secrets, arm, program)
             given = [held.given(supply, party, party == holder) for party in range(parties)]
             trials.results = run_lockstep(supply.begin(given, step), observer=trials.observe)
+            if program.name == DECIDE:
+                everywhere = np.full((1, program.count, FEW_ARMS), ALL_BITS)
+                answers = [own.answer for own in trials.results]
+                found = arms_in(federation.learner.answers, answers, everywhere)
+                _note_act(trials, trials.results, found, supply.actor.step(step))
+                arm = int(found[0, 0])
             trials.arms.append(arm)
     return trials
 
@@ -268,6 +355,9 @@ class _State:
         for array in self._federation.learner.arrays:
             state[array.name] = encode(self._arrays[array.name] * holds, array.fraction_bits)[None]
         own = encode(np.full((1, count, 1), self._secrets.features[-1]), bits)
+        if self._program.name == DECIDE:
+            everywhere = np.full((1, count, FEW_ARMS), ALL_BITS)
+            return [*(state[name] for name in supply.program.reads), own, everywhere]
         one_hots = np.eye(FEW_ARMS, dtype=np.uint64)[self._arms] * np.uint64(holds)
         mask = np.zeros(1, np.uint64)
         nothing = np.zeros((1, FEW_ARMS), np.uint64)
@@ -286,19 +376,19 @@ def _packed(matrices: Floats) -> Floats:
     return matrices[:, rows, columns]
 
 
-# What is asked of tables
+# What is asked of columns
 
 
-def _cells(tables: Sequence[Table], width: int, *, high: bool) -> Words:
-    """The highest or the lowest bits of all words, [trials, words]."""
-    cells = [table.words >> np.uint64(table.bits - width if high else 0) for table in tables]
-    return np.concatenate(cells, axis=1) & np.uint64((1 << width) - 1)
+def _cells(columns: list[Column], width: int, *, high: bool) -> Words:
+    """The highest or the lowest bits of columns, [trials, columns]."""
+    cells = [column.words >> np.uint64(column.bits - width if high else 0) for column in columns]
+    return np.stack(cells, axis=1) & np.uint64((1 << width) - 1)
 
 
-def _by_width(tables: Sequence[Table], most: int) -> Iterator[tuple[list[Table], int]]:
-    """Tables of one number of bits to look at."""
-    for width in sorted({min(table.bits, most) for table in tables}):
-        yield [table for table in tables if min(table.bits, most) == width], width
+def _by_width(columns: list[Column], most: int) -> Iterator[tuple[list[Column], int]]:
+    """Columns of one number of bits to look at."""
+    for width in sorted({min(column.bits, most) for column in columns}):
+        yield [column for column in columns if min(column.bits, most) == width], width
 
 
 def _counts(cells: Words, size: int) -> np.ndarray:
@@ -306,56 +396,62 @@ def _counts(cells: Words, size: int) -> np.ndarray:
     return np.stack([(cells == np.uint64(value)).sum(axis=0) for value in range(size)])
 
 
-def _name_of(tables: Sequence[Table], index: int) -> str:
-    """The name of a word of all tables side by side."""
-    for table in tables:
-        if index < table.words.shape[1]:
-            return table.word_name(index)
-        index -= table.words.shape[1]
-    raise IndexError(index)
-
-
-def _worst(tables: list[Table], p_values: np.ndarray) -> tuple[float, str]:
+def _worst(columns: list[Column], p_values: np.ndarray) -> tuple[float, str]:
     worst = int(p_values.argmin())
-    return float(p_values[worst]), _name_of(tables, worst)
+    return float(p_values[worst]), columns[worst].name
 
 
-def _words(tables: Sequence[Table]) -> int:
-    return sum(table.words.shape[1] for table in tables)
-
-
-def check_uniform(tables: Sequence[Table]) -> None:
+def check_uniform(trials: Trials) -> None:
     """Every word is uniform in its highest and its lowest bits."""
+    check_uniform_columns(list(trials.columns()))
+
+
+def check_uniform_columns(seen: list[Column]) -> None:
+    """The same for some words."""
     found = []
-    for some, width in _by_width(tables, 4):
+    for columns, width in _by_width(seen, 4):
         for high in (True, False):
-            counts = _counts(_cells(some, width, high=high), 1 << width)
-            found.append(_worst(some, stats.chisquare(counts, axis=0).pvalue))
-    _check(found, 2 * _words(tables), "is not uniform")
+            counts = _counts(_cells(columns, width, high=high), 1 << width)
+            found.append(_worst(columns, stats.chisquare(counts, axis=0).pvalue))
+    _check(found, 2 * len(seen), "is not uniform")
 
 
 def check_independent_of_arm(trials: Trials) -> None:
     """No word goes with the arm, by its two highest or lowest bits."""
-    arms, tables = np.array(trials.arms), trials.tables()
-    found = []
-    for some, width in _by_width(tables, 2):
-        for high in (True, False):
-            cells = _cells(some, width, high=high)
-            by_arm = np.stack([_counts(cells[arms == arm], 1 << width) for arm in sorted(set(trials.arms))])
-            found.append(_worst(some, _contingency(by_arm)))
-    _check(found, 2 * _words(tables), "depends on the arm")
+    _check_independent(trials, trials.arms, "depends on the arm")
 
 
-def check_same_distribution(*samples: Sequence[Table]) -> None:
-    """No word tells sets of secrets apart, by its four highest or lowest bits."""
+def check_independent_of_exploring(trials: Trials) -> None:
+    """No word goes with whether the arm was explored."""
+    _check_independent(trials, trials.explored, "depends on exploring")
+
+
+def _check_independent(trials: Trials, of: Sequence[int], why: str) -> None:
+    labels = np.array(of)
     found = []
-    assert len({tuple((table.name, table.words.shape[1]) for table in tables) for tables in samples}) == 1
-    for alike in zip(*(_by_width(tables, 4) for tables in samples), strict=True):
-        some, width = alike[0]
+    for columns, width in _by_width(list(trials.columns()), 2):
         for high in (True, False):
-            counts = [_counts(_cells(tables, width, high=high), 1 << width) for tables, _ in alike]
-            found.append(_worst(some, _contingency(np.stack(counts))))
-    _check(found, 2 * _words(samples[0]), "depends on the secrets")
+            cells = _cells(columns, width, high=high)
+            table = np.stack([_counts(cells[labels == label], 1 << width) for label in sorted(set(of))])
+            found.append(_worst(columns, _contingency(table)))
+    _check(found, 2 * len(list(trials.columns())), why)
+
+
+def check_same_distribution(one: Trials, other: Trials) -> None:
+    """No word tells two sets of secrets apart."""
+    check_same_columns(list(one.columns()), list(other.columns()))
+
+
+def check_same_columns(*samples: list[Column]) -> None:
+    """No word tells samples apart, by its four highest or lowest bits."""
+    found = []
+    assert all([column.name for column in seen] == [column.name for column in samples[0]] for seen in samples)
+    for alike in zip(*(_by_width(seen, 4) for seen in samples), strict=True):
+        columns, width = alike[0]
+        for high in (True, False):
+            tables = [_counts(_cells(some, width, high=high), 1 << width) for some, _ in alike]
+            found.append(_worst(columns, _contingency(np.stack(tables))))
+    _check(found, 2 * len(samples[0]), "depends on the secrets")
 
 
 def _contingency(table: np.ndarray) -> np.ndarray:
@@ -374,27 +470,38 @@ def _check(found: list[tuple[float, str]], tests: int, why: str) -> None:
 
 def check_no_mask_is_known(trials: Trials, coalition: set[int]) -> None:
     """What a coalition sees, less any word it was dealt, is no secret: its highest and its lowest byte differ from
-    trial to trial; and so do those of its corrections, less any word of its seeds."""
+    trial to trial; and so do those of its corrections, less any word of its seeds. With the actor it knows more, but
+    for the one-hots that the actor itself returns; and what the actor finds at other arms is no word that it was
+    dealt."""
     for program in trials.programs():
         known = seeds = trials.seeded(coalition, program)
         if trials.parties - 1 in coalition:
             known = np.concatenate([seeds, np.stack(trials.corrections[program])], axis=1)
-            _check_hidden(trials.corrections_of(program), seeds, coalition)
-        for table in trials.seen_by(coalition, program):
-            if table.bits >= BYTE:
-                _check_hidden(table, known, coalition)
+            for column in trials.corrections_of(program):
+                _check_hidden(column, seeds, coalition)
+        seen = [column for column in trials.seen_by(coalition, program) if column.bits >= BYTE]
+        for column in seen:
+            _check_hidden(column, known, coalition)
+        if program in trials.of_actor:
+            of_actor = np.stack(trials.of_actor[program])
+            for column in seen:
+                if _RETURNED not in column.name:
+                    _check_hidden(column, of_actor, coalition, "and the actor")
+            for column in trials.losers(program):
+                _check_hidden(column, known, coalition, "and the actor")
 
 
-def _check_hidden(table: Table, known: Words, coalition: set[int]) -> None:
+def _check_hidden(column: Column, known: Words, coalition: set[int], with_actor: str = "") -> None:
     """Where a difference is the secret itself, one of a few values, many trials have the byte that one of the first
-    has."""
-    for index, column in enumerate(table.words.T):
-        lowest = column.astype(np.uint8)[:, None] - known.astype(np.uint8)
-        highest = ((column[:, None] - known) >> np.uint64(table.bits - BYTE)).astype(np.uint8)
-        for parts in (lowest, highest):
-            alike = max(_times_alike(parts, trial) for trial in range(COMPARED))
-            name = table.word_name(index)
-            assert alike < _too_many(len(parts)), f"{name}: hides nothing from parties {sorted(coalition)}"
+    has. Words of the actor are shared by exclusive or."""
+    words = column.words[:, None]
+    less = words ^ known if with_actor else words - known
+    lowest = less.astype(np.uint8)
+    highest = (less >> np.uint64(column.bits - BYTE)).astype(np.uint8)
+    for parts in (lowest, highest):
+        alike = max(_times_alike(parts, trial) for trial in range(COMPARED))
+        whom = f"parties {sorted(coalition)} {with_actor}".strip()
+        assert alike < _too_many(len(parts)), f"{column.name}: hides nothing from {whom}"
 
 
 def _times_alike(parts: NDArray[np.uint8], trial: int) -> int:

@@ -36,9 +36,23 @@ def test_bytes_of_parties_that_send_different_numbers_are_told_apart() -> None:
 
 
 def test_a_listing_is_printed_on_request() -> None:
-    lines = printed("learn", "ahead", *SMALL, "--listing").splitlines()
-    assert lines.count("  instructions of party 0") == 6
+    lines = printed("step", *SMALL, "--listing").splitlines()
+    assert lines.count("  instructions of party 0") == 9
     assert any(line.startswith("    contract ") and "=reward r + mask[0]" in line for line in lines)
+
+
+def test_a_step_shows_its_pause_and_what_it_waits_for() -> None:
+    lines = printed("step", *SMALL).splitlines()
+    titles = [line for line in lines if line.startswith(("Round", "Pause", "After"))]
+    rounds = [f"Round {number}" for number in range(1, 8)]
+    assert titles == [*rounds[:3], "Pause after round 3", *rounds[3:], "After the last round"]
+    known, paused = lines.index("  The result for the actor is known."), lines.index("Pause after round 3")
+    assert paused < known < lines.index("Round 4")
+    assert lines[lines.index("Round 4") + 1] == (
+        "  waits for  one-hot o of the arm + mask [1, 3], told to all parties from outside"
+    )
+    assert lines[lines.index("Round 6") + 1] == "  waits for  reward r + mask [1], told to all parties from outside"
+    assert any(line.startswith("In all: 7 rounds; ") for line in lines)
 
 
 def test_the_same_is_written_as_json(tmp_path: Path) -> None:
@@ -59,11 +73,12 @@ def test_features_may_be_the_same_for_so_many_parties() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("forget",), "there is no program 'forget'; the programs are: decide, learn, learn ahead"),
+        (("forget",), "there is no program 'forget'; the programs are: decide, step, learn, "),
         (("decide", "--features", "a,2"), "--features takes whole numbers, one for each party"),
         (("decide", "--features", "2,2", "--parties", "3"), "--features names 2 parties and --parties 3"),
         (("decide", "--features", "4"), "at least two parties, got 1"),
         (("decide", "--arms", "1"), "at least two arms"),
+        (("step", "--arms", "100"), "'step' is for decisions that are not shuffled: for at most 48 arms"),
         (("learn", "--count", "2"), "'learn' treats one interaction at a time: leave --count at 1"),
         (("gather", "--count", "0"), "--count must lie in 1..256, got 0"),
         (("decide", "--json", "no/such/folder/x.json"), "cannot write no/such/folder/x.json: No such file"),

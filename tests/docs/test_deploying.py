@@ -12,12 +12,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from deployment import Deployment, provision
 from hiddenarm.cli.main import commands
 from hiddenarm.service.federation_file import FederationFile, PartyEntry
 
@@ -171,13 +172,14 @@ def shown(ran: Ran) -> tuple[str, ...]:
 
 def check_result(hosts: Hosts, ran: list[Ran]) -> None:
     home = hosts.folder / "hotel"
-    first, second = (json.loads(line) for line in (home / "decisions").read_text().splitlines())
-    assert (home / "before").read_text() == (home / "decisions").read_text()  # by an actor that was started again
+    first, learned, second = (json.loads(line) for line in (home / "answers").read_text().splitlines())
+    assert (home / "before").read_text() == (home / "answers").read_text()  # by a process that was killed and restarted
     for decision in (first, second):
         assert decision["name"] in ("beach", "city", "mountains", "cruise")
-    assert json.loads((hosts.folder / "airline" / "learned").read_text()) == {"id": first["id"], "version": 1}
-    status = [one.output for one in ran if one.command == "hiddenarm status hotel"]
-    assert re.search(r"lessons in the model\W+1", status[0])
+    assert learned == {"id": first["id"], "version": 1}
+    states = [one.output for one in ran if "hiddenarm status hotel" in one.command]
+    assert len(states) == 2  # before and after the kill
+    assert all(re.search(r"lessons in the model\W+1 ", state) for state in states), states
     assert all("Traceback" not in path.read_text() for path in hosts.folder.glob("*/*.log"))
 
 
@@ -195,21 +197,108 @@ def test_the_federation_file_of_the_guide_is_sound(tmp_path: Path) -> None:
     assert {party.host for party in federation_file.party} | {federation_file.dealer.host} == set(addresses().values())
 
 
-def test_the_unit_runs_commands_that_there_are() -> None:
+def service_of(name: str) -> configparser.SectionProxy:
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read(ROOT / "deploy" / "hiddenarm@.service")
-    service = unit["Service"]
+    unit.read(ROOT / "deploy" / name)
+    return unit["Service"]
+
+
+def verify_unit(name: str) -> None:
+    """By systemd itself, where it is installed."""
+    if shutil.which("systemd-analyze"):
+        said = subprocess.run(
+            ["systemd-analyze", "verify", str(ROOT / "deploy" / name)], capture_output=True, text=True
+        )
+        lines = said.stderr.splitlines()
+        assert not [line for line in lines if name.partition("@")[0] in line and "is not executable" not in line]
+
+
+def test_the_unit_runs_commands_that_there_are() -> None:
+    service = service_of("hiddenarm@.service")
     for line in (service["ExecStart"], service["ExecStartPre"]):
         program, command, kit, *options = shlex.split(line)
         assert (program, kit) == ("/opt/hiddenarm/bin/hiddenarm", "/etc/hiddenarm/%i")
         commands.commands[command].make_context(command, [str(ROOT), *options])
     assert service["ExecReload"].startswith("/bin/kill -HUP")
     assert service["ReadWritePaths"] == "/etc/hiddenarm/%i"
-    if shutil.which("systemd-analyze"):
-        path = str(ROOT / "deploy" / "hiddenarm@.service")
-        said = subprocess.run(["systemd-analyze", "verify", path], capture_output=True, text=True).stderr
-        assert not [line for line in said.splitlines() if "hiddenarm@" in line and "is not executable" not in line]
+    verify_unit("hiddenarm@.service")
+
+
+def unit_line() -> str:
+    """What bash is given by the unit of an organisation, for the hotel."""
+    bash, option, line = shlex.split(service_of("hiddenarm-organisation@.service")["ExecStart"])
+    assert (bash, option) == ("/bin/bash", "-c")
+    return line.replace("%i", "hotel")
+
+
+def compose_line() -> str:
+    """What bash is given by the compose file of an organisation, with the paths of the unit."""
+    text = (ROOT / "deploy" / "compose.organisation.yaml").read_text()
+    entry, (line,) = (json.loads(re.findall(rf"{name}: (\[.*\])", text)[0]) for name in ("entrypoint", "command"))
+    assert entry == ["/bin/bash", "-c"]
+    for folder, name in (("/party", "hotel"), ("/actor", "actor"), ("/rewarder", "rewarder")):
+        assert f":{folder}\n" in text
+        line = line.replace(f" {folder} ", f" /etc/hiddenarm/{name} ")
+    return str(line).replace("/exchange/", "/var/lib/hiddenarm/")
+
+
+@pytest.mark.parametrize("line", [unit_line, compose_line])
+def test_an_organisation_runs_as_one_service(tmp_path: Path, line: Callable[[], str]) -> None:
+    """The line of the unit, and of the compose file, with other paths: requests, answers, SIGTERM, and again."""
+    kits = provision(tmp_path, durable=True)
+    command = line()
+    for there, here in (
+        ("/opt/hiddenarm/bin/hiddenarm", f"{sys.executable} -m hiddenarm"),
+        ("/etc/hiddenarm/", f"{kits}/"),
+        ("/var/lib/hiddenarm/", f"{tmp_path}/"),
+    ):
+        assert there in command
+        command = command.replace(there, here)
+    (tmp_path / "requests").write_text('{"request": "visit 1", "key": "user 17"}\n')
+    with Deployment(kits) as deployment:
+        deployment.start("dealer", "airline")
+        answers = [answered_by_service(command, tmp_path, 1) for _ in range(2)]
+        assert answers[0] == answers[1]
+        identifier = json.loads(answers[0])["id"]
+        with (tmp_path / "requests").open("a") as requests:
+            requests.write(json.dumps({"id": identifier, "reward": 1}) + "\n")
+        assert json.loads(answered_by_service(command, tmp_path, 2).splitlines()[1])["version"] == 1
+
+
+def answered_by_service(command: str, folder: Path, lines: int) -> str:
+    """What a service answers until it has given so many lines; it is then stopped as its manager would."""
+    answers = folder / "answers"
+    answers.unlink(missing_ok=True)
+    with (folder / "service.log").open("a") as log:
+        process = subprocess.Popen(["/bin/bash", "-c", command], stderr=log, start_new_session=True)
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while not answers.exists() or answers.read_text().count("\n") < lines:
+            assert time.monotonic() < deadline, (folder / "service.log").read_text()
+            assert process.poll() is None, (folder / "service.log").read_text()
+            time.sleep(0.1)
+        process.terminate()
+        assert process.wait(PATIENCE) == 0
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)  # tail, and in case of failure all
+    return answers.read_text()
+
+
+def test_the_unit_of_an_organisation_looks_at_all_its_kits() -> None:
+    text = (ROOT / "deploy" / "hiddenarm-organisation@.service").read_text()
+    kits = [f"/etc/hiddenarm/{name}" for name in ("%i", "actor", "rewarder")]
+    checks = re.findall(r"^ExecStartPre=/opt/hiddenarm/bin/hiddenarm check (\S+) --offline$", text, re.MULTILINE)
+    assert checks == kits
+    service = service_of("hiddenarm-organisation@.service")
+    assert service["ReadWritePaths"].split() == kits
+    assert (service["KillMode"], service["StateDirectory"]) == ("mixed", "hiddenarm")
+    verify_unit("hiddenarm-organisation@.service")
+    one = service_of("hiddenarm@.service")
+    own = {"ExecStart", "ExecStartPre", "KillMode", "ReadWritePaths", "StateDirectory", "StateDirectoryMode"}
+    assert {name: service[name] for name in service if name not in own} == {
+        name: one[name] for name in one if name not in own
+    }
 
 
 def test_the_compose_file_runs_commands_that_there_are() -> None:

@@ -29,10 +29,10 @@ from hiddenarm.bandit.catalogue import (
     INVERT_BOOSTED,
     INVERT_LAST,
     LEARN,
-    LEARN_AHEAD,
     LEARN_ONE,
     REPAIR,
     SOLVE,
+    STEP,
     ProgramId,
     program_text,
     program_texts,
@@ -41,21 +41,21 @@ from hiddenarm.bandit.decisions import MAX_PENDING, DecisionIds, decision_number
 from hiddenarm.bandit.federation import (
     DEFAULT_INTERACTIONS,
     MAX_EXACT_WORDS,
-    MAX_RECIPROCAL_NODES,
+    MAX_RECIPROCAL_WORDS,
     Federation,
 )
 from hiddenarm.bandit.planning import TOLERANCE, batch_plan, boosted_repair, largest_entry, last_repair, repair_plan
 from hiddenarm.bandit.policies import parse_policy, policy_names
 from hiddenarm.bandit.schedule import GATHERED_AT_ONCE, LEARNED_AGAIN, REPAIR_LAG, RidgeSchedule
 from hiddenarm.cli.main import commands
-from hiddenarm.cli.serve import MAX_LINE_BYTES, max_line_bytes
+from hiddenarm.cli.request_lines import MAX_LINE_BYTES, max_line_bytes
 from hiddenarm.errors import ConfigError, DecisionIdError
 from hiddenarm.mpc import shuffle, tournament
 from hiddenarm.mpc.comparison import MAX_BITS
 from hiddenarm.mpc.compiled import CompiledProgram
 from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.mpc.evaluation import compile_program
-from hiddenarm.mpc.lookup import reciprocal_table
+from hiddenarm.mpc.lookup import reciprocal_shape
 from hiddenarm.mpc.material import Layout
 from hiddenarm.mpc.run import Program, Run
 from hiddenarm.mpc.values import Shared
@@ -79,7 +79,7 @@ from hiddenarm.roles.updater import KEPT_VERSIONS, Lesson, LessonEnded
 from hiddenarm.service import process
 from hiddenarm.service.application import ANSWER_SECONDS
 from hiddenarm.service.kit import KitFile
-from support import RoundingFederation
+from support import FourRoundFederation
 
 ROOT = Path(__file__).parents[2]
 DEPLOYING = ROOT / "docs" / "deploying.md"
@@ -339,15 +339,14 @@ def federation() -> Federation:
 
 @pytest.fixture(scope="module")
 def layouts(federation: Federation) -> dict[str, Layout]:
-    texts = program_texts(federation)
-    return {name: layout_of(text, federation.parties, 1) for name, text in texts.items()}
+    return {name: _layout(federation, name, 1) for name in (DECIDE, LEARN, STEP)}
 
 
 def _layout(federation: Federation, name: str, count: int) -> Layout:
     return layout_of(program_text(federation, ProgramId(name, count)), federation.parties, 1)
 
 
-@pytest.mark.parametrize(("name", "count"), [(DECIDE, 1), (LEARN, 1), (LEARN_AHEAD, 1), (GATHER, 100), (SOLVE, 100)])
+@pytest.mark.parametrize(("name", "count"), [(DECIDE, 1), (LEARN, 1), (STEP, 1), (GATHER, 100), (SOLVE, 100)])
 def test_rounds_and_bytes_of_a_program(name: str, count: int, federation: Federation) -> None:
     _check_table_of_rounds(_layout(federation, name, count), PROTOCOLS.split(f"\n### {name}\n")[1], "round")
 
@@ -367,7 +366,7 @@ def _check_table_of_rounds(layout: Layout, text: str, column: str) -> None:
 
 
 def test_a_decision_that_rounds_its_scores(federation: Federation, layouts: dict[str, Layout]) -> None:
-    rounding = RoundingFederation(**{field.name: getattr(federation, field.name) for field in fields(federation)})
+    rounding = FourRoundFederation(**{field.name: getattr(federation, field.name) for field in fields(federation)})
     rounded = _layout(rounding, DECIDE, 1)
     _check_table_of_rounds(rounded, PROTOCOLS, "round, when rounded")
     exact, words = layouts[DECIDE].correction_words, rounded.correction_words
@@ -395,8 +394,7 @@ def test_the_costs_of_a_batch(federation: Federation, layouts: dict[str, Layout]
         assert [int(cost) for cost in costs] == [layout.rounds, layout.bytes_to_each_peer(0), layout.correction_words]
     batch = [_layout(federation, name, 100) for name in (DECIDE, GATHER, SOLVE)]
     rounds, sent = sum(layout.rounds for layout in batch), sum(layout.bytes_to_each_peer(0) for layout in batch)
-    singly = [100 * sum(layout.rounds for layout in layouts.values())]
-    singly.append(100 * sum(layout.bytes_to_each_peer(0) for layout in layouts.values()))
+    singly = [100 * layouts[STEP].rounds, 100 * layouts[STEP].bytes_to_each_peer(0)]
     protocols, readme = _flat(PROTOCOLS), _flat(README)
     assert f"A batch of 100 takes {rounds} rounds and {sent} bytes to decide and learn" in protocols
     assert f"100 single steps take {singly[0]} rounds and {singly[1]} bytes" in protocols
@@ -511,11 +509,8 @@ def test_scores_are_bounded(federation: Federation) -> None:
 
 
 def test_the_costs_of_a_step(federation: Federation, layouts: dict[str, Layout]) -> None:
-    rounds = sum(layout.rounds for layout in layouts.values())
-    sent = sum(layout.bytes_to_each_peer(0) for layout in layouts.values())
-    assert f"A strictly online step is `decide` and `learn ahead`: {rounds} rounds and {sent} bytes." in _flat(
-        PROTOCOLS
-    )
+    rounds, sent = layouts[STEP].rounds, layouts[STEP].bytes_to_each_peer(0)
+    assert f"A strictly online step is this program: {rounds} rounds and {sent} bytes." in _flat(PROTOCOLS)
     every = RidgeSchedule(federation.numbers).gather_every
     gathered = _layout(federation, REPAIR, every).bytes_to_each_peer(0)
     assert f"After every {federation.repair_every:,} lessons the model is solved anew" in _flat(README)
@@ -526,16 +521,17 @@ def test_the_costs_of_a_step(federation: Federation, layouts: dict[str, Layout])
         "rounds per decision": str(layouts[DECIDE].rounds),
         "rounds per step (decide and learn)": str(rounds),
         "bytes per step sent by a party": f"{sent:,}",
-        "bytes per step from the dealer to the last party (corrections)": f"{8 * _dealt(layouts):,}",
+        "bytes per step from the dealer to the last party (corrections)": f"{8 * layouts[STEP].correction_words:,}",
     }
 
 
 def test_rounds_depend_on_sizes_of_a_decision_only(layouts: dict[str, Layout]) -> None:
-    for arms, decide_rounds in ((3, 4), (15, 4), (16, 5), (32, 5), (33, 12), (100, 12)):
+    for arms, decide_rounds in ((3, 3), (20, 3), (21, 4), (48, 4), (49, 12), (100, 12)):
         other = Federation(arms=arms, features=(10, 10), epsilon=0.5)
-        texts = program_texts(other)
-        assert layout_of(texts[DECIDE], 2, 1).rounds == decide_rounds
-        assert layout_of(texts[LEARN_AHEAD], 2, 1).rounds == layouts[LEARN_AHEAD].rounds
+        assert _layout(other, DECIDE, 1).rounds == decide_rounds
+        assert _layout(other, LEARN, 1).rounds == layouts[LEARN].rounds
+        if other.learner.has_step:
+            assert _layout(other, STEP, 1).rounds == decide_rounds + layouts[LEARN].rounds - 1
     assert "12 for 100 arms and two parties" in _flat(README)
     assert "12 rounds for 100 arms and two parties" in _flat(PROTOCOLS)
 
@@ -548,9 +544,8 @@ def test_rounds_by_arms_and_delays_in_the_figures(federation: Federation, layout
         found = [layout_of(text, 2, 1).rounds for text in program_texts(other).values()]
         assert [int(decide_rounds), int(learn_rounds)] == found
     decision = 1 + layouts[DECIDE].rounds + 1
-    (without_reward,) = compile_program(program_texts(federation)[LEARN_AHEAD], 0, 2).expected.awaited
-    assert without_reward is not None
-    step = 1 + layouts[DECIDE].rounds + max(2, without_reward) + layouts[LEARN_AHEAD].rounds - without_reward
+    # The answer goes out and the one-hot comes back; then the reward has come before it is needed.
+    step = decision + 1 + layouts[STEP].rounds - layouts[DECIDE].rounds
     delays = f"a decision takes {decision} one-way delays (request, {decision - 2} rounds, answer), a step {step}"
     assert delays in _flat(PERFORMANCE)
 
@@ -559,7 +554,7 @@ def test_rounds_by_arms_and_delays_in_the_figures(federation: Federation, layout
 def test_words_dealt(name: str, federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[int] = []
     operations = {
-        programs: ("dealt_share", "form", "sum_of_forms", "lookup", "mask_dropping", "truncate"),
+        programs: ("dealt_share", "form", "folded_form", "lookup", "mask_dropping", "truncate"),
         shuffle: ("dealt", "dealt_share", "form"),
         tournament: ("compare", "combine"),
     }
@@ -573,8 +568,9 @@ def test_words_dealt(name: str, federation: Federation, monkeypatch: pytest.Monk
     assert total == layout.correction_words == sum(words for _, words in rows)
     assert counted == [words for _, words in rows]
     if name == LEARN:
-        assert _layout(federation, LEARN_AHEAD, 1).correction_words == total
-        assert "`learn ahead` takes the same words as `learn`" in PROTOCOLS
+        both = total + _layout(federation, DECIDE, 1).correction_words
+        assert _layout(federation, STEP, 1).correction_words == both
+        assert "`step` takes the words of both" in PROTOCOLS
 
 
 def _counting(operation: Callable[..., Any], counted: list[int]) -> Callable[..., Any]:
@@ -589,26 +585,23 @@ def _counting(operation: Callable[..., Any], counted: list[int]) -> Callable[...
     return counting
 
 
-def _dealt(layouts: dict[str, Layout]) -> int:
-    return sum(layout.correction_words for layout in layouts.values())
-
-
 # Recorded programs
 
 
 @pytest.fixture(scope="module")
 def scripts(federation: Federation) -> dict[str, CompiledProgram]:
-    texts = program_texts(federation)
-    return {name: compile_program(text, 0, federation.parties) for name, text in texts.items()}
+    programs = federation.learner.single_programs
+    return {name: compile_program(program_text(federation, ProgramId(name, count)), 0, 2) for name, count in programs}
 
 
 def test_what_a_party_runs_in_a_step(scripts: dict[str, CompiledProgram]) -> None:
     assert f"It has {len(OPERATIONS)} instructions" in _flat(ARCHITECTURE)
     counts = {name: _instructions(script) for name, script in scripts.items()}
-    stated = f"party 0 runs {counts[DECIDE]} instructions to decide and {counts[LEARN_AHEAD]} to learn"
+    stated = f"party 0 runs {counts[DECIDE]} instructions to decide and {counts[LEARN]} to learn, or {counts[STEP]} in"
     assert stated in _flat(ARCHITECTURE)
-    calls = sum(len(script.rounds) + 1 for script in scripts.values())
-    assert f"{calls} calls of the compiled machine, {sum(counts.values())} instructions" in PERFORMANCE
+    calls = len(scripts[STEP].segments)
+    assert f"{calls} calls of the compiled machine, {counts[STEP]} instructions" in PERFORMANCE
+    assert f"| rounds x exchange | {len(scripts[STEP].rounds)} rounds |" in PERFORMANCE
 
 
 def _instructions(script: CompiledProgram) -> int:
@@ -658,7 +651,8 @@ def test_bit_budgets(federation: Federation) -> None:
     short, gain = federation.fraction_bits, federation.gain_bits
     assert gain == short
     assert "G is `gain_bits`, L here" in _flat(PROTOCOLS)
-    names = {2 * short: {"2L", "L + G"}, 3 * short: {"3L"}, short + gain: {"2L", "L + G"}}
+    wide = federation.wide_gain_bits
+    names = {2 * short: {"2L", "L + G"}, 3 * short: {"3L"}, short + gain: {"2L", "L + G"}, wide: {"G + P + 4"}}
     largest = federation.ridge + federation.max_interactions * max(federation.joint_norm, federation.joint_norm**2)
     values = [*federation._truncated_values(), ("W, b", 2 * short, largest)]
     assert set(documented) == {name for name, _, _ in values}
@@ -696,7 +690,7 @@ def test_what_is_checked_when_a_federation_is_configured(federation: Federation)
         replace(federation, norms=(3.0, 3.0), max_interactions=0)
     for name in re.findall(r"(\w+) = ", str(refused.value)):
         assert f"`{name}`" in text
-    assert f"It has {MAX_RECIPROCAL_NODES} nodes at most" in text
+    assert f"The table has {MAX_RECIPROCAL_WORDS} words at most" in text
     assert f"leaves an error of {TOLERANCE} at most" in text
     assert f"must be at most {TOLERANCE}, for a batch" in _flat(PROTOCOLS)
     plans = batch_plan(federation.numbers, federation.max_batch), last_repair(federation.numbers)
@@ -770,9 +764,9 @@ def test_what_the_benches_leave_out(federation: Federation) -> None:
     assert f"a pause of {1000 * session._PAUSE_SECONDS:.0f} ms" in performance
     assert f"and {session._WARM_UP} steps until the processor is awake" in performance
     assert f"has at least {session._PLAIN_STEPS} steps" in performance
-    assert "From about 35 arms on the stock, which is bounded in bytes, does not last" in performance
+    assert "From about 45 arms on the stock, which is bounded in bytes, does not last" in performance
     made = session._STRETCH + session._WARM_UP
-    assert [_stock(arms) // 2 >= made for arms in (10, 20, 30, 35)] == [True, True, True, False]
+    assert [_stock(arms) // 2 >= made for arms in (10, 20, 30, 45)] == [True, True, True, False]
 
 
 def _stock(arms: int) -> int:
@@ -794,22 +788,17 @@ def test_decision_ids_look_as_documented() -> None:
     assert decision_number(3, 5, 2) == 3 << 48 | 5 << 16 | 2
 
 
-def test_the_error_of_the_reciprocal() -> None:
-    spacing, bits = 2.0**-8, 20
-    table = reciprocal_table(8, 2.0, bits)
-    number = np.arange(0, 2 * 2**40, 2**26 + 12_345)
-    node, cut_off = number >> table.shift, (number % 2**table.shift) / 2.0**table.shift
-    below, above = (_on_line(table, node + up, number, bits) - 1 / (1 + number / 2.0**40) for up in (0, 1))
-    mean = np.abs(below + cut_off * (above - below)) / spacing**2
-    assert max(np.abs(below).max(), np.abs(above[cut_off > 0]).max()) < spacing**2
-    assert mean.max() < 1 / 5
-    assert mean[node > 0].max() < 1 / 6
-    assert 2 * len(table.slopes) == 2048
-
-
-def _on_line(table: Any, node: np.ndarray, number: np.ndarray, bits: int) -> np.ndarray:
-    words = table.intercepts[node] + table.slopes[node] * number.astype(np.uint64)
-    return np.asarray(words.view(np.int64) / 2.0 ** (3 * bits))
+def test_the_shapes_of_the_reciprocal(federation: Federation) -> None:
+    rows = _table(PROTOCOLS, "q up to", "degree", "nodes", "distance", "error", "words")
+    for largest, *documented in rows:
+        shape = reciprocal_shape(2 * federation.reciprocal_bits + 3, float(largest) + 0.0006, 2.0**-8)
+        cells = [shape.degree, shape.nodes, f"1/{1 / shape.spacing:.0f}", f"2^{log2(shape.error):.1f}", shape.words]
+        assert documented == [str(cell) for cell in cells]
+    assert federation.reciprocal_shape.words == 96
+    assert "96 for the default `reciprocal_bits` of 8 and q up to 2" in _flat(PROTOCOLS)
+    wide, power = federation.gain_bits + federation.reciprocal_power_bits + 4, 2 * federation.reciprocal_bits + 4
+    assert (federation.wide_gain_bits, federation.reciprocal_power_bits) == (wide, power)
+    assert "P is 2 `reciprocal_bits` + 4, and g is looked up with G + P + 4 bits" in _flat(PROTOCOLS)
 
 
 def test_differential_privacy_of_one_action_and_of_many() -> None:

@@ -17,8 +17,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "programs.md").read_text()
 SHOWN = re.findall(r"^```console\n\$ hiddenarm (explain (\w+)[^\n]*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
-def test_deciding_and_learning_are_shown() -> None:
-    assert [name for _, name, _ in SHOWN] == ["decide", "learn"]
+def test_deciding_and_learning_are_shown_and_both_as_one() -> None:
+    assert [name for _, name, _ in SHOWN] == ["decide", "learn", "step"]
 
 
 @pytest.mark.parametrize(("command", "name", "text"), SHOWN, ids=[name for _, name, _ in SHOWN])

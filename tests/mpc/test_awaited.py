@@ -13,47 +13,44 @@ from hiddenarm.mpc.dealing import ProgramDealer, layout_of
 from hiddenarm.mpc.evaluation import DealtWords, Evaluation, ProgramMaterial, compile_program
 from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.lockstep import LockstepMeter, advance_lockstep, run_lockstep
-from hiddenarm.mpc.masking import given_share, mask
+from hiddenarm.mpc.masking import given_share, mask, returned_mask
 from hiddenarm.mpc.material import Seeds, program_stream
 from hiddenarm.mpc.run import Opening, Program, Run
-from hiddenarm.mpc.values import Masked, MaskPart, Shared
+from hiddenarm.mpc.values import Shared
 from hiddenarm.ring.words import Words
 from support import fixed_key
 
 PARTIES = 2
+NAME = "learn"
 SEEDS = Seeds(fixed_key("awaited"))
 
 
-def decide(run: Run) -> Program:
-    """Deal the rewarder's mask to the parties."""
-    share = run.deal((), lambda: run.rewarder_words(()))
-    (opened,) = yield (mask(run, given_share(run)),)
-    return share, opened
-
-
 def learn(run: Run) -> Program:
-    """x squared times r, of which r + mu is told after the second round."""
-    x, mu = given_share(run), run.given(())
-    reward_mask = MaskPart(run.rewarder_words(()) if mu is None else mu)
+    """x squared times r, of which r + mu is told after the second round; the rewarder knows mu."""
+    x, mu = given_share(run), returned_mask(run, (), lambda: run.rewarder_words(()))
     (first,) = yield (mask(run, x),)
     (square,) = yield (mask(run, form(run, ",->", first, first)),)
-    reward = Masked((), run.awaited(()), (reward_mask,))
-    (product,) = yield (mask(run, form(run, ",->", square, reward)),)
+    (product,) = yield (mask(run, form(run, ",->", square, mu.awaited(run, "r + mu"))),)
     return form(run, ",->", product, first)
 
 
-def evaluations(name: str, step: int, given: list[list[Words]]) -> list[Evaluation]:
-    text = {"decide": decide, "learn": learn}[name]
-    layout = layout_of(text, PARTIES, 1)
-    corrections = ProgramDealer(name, text, layout, SEEDS, 1, rewarded="decide").deal(step, 1)
+def evaluations(step: int, given: list[list[Words]]) -> list[Evaluation]:
+    layout = layout_of(learn, PARTIES, 1)
+    corrections = ProgramDealer(NAME, learn, layout, SEEDS, 1).deal(step, 1)
     found = []
     for party in range(PARTIES):
-        material = ProgramMaterial(party, PARTIES, name, layout, SEEDS.party(party), ahead=1)
+        material = ProgramMaterial(party, PARTIES, NAME, layout, SEEDS.party(party), ahead=1)
         material.skip_to(step)
         if party == PARTIES - 1:
             material.add_corrections(step, corrections)
-        found.append(Evaluation(compile_program(text, party, PARTIES), material.take(step), given[party]))
+        found.append(Evaluation(compile_program(learn, party, PARTIES), material.take(step), given[party]))
     return found
+
+
+def silent(run: Run) -> Program:
+    """Awaits nothing."""
+    yield (mask(run, given_share(run)),)
+    return None
 
 
 def word(value: int) -> Words:
@@ -67,10 +64,8 @@ def shares(value: int, label: str) -> list[Words]:
 
 def learners(step: int = 7) -> tuple[list[Evaluation], Words]:
     """Both parties' evaluations with x = 3, and r + mu for r = 5."""
-    decided = run_lockstep(evaluations("decide", step, [[s] for s in shares(0, "decide")]))
-    given = [[x, result[0]] for x, result in zip(shares(3, "learn"), decided, strict=True)]
-    mu = program_stream(SEEDS.rewarder(), "decide", 1).step(step)
-    return evaluations("learn", step, given), word(5) + mu
+    mu = program_stream(SEEDS.rewarder(), NAME, 1).step(step)
+    return evaluations(step, [[x] for x in shares(3, "learn")]), word(5) + mu
 
 
 @pytest.mark.parametrize("told_in", [0, 1])
@@ -104,7 +99,7 @@ def test_words_are_told_once_and_only_to_who_awaits_them() -> None:
     found[0].tell(masked)
     with pytest.raises(ProtocolError, match="does not await"):
         found[0].tell(masked)
-    (other, _) = evaluations("decide", 9, [[s] for s in shares(0, "decide")])
+    other = Evaluation(compile_program(silent, 0, PARTIES), DealtWords(word(1), np.empty(0, np.uint64)), [word(2)])
     with pytest.raises(ProtocolError, match="does not await"):
         other.tell(masked)
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hiddenarm.mpc.forms import form
+from hiddenarm.mpc.forms import folded_form, form
 from hiddenarm.mpc.masking import (
     dealt,
     input_segments,
@@ -100,7 +100,7 @@ def _for_all_steps(run: Run, plain: Words) -> Words:
     return np.broadcast_to(plain, (*run.batch, *plain.shape[1:]))
 
 
-def program(case: Case, values: Sequence[Words]) -> Callable[..., Program]:
+def program(case: Case, values: Sequence[Words], multiply: Callable[..., Any] | None = None) -> Callable[..., Program]:
     """Bring each factor into its kind in one round, then multiply without any."""
 
     def text(run: Run, *shared: Shared) -> Program:
@@ -117,6 +117,8 @@ def program(case: Case, values: Sequence[Words]) -> Callable[..., Program]:
         results = yield tuple(openings.values())
         factors: dict[int, Masked] = fixed | dict(zip(openings, results, strict=True))
         ordered = [factors[number] for number in range(len(shared))]
+        if multiply is not None:
+            return multiply(run, *ordered)
         return form(run, case.spec, *ordered), [share_of(run, factor) for factor in ordered]
 
     return text
@@ -202,6 +204,62 @@ def test_bilinear_forms_are_dealt_one_word_an_output() -> None:
 
     ran = run_program(text, [words_from((1, 4, 9), "m"), words_from((1, 9), "v")], 2)
     assert ran.layout.correction_words == 4
+
+
+FOLDED = [
+    ("ai,j->aij", ("masked", "truncated"), 3 * 15 + -(-75 // 2)),
+    ("aij,ajk->aik", ("symmetric", "masked"), 3 * 15),
+    ("aij,ajk->aik", ("masked", "truncated"), 3 * 15 + -(-375 // 2)),
+    ("a,i,j->aij", ("masked", "masked", "masked"), 3 * 15 + 2 * 15 + 25),
+]
+
+
+@pytest.mark.parametrize("parties", PARTIES)
+@pytest.mark.parametrize(("spec", "kinds", "words"), FOLDED)
+def test_a_folded_form_is_the_sum_with_the_transpose(
+    parties: int, spec: str, kinds: tuple[str, ...], words: int
+) -> None:
+    """And deals a triangle of what is dealt an output, of which there are 3 times 15, and all products with an overflow
+    bit, two in a word."""
+    inputs, output = spec.split("->")
+    case = Case(tuple(inputs.split(",")), output, kinds, tuple({"a": 3, "i": 5, "j": 5, "k": 5}.items()))
+    values = [given_values(case, number) for number in range(len(case.inputs))]
+
+    def both(run: Run, *factors: Masked) -> tuple[Shared, Shared]:
+        return form(run, spec, *factors), folded_form(run, spec, *factors)
+
+    ran = run_program(program(case, values, both), values, parties, "folded", parties)
+    square = ran.opened(lambda result: result[0])
+    rows, columns = triangle_indices(5)
+    both_triangles = square[..., rows, columns] + square[..., columns, rows]
+    assert np.array_equal(ran.opened(lambda result: result[1]), both_triangles)
+    alone = run_program(program(case, values, lambda run, *factors: folded_form(run, spec, *factors)), values, 2, "one")
+    none = run_program(program(case, values, lambda run, *factors: share_of(run, factors[0])), values, 2, "none")
+    assert alone.layout.correction_words - none.layout.correction_words == REPLICATES * words
+
+
+def test_a_difference_of_masked_values_is_one() -> None:
+    """r - s of a masked r and a truncated s, times a truncated u."""
+
+    def text(run: Run, u: Shared, r: Shared, s: Shared) -> Program:
+        u_, r_, s_ = yield truncate(run, u, CUT), mask(run, r), truncate(run, s, CUT)
+        together = form(run, "i,->i", u_, r_ - s_)
+        return together - (form(run, "i,->i", u_, r_) - form(run, "i,->i", u_, s_)), share_of(run, s_ - r_)
+
+    values = [words_from((50, 6), "u") >> np.uint64(3), words_from((50,), "r"), words_from((50,), "s") >> np.uint64(3)]
+    ran = run_program(text, values, 3, "difference")
+    assert not ran.opened(lambda result: result[0]).any()
+    off = signed(ran.opened(lambda result: result[1]) + values[1]) - signed(values[2] >> np.uint64(CUT))
+    assert set(np.unique(off)) == {0, 1}
+
+
+def test_only_values_of_one_shape_are_subtracted() -> None:
+    def text(run: Run, one: Shared, other: Shared) -> Program:
+        x, y = yield mask(run, one), mask(run, other)
+        return share_of(run, x - y)
+
+    with pytest.raises(ValueError, match="shapes differ"):
+        run_program(text, [words_from((1, 3), "x"), words_from((1, 4), "y")], 2)
 
 
 def test_factors_that_do_not_fit_are_refused() -> None:

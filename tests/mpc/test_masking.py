@@ -29,7 +29,7 @@ def test_shifted_shares_lose_a_unit_for_every_party_but_one(parties: int, bits: 
 
     result = run_program(text, [value], parties, "drop", parties).opened()
     off = ((value >> np.uint64(bits)) - result) & np.uint64((1 << (64 - bits)) - 1)
-    assert set(np.unique(off)) == set(range(parties if bits > 2 else 2))  # of one bit, each loses half a unit at most
+    assert set(np.unique(off)) == set(range(parties if bits > 1 else parties // 2 + 1))  # of one bit, half a unit each
 
 
 @pytest.mark.parametrize("parties", PARTIES)

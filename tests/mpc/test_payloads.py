@@ -33,18 +33,15 @@ EXTREME = (1 << (BITS - 2 - TAG_BITS)) - 1
 ALL = np.uint64(2**64 - 1)
 
 
-def winner(explore: np.ndarray, tags: np.ndarray, eligible: np.ndarray, three: bool) -> Callable[..., Program]:
+def winner(explore: np.ndarray, tags: np.ndarray, eligible: np.ndarray | None, three: bool) -> Callable[..., Program]:
     """Keys [lists, items] to this party's shares of the answers."""
 
     def text(run: Run, keys: Shared) -> Program:
         by_tag = ByTag(explore[None].astype(np.uint64), unsigned(tags)[None]) if run.dealing else None
-        may_win = None if run.dealing else run.recording.constant(eligible)  # type: ignore[attr-defined]
-        one = Shared((1, *keys.shape), None if keys.share is None else keys.share.reshape(*run.batch, 1, *keys.shape))
-        if by_tag is not None:
-            by_tag = ByTag(by_tag.explore[..., None], by_tag.tags[:, :, None])
-        else:
-            may_win = may_win.reshape(*run.batch, 1, *keys.shape)
-        return (yield from answer_words(run, one, BITS, may_win, by_tag, three=three))
+        may_win = None
+        if eligible is not None and not run.dealing:
+            may_win = run.recording.constant(eligible)  # type: ignore[attr-defined]
+        return (yield from answer_words(run, keys, BITS, may_win, by_tag, three=three))
 
     return text
 
@@ -61,10 +58,9 @@ def run_winner(
     lists, items = scores.shape
     tags = np.argsort(words_from((lists, items), "tags", *labels), axis=-1)
     chosen = np.zeros(lists, np.uint64) if explore is None else explore
-    may_win = np.full((lists, items), ALL) if eligible is None else eligible
-    text = winner(chosen, tags, may_win, three)
+    text = winner(chosen, tags, eligible, three)
     ran = run_program(text, [unsigned((scores << TAG_BITS) + tags)], parties, "winner", *labels, keep=True)
-    return ran, reduce(np.bitwise_xor, ran.results)[:, 0], tags
+    return ran, reduce(np.bitwise_xor, ran.results), tags
 
 
 @pytest.mark.parametrize("parties", PARTIES)

@@ -79,13 +79,19 @@ def test_products_are_rounded_down_or_up_without_bias(parties: int, fraction_bit
 
 
 @pytest.mark.parametrize("parties", PARTIES)
-@pytest.mark.parametrize("bits", [1, 20, 40, 61])
+@pytest.mark.parametrize("bits", [0, 1, 20, 40, 61])
 def test_every_extreme_rounds_right_under_many_masks(parties: int, bits: int) -> None:
     unit = 1 << bits
     edges = [0, 1, -1, unit, -unit, unit + 1, LARGEST, -LARGEST, -(2**62), LARGEST + 1 - unit]
     value = unsigned(np.repeat(edges, 2000))
     ran = run_program(program(bits), [value], parties, "extremes", parties, bits)
     assert judge(ran.opened(), value, bits).faults == 0
+
+
+@pytest.mark.parametrize(("bits", "words"), [(0, 7 + 1), (1, 7 + 1), (20, 7 + 3), (32, 7 + 4), (33, 7 + 7)])
+def test_of_an_overflow_bit_so_many_bits_are_dealt_as_are_cut_off(bits: int, words: int) -> None:
+    ran = run_program(program(bits), [unsigned(np.zeros((1, 7)))], 2, "words", bits)
+    assert ran.layout.correction_words == words
 
 
 @pytest.mark.parametrize("value", [2**62 + 2**61, -(2**62) - 2**61])

@@ -13,8 +13,8 @@ import test_handouts
 import test_hard_data
 import test_masking
 import test_old_backups
+import test_released_arm
 import test_simulated_faults
-import test_views
 from application import simulate, simulate_memory
 from trials import (
     EXTREMES,
@@ -28,7 +28,7 @@ from trials import (
 )
 from world import Faults
 
-from hiddenarm.bandit.catalogue import ProgramId
+from hiddenarm.bandit.catalogue import DECIDE, LEARN, STEP, ProgramId
 from hiddenarm.errors import FrameError
 from hiddenarm.net.frames import Frame
 from hiddenarm.roles.messages import REWARDER, Kind
@@ -70,8 +70,8 @@ def _prepared_again(_: int) -> None:
     assert party._epoch is before, "the epoch began again, under the same seed"
 
 
-def _known_masks(_: int) -> None:
-    trials = run_trials(EXTREMES, "mutants", count=64)
+def _known_masks(programs: tuple[str, ...]) -> None:
+    trials = run_trials(EXTREMES, "mutants", count=64, programs=programs)
     for coalition in ({0}, {1}):
         check_no_mask_is_known(trials, coalition)
 
@@ -104,7 +104,15 @@ ROLES_WORDS = Check("words of the roles", lambda _: test_batched_lessons.all_kin
 CALM_WORLDS = worlds(0.003)
 MEMORY_WORLDS = Check("worlds in memory", simulate_memory, range(TRIES))
 UNIFORM = Check("uniform trials", lambda _: check_uniform(run_trials(EXTREMES, "mutants", count=400)))
-NO_KNOWN_MASK = Check("no known mask", _known_masks)
+UNIFORM_STEP = Check(
+    "uniform trials of step", lambda _: check_uniform(run_trials(EXTREMES, "mutants", count=400, programs=(STEP,)))
+)
+NO_KNOWN_MASK = Check("no known mask", lambda _: _known_masks((DECIDE, LEARN)))
+NO_KNOWN_MASK_IN_STEP = Check("no known mask in step", lambda _: _known_masks((STEP,)))
+TIES = Check(
+    "ties",
+    lambda _: test_released_arm.test_ties_are_broken_evenly([0.0] * 4, [0, 1, 2, 3], 0.0, "three rounds"),
+)
 MASKS_DIFFER = Check("two masks", lambda _: test_masking.test_two_masks_of_one_value_differ_uniformly())
 OLD_BACKUP = Check("an old backup", test_simulated_faults.with_old_backup)
 LOST_DECISIONS = Check("lost decisions", lambda _: test_old_backups.with_old_backup(test_old_backups.UNFINISHED[0]))
@@ -115,5 +123,5 @@ NEW_DIRECTION = Check(
 )
 EXPLORING = Check(
     "exploring",
-    lambda _: test_views.test_the_released_arm_has_the_papers_distribution(0.5, test_views.EXACT),
+    lambda _: test_released_arm.test_ties_are_broken_evenly([0.3, 0.1, -0.2, 0.7], [3], 0.2, "three rounds"),
 )

@@ -23,11 +23,19 @@ from hiddenarm.bandit import batches, programs
 from hiddenarm.bandit.catalogue import DECIDE, GATHER, INVERT, INVERT_BOOSTED, INVERT_LAST, SOLVE, ProgramId
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.policies.epsilon_greedy import EpsilonGreedy
-from hiddenarm.mpc import dealing, evaluation
+from hiddenarm.mpc import dealing, evaluation, payloads
 from hiddenarm.mpc.forms import form
-from hiddenarm.mpc.masking import dealt_share, input_segments, mask, mask_symmetric, triangle_to_square
+from hiddenarm.mpc.masking import (
+    ReturnedMask,
+    dealt_share,
+    input_segments,
+    mask,
+    mask_symmetric,
+    returned_mask,
+    triangle_indices,
+    triangle_to_square,
+)
 from hiddenarm.mpc.run import Opening, Run
-from hiddenarm.mpc.shuffle import Shuffle, deal_shuffle
 from hiddenarm.mpc.values import Masked, MaskPart, Shared
 from hiddenarm.ring.streams import Stream
 from hiddenarm.ring.words import Words, encode
@@ -92,19 +100,12 @@ def prepared_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def told_in_the_clear(patch: pytest.MonkeyPatch) -> None:
-    """The last party is told the permutation and the tags."""
-
-    def shuffle(run: Run, lead: tuple[int, ...], size: int, parties: int, kept: Words | None) -> Shuffle:
-        dealt = deal_shuffle(run, lead, size, parties, kept)
-        run.tell_last((*lead, size), lambda: np.asarray(dealt.items).astype(np.uint64))
-        return dealt
+    """The last party is told the tags."""
 
     def share(run: Run, shape: tuple[int, ...], make: Callable[[], Words], purpose: str) -> Shared:
-        if shape[1:]:  # the tags, not the mask of the reward
-            run.tell_last(shape, make)
+        run.tell_last(shape, make)
         return dealt_share(run, shape, make)
 
-    patch.setattr(programs, "deal_shuffle", shuffle)
     patch.setattr(programs, "dealt_share", share)
 
 
@@ -112,10 +113,45 @@ def told_under_its_own_word(patch: pytest.MonkeyPatch) -> None:
     """The last party is told the tags, each plus a word of its own seed."""
 
     def share(run: Run, shape: tuple[int, ...], make: Callable[[], Words], purpose: str) -> Shared:
-        if shape[1:]:
-            own = run.words_of(1, shape)
-            run.tell_last(shape, lambda: make() + np.asarray(own))
+        own = run.words_of(1, shape)
+        run.tell_last(shape, lambda: make() + np.asarray(own))
         return dealt_share(run, shape, make)
+
+    patch.setattr(programs, "dealt_share", share)
+
+
+def told_mask_of_the_arm(patch: pytest.MonkeyPatch) -> None:
+    """The last party is told the masks under which one-hots are returned."""
+
+    def returned(run: Run, shape: tuple[int, ...], make: Callable[[], Words], purpose: str) -> ReturnedMask:
+        found = returned_mask(run, shape, make, purpose)
+        if shape[1:]:  # not that of the reward
+            run.tell_last(shape, lambda: np.asarray(found.part.mask))
+        return found
+
+    patch.setattr(programs, "returned_mask", returned)
+
+
+def payloads_reused(patch: pytest.MonkeyPatch) -> None:
+    """All pairs of arms have the same two payloads."""
+    honest = payloads._Payloads.__init__
+
+    def reused(self: Any, run: Run, shape: tuple[int, ...], by_tag: Any) -> None:
+        class OnePair:
+            def coin_words(self, shape: tuple[int, ...]) -> Words:
+                words = run.coin_words(shape)
+                return np.broadcast_to(words[..., :1], words.shape)
+
+        honest(self, OnePair(), shape, by_tag)  # type: ignore[arg-type]
+
+    patch.setattr(payloads._Payloads, "__init__", reused)
+
+
+def without_tags(patch: pytest.MonkeyPatch) -> None:
+    """All keys have the same tag."""
+
+    def share(run: Run, shape: tuple[int, ...], make: Callable[[], Words], purpose: str) -> Shared:
+        return dealt_share(run, shape, lambda: np.zeros_like(make()))
 
     patch.setattr(programs, "dealt_share", share)
 
@@ -144,7 +180,7 @@ def one_value_masked_by(make: Callable[[Run, tuple[int, ...]], Words], name: str
     return lambda patch: patch.setattr(batches, "mask", masked)
 
 
-def matrices_masked_by(make: Callable[[Run, tuple[int, ...]], Words], name: str) -> Install:
+def matrices_masked_by(make: Callable[[Run, tuple[int, ...]], Words], name: str, module: Any = batches) -> Install:
     """The same for symmetric matrices."""
 
     def masked(run: Run, triangles: Shared, size: int, label: str) -> Opening[Masked]:
@@ -160,23 +196,7 @@ def matrices_masked_by(make: Callable[[Run, tuple[int, ...]], Words], name: str)
 
         return Opening(triangles.shape, outgoing, finish)
 
-    return lambda patch: patch.setattr(batches, "mask_symmetric", masked)
-
-
-def rounded_by(make: Callable[[Run, tuple[int, ...]], Words]) -> Install:
-    """Scores of a batch are masked by what the dealer makes when they are rounded."""
-
-    def masked(run: Run, value: Shared, bits: int, label: str) -> Opening[Masked]:
-        shift, word = np.uint64(bits), make(run, value.shape)
-        part = MaskPart(run.deal(value.shape, lambda: np.asarray(word) >> shift))
-        outgoing = None if value.share is None else value.share + word
-
-        def finish(delta: Words | None) -> Masked:
-            return Masked(value.shape, None if delta is None else delta >> shift, (part,))
-
-        return Opening(value.shape, outgoing, finish)
-
-    return lambda patch: patch.setattr(programs, "mask_dropping", masked)
+    return lambda patch: patch.setattr(module, "mask_symmetric", masked)
 
 
 def told_masks_of_contexts(patch: pytest.MonkeyPatch) -> None:
@@ -264,26 +284,24 @@ def lost_decisions_accepted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Party, "_lost_decisions", lambda _: [])
 
 
-AHEAD = "`learn ahead` has the stream of `learn`"
+STEPS = "`step` has the stream of `learn`"
 REPAIR = "`repair` has the stream of `gather`"
 AGAIN = "learn again has the stream of learn"
 TWO_TIME_PAD = "two values are masked by one word"
 
 
 def mirrored_triangle(patch: pytest.MonkeyPatch) -> None:
-    def doubled(run: Run, spec: str, first: tuple[Masked, ...], _: tuple[Masked, ...], *, label: str) -> Shared:
-        return form(run, spec, *first, label=label).times(2)
+    def doubled(run: Run, _: str, matrix: Masked, vector: Masked, *, label: str) -> Shared:
+        rows, columns = triangle_indices(*vector.shape)
+        return form(run, "at,t->at", matrix.take(columns), vector.take(rows), label=label).times(2)
 
-    patch.setattr(programs, "sum_of_forms", doubled)
+    patch.setattr(programs, "folded_form", doubled)
 
 
 TWO_DECISIONS, TWO_GATHERED, TWO_SOLVED = (ProgramId(name, 2) for name in (DECIDE, GATHER, SOLVE))
 
 MUTANTS = [
-    Mutant(AHEAD, TWO_TIME_PAD, one_stream("learn ahead", "learn"), checks.LOCKSTEP_WORDS, "of one key twice"),
-    Mutant(AHEAD, TWO_TIME_PAD, one_stream("learn ahead", "learn"), checks.ROLES_WORDS, "of one key twice"),
-    Mutant(AHEAD, TWO_TIME_PAD, one_stream("learn ahead", "learn"), checks.CALM_WORLDS, "of one key twice"),
-    Mutant(AHEAD, TWO_TIME_PAD, one_stream("learn ahead", "learn"), checks.MEMORY_WORLDS, "of one key twice"),
+    Mutant(STEPS, TWO_TIME_PAD, one_stream("step", "learn"), checks.LOCKSTEP_WORDS, "of one key twice"),
     Mutant(REPAIR, TWO_TIME_PAD, one_stream("repair", "gather"), checks.ROLES_WORDS, "of one key twice"),
     Mutant(REPAIR, TWO_TIME_PAD, one_stream("repair", "gather"), checks.CALM_WORLDS, "of one key twice"),
     Mutant(AGAIN, TWO_TIME_PAD, one_stream("learn again", "learn"), checks.CALM_WORLDS, "of one key twice"),
@@ -291,15 +309,15 @@ MUTANTS = [
     Mutant("two epochs have the same seeds", TWO_TIME_PAD, world_with(fresh_keys=False), checks.CALM_WORLDS, "twice"),
     Mutant("PREPARED is accepted twice", TWO_TIME_PAD, prepared_again, checks.PREPARED_AGAIN, "began again"),
     Mutant(
-        "the last party is told permutation and tags",
-        "it finds the arm from the slot",
+        "the last party is told the tags",
+        "with the actor it knows which decisions were explored",
         told_in_the_clear,
         checks.UNIFORM,
         "decide, correction, word .* is not uniform",
     ),
     Mutant(
         "the last party is told the tags under a word of its own",
-        "it knows the tags",
+        "with the actor it knows which decisions were explored",
         told_under_its_own_word,
         checks.NO_KNOWN_MASK,
         "correction, word .* hides nothing",
@@ -319,18 +337,53 @@ MUTANTS = [
         r"opened, word .* hides nothing from parties \[0\]",
     ),
     Mutant(
-        "rounded scores of a batch have no mask",
-        "all parties see the scores of all arms",
-        rounded_by(zero),
-        checks.uniform_words(TWO_DECISIONS),
-        "decide 2, .* opened, word .* is not uniform",
+        "masks of `step` are sharings of zero",
+        "all parties see model and arm",
+        masked_by(zero),
+        checks.UNIFORM_STEP,
+        "step, .* opened, word .* is not uniform",
     ),
     Mutant(
-        "party 0 knows the masks of the rounded scores of a batch",
-        "it sees the scores of all arms",
-        rounded_by(word_of_party_0),
-        checks.no_known_mask(TWO_DECISIONS),
-        r"decide 2, .* opened, word .* hides nothing from parties \[0\]",
+        "party 0 knows the masks of `step`",
+        "it sees model and arm",
+        masked_by(word_of_party_0),
+        checks.NO_KNOWN_MASK_IN_STEP,
+        r"step, .* opened, word .* hides nothing from parties \[0\]",
+    ),
+    Mutant(
+        "M has no mask in `step`",
+        "all parties see the model",
+        matrices_masked_by(zero, "inverses M", programs),
+        checks.UNIFORM_STEP,
+        "step, round 0, opening 2, opened, word .* is not uniform",
+    ),
+    Mutant(
+        "the last party is told the mask of the one-hot",
+        "it sees the arm",
+        told_mask_of_the_arm,
+        checks.NO_KNOWN_MASK_IN_STEP,
+        r"step, returned one-hot, word .* hides nothing from parties \[1\]",
+    ),
+    Mutant(
+        "all pairs of arms have the same payloads",
+        "the actor learns more of the order of the arms than which is best",
+        payloads_reused,
+        checks.UNIFORM_STEP,
+        "step, found at other arms, .* is not uniform",
+    ),
+    Mutant(
+        "all pairs of arms of a batch have the same payloads",
+        "the actor learns more of the order of the arms than which is best",
+        payloads_reused,
+        checks.uniform_words(TWO_DECISIONS),
+        "decide 2, found at other arms, .* is not uniform",
+    ),
+    Mutant(
+        "keys have no tags",
+        "of equally good arms the first is always chosen",
+        without_tags,
+        checks.TIES,
+        "set",
     ),
     Mutant(
         "o x' of `gather` has no mask",

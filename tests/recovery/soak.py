@@ -1,6 +1,6 @@
 """Kills of random roles at random moments while an application decides and rewards; `make soak` runs the long version.
 
-    python tests/recovery/soak.py --steps 2000 --kills 200
+    python tests/recovery/soak.py --steps 2000 --kills 200 [--together]
 
 prints what was done, how soon the federation answered again after each kill, and fails if anything acknowledged was
 lost or doubled, if two epochs had one name, or if the model is not what the plain twin learned from the same lessons.
@@ -20,8 +20,11 @@ from supervised import KEYS, Acknowledged, Inspection, Supervised
 
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.roles.messages import ACTOR, REWARDER
 
 BATCH_EVERY, BATCH = 10, 5
+ORGANISATION = (Identity(Role.PARTY, 0), ACTOR, REWARDER)
+"""The roles of the organisation that shows the arm and sees what comes of it."""
 
 
 def step(roles: Supervised, number: int, count: int = 1) -> Acknowledged:
@@ -50,7 +53,7 @@ class Soak:
 
     def run(self) -> None:
         choose = random.Random(self.seed)
-        victims = [self.roles.members[number % len(self.roles.members)] for number in range(self.kills)]
+        victims = [self.roles.leaders[number % len(self.roles.leaders)] for number in range(self.kills)]
         choose.shuffle(victims)
         at = sorted(choose.sample(range(1, self.steps), self.kills))
         plan = dict(zip(at, victims, strict=True))
@@ -109,10 +112,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--together", action="store_true", help="One process for party 0, actor and rewarder.")
     options = parser.parse_args()
     federation = Federation(arms=3, features=(2, 2), epsilon=0.2, repair_every=50)
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder, Supervised(Path(folder) / "kits", federation) as roles:
+    together = ORGANISATION if options.together else ()
+    with tempfile.TemporaryDirectory() as folder, Supervised(Path(folder) / "kits", federation, together) as roles:
         soak = Soak(roles, options.steps, options.kills, options.seed)
         soak.run()
         roles.stop(roles.members)
@@ -124,7 +129,7 @@ def main() -> None:
 
 def report(soak: Soak, found: Inspection, epochs: int, seconds: float) -> None:
     waits = sorted(wait for _, wait in soak.back)
-    kills = ", ".join(f"{identity} {count}" for identity, count in soak.roles.kills.items())
+    kills = ", ".join(f"{'+'.join(map(str, soak.roles.process_of(one)))} {n}" for one, n in soak.roles.kills.items())
     print(f"{len(soak.done)} steps, {sum(soak.roles.kills.values())} kills ({kills}), {epochs} epochs, {seconds:.0f} s")
     print("no acknowledged reward lost or doubled, no epoch's name used twice")
     print(f"model of version {found.checked} off by {found.error:.2f} units of 2^-16 after as many lessons")

@@ -80,22 +80,28 @@ class Process:
 
 
 class Supervised:
-    """All roles of a federation, from kits in a folder. A context manager: on exit nothing keeps running."""
+    """All roles of a federation, from kits in a folder; those of `together` share a process, which stands and falls as
+    one and logs in the kit of the first. A context manager: on exit nothing keeps running."""
 
-    def __init__(self, folder: Path, federation: Federation, **options: Any) -> None:
+    def __init__(
+        self, folder: Path, federation: Federation, together: tuple[Identity, ...] = (), **options: Any
+    ) -> None:
         self.folder = folder
         self.federation = federation
         self.parties = [Identity(Role.PARTY, number) for number in range(federation.parties)]
         self.members = [DEALER, *self.parties, ACTOR, REWARDER]
+        self._together = together
+        self.leaders = [member for member in self.members if self.process_of(member)[0] == member]
+        """A role of each process."""
         rows = np.random.default_rng(3).standard_normal((len(KEYS), federation.dimension))
         self.contexts = rows / np.linalg.norm(rows, axis=1, keepdims=True)
         self.processes: dict[Identity, Process] = {}
-        self.kills: dict[Identity, int] = dict.fromkeys(self.members, 0)
+        self.kills: dict[Identity, int] = dict.fromkeys(self.leaders, 0)
         self.patience = ANSWER_SECONDS
         self._write_kits({"checkpoint_every": 16, "spin_microseconds": 0, **options})
 
     def __enter__(self) -> Self:
-        for identity in self.members:
+        for identity in self.leaders:
             self.start(identity)
         return self
 
@@ -109,16 +115,24 @@ class Supervised:
     def kit(self, identity: Identity) -> Path:
         return self.folder / str(identity).replace(" ", "-")
 
+    def process_of(self, identity: Identity) -> tuple[Identity, ...]:
+        """The roles that share a process with this one, itself included."""
+        return self._together if identity in self._together else (identity,)
+
     def log(self, identity: Identity) -> str:
-        path = self.kit(identity) / "log.txt"
+        path = self._log_path(identity)
         return path.read_text() if path.exists() else ""
+
+    def _log_path(self, identity: Identity) -> Path:
+        return self.kit(self.process_of(identity)[0]) / "log.txt"
 
     # Processes
 
     def start(self, identity: Identity) -> None:
-        with (self.kit(identity) / "log.txt").open("a") as log:
+        roles = self.process_of(identity)
+        with self._log_path(identity).open("a") as log:
             popen = subprocess.Popen(
-                [sys.executable, "-m", "hiddenarm", "serve", str(self.kit(identity))],
+                [sys.executable, "-m", "hiddenarm", "serve", *(str(self.kit(role)) for role in roles)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -126,7 +140,7 @@ class Supervised:
                 start_new_session=True,
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
             )
-        self.processes[identity] = Process(popen)
+        self.processes.update(dict.fromkeys(roles, Process(popen)))
 
     def kill(self, identity: Identity) -> None:
         """kill -9, and a restart."""

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from soak import Soak, step
+from soak import ORGANISATION, Killer, Soak, step
 from supervised import KEYS, Acknowledged, Inspection, Supervised
 
 from hiddenarm.bandit.federation import Federation
@@ -50,6 +50,50 @@ def test_every_role_is_killed_and_nothing_acknowledged_is_lost(tmp_path: Path) -
             found.check(soak.done)
             assert found.check_epochs() >= 1 + soak.reopenings
             assert soak.reopenings >= 2
+
+
+def test_kills_of_a_process_with_three_roles_lose_and_double_no_reward(tmp_path: Path) -> None:
+    """Organisation A is party 0, actor and rewarder as one process. What was answered before a kill is answered the
+    same after it, and what was not is asked for again."""
+    with Supervised(tmp_path, FEDERATION, ORGANISATION) as roles:
+        assert roles.leaders == [DEALER, *roles.parties]
+        soak = Soak(roles, steps=30, kills=8, seed=2)
+        soak.run()
+        for number in (0, 14, 29):
+            done = soak.done[number]
+            assert roles.decide(f"decide {number}", *done.keys) == done.decisions
+            assert roles.reward(f"reward {number}", *soak.rewards_of(done)) == done.version
+        assert roles.kills[roles.parties[0]] >= 2
+        roles.stop(roles.members)
+        with Inspection(roles) as found:
+            found.check(soak.done)
+            assert found.check_epochs() >= 1 + soak.reopenings
+            assert soak.reopenings >= 2
+        assert "Traceback" not in roles.log(ACTOR)
+
+
+@pytest.mark.parametrize("moment", [0.0005, 0.01])
+def test_a_kill_between_a_request_and_its_answer_is_asked_again_and_counted_once(tmp_path: Path, moment: float) -> None:
+    """The process of all three roles dies while its decision, and then while its reward, is under way."""
+    with Supervised(tmp_path, FEDERATION, ORGANISATION) as roles:
+        done = [step(roles, 0)]
+        for number in range(1, 5):
+            killer = Killer(roles)
+            killer.aim(roles.parties[0], moment * number)
+            done.append(step(roles, number))
+            killer.rest()
+        roles.stop(roles.members)
+        with Inspection(roles) as found:
+            found.check(done)
+
+
+def test_sigterm_at_all_processes_at_once_ends_all_with_0(tmp_path: Path) -> None:
+    with Supervised(tmp_path, FEDERATION, ORGANISATION) as roles:
+        done = [step(roles, number) for number in range(3)]
+        roles.stop(roles.leaders, signal.SIGTERM)
+        assert [roles.end_of(leader) for leader in roles.leaders] == [0, 0, 0]
+        with Inspection(roles) as found:
+            found.check(done)
 
 
 def test_without_the_dealer_stock_for_sixteen_steps_serves_sixteen(tmp_path: Path) -> None:

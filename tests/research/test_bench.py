@@ -58,11 +58,26 @@ def test_step_counts_rounds_and_says_where_the_time_goes(tmp_path: Path) -> None
     check_step(figures)
     assert (figures["rounds_per_decision"], figures["rounds_per_step"]) == (4, 9)
     assert "peer ready" not in output
+    assert "run 1 of" not in output
+    assert figures["median_ratio"] == figures["ratio"] == figures["runs"][0]["ratio"]
     for part in ("randomness", "local work", "serialising", "waiting"):
         assert part in output
     parts = figures["breakdown"]
     assert all(value >= 0 for value in parts.values())
     assert sum(parts.values()) == pytest.approx(figures["us_per_step"], rel=1e-6) or parts["waiting_us"] == 0
+
+
+@pytest.mark.parametrize(("name", "options"), [("step", ["--arms", "4"]), ("batch", ["--batch", "10"])])
+def test_of_several_runs_each_is_printed_and_their_median_ratio_written(
+    name: str, options: list[str], tmp_path: Path
+) -> None:
+    output, figures = run_quick(tmp_path, name, *options, "--runs", "3")
+    check_step(figures)
+    ratios = [run["ratio"] for run in figures["runs"]]
+    assert [f"run {number} of 3: private" in output for number in (1, 2, 3)] == [True] * 3
+    assert figures["median_ratio"] == figures["ratio"] == sorted(ratios)[1]
+    assert f"Median ratio of 3 runs: {figures['median_ratio']:,.1f}" in output
+    assert [run["us_per_step"] / run["plain_us_per_step"] for run in figures["runs"]] == pytest.approx(ratios)
 
 
 def test_arms_are_fitted_and_drawn(tmp_path: Path) -> None:
@@ -186,7 +201,8 @@ def test_all_benches_are_listed_and_none_works_at_import() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("arms", "--arms", "ten"), ("step", "--steps", "0"), ("parties", "--parties", "2;3")]
+    "arguments",
+    [("arms", "--arms", "ten"), ("step", "--steps", "0"), ("parties", "--parties", "2;3"), ("step", "--runs", "0")],
 )
 def test_sizes_that_are_none_are_refused(arguments: tuple[str, ...]) -> None:
     assert invoke(*arguments).exit_code == 2

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import json
 import os
-import shutil
 import signal
 import stat
 from collections.abc import Callable, Iterator
@@ -41,7 +39,7 @@ class Went:
     arms: list[list[int]] = field(default_factory=list)
     rewards: list[list[float]] = field(default_factory=list)
     plain_rewards: list[list[float]] = field(default_factory=list)
-    same: int = 0
+    agreed: int = 0
     traffic: Traffic | None = None
 
 
@@ -80,7 +78,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
         simulation = Simulation(FEDERATION, WORLDS, steps, KEY, batch, state)
         board, traffic = simulation.run(Display(interrupt_at))
         rewards, plain = board.rewards[:, : board.steps], board.plain_rewards[:, : board.steps]
-        return Went(list(arms), rewards.tolist(), plain.tolist(), board.same, traffic)
+        return Went(list(arms), rewards.tolist(), plain.tolist(), board.agreed, traffic)
 
     monkeypatch.setattr(Lockstep, "decide", noted)
     monkeypatch.setattr(Lockstep, "decide_batch", noted_batch)
@@ -281,6 +279,13 @@ class TestRefusals:
         monkeypatch.setattr(Lockstep, "restore", refuse)
         check_refused(run, tmp_path, state)
 
+    def test_a_state_that_an_earlier_version_wrote(self, tmp_path: Path, run: Run) -> None:
+        """Its twins were taught nothing, and its agreement was counted in another way."""
+        arrays = arrays_of(state_of(run, tmp_path))
+        last = archive_of({name: array for name, array in arrays.items() if not name.startswith("taught ")})
+        for content in (EARLIER.read_bytes(), last):
+            check_refused(run, tmp_path, content, "was written by an earlier version")
+
     def test_the_state_of_another_simulation_says_what_differs(self, tmp_path: Path, run: Run) -> None:
         run(4, tmp_path / "state.npz", batch=2)
         before = contents(tmp_path)
@@ -326,14 +331,14 @@ def foreign_files() -> list[bytes]:
     ]
 
 
-def check_refused(run: Run, folder: Path, content: bytes) -> None:
+def check_refused(run: Run, folder: Path, content: bytes, why: str = "is ") -> None:
     """The run ends with a clear error, and the file is as it was."""
     state = folder / "state.npz"
     state.write_bytes(content)
     with pytest.raises(ConfigError) as raised:
         run(5, state)
     message = str(raised.value)
-    assert message.startswith(f"{state} is ")
+    assert message.startswith(f"{state} {why}")
     assert "name another file" in message
     assert message.isprintable()
     assert contents(folder) == {"state.npz": content}
@@ -365,11 +370,10 @@ class TestReproducing:
         assert before.arms == whole.arms[:interrupt_at]
         assert replace(after, arms=before.arms + after.arms) == whole
 
-    def test_a_state_that_an_earlier_version_wrote_goes_on(self, tmp_path: Path, run: Run) -> None:
-        """After nine steps: its arrays lie side by side, and it does not say which policy and which suite it is of."""
-        shutil.copy(EARLIER, tmp_path / "state.npz")
-        whole, after = run(35), run(35, tmp_path / "state.npz")
-        assert replace(after, arms=whole.arms[:9] + after.arms) == whole
-        with np.load(EARLIER) as arrays:
-            assert "lockstep" not in arrays
-            assert "policy" not in json.loads(str(arrays["about"]))
+    def test_a_resumed_run_has_the_twins_that_were_taught(self, tmp_path: Path, run: Run) -> None:
+        """They know all that the private learners did: one that knows something else does not agree."""
+        run(30, tmp_path / "state.npz")
+        whole, arrays = run(60), arrays_of((tmp_path / "state.npz").read_bytes())
+        (tmp_path / "other.npz").write_bytes(archive_of(arrays | {"taught weights": -arrays["taught weights"]}))
+        assert run(60, tmp_path / "state.npz").agreed == whole.agreed == 120
+        assert run(60, tmp_path / "other.npz").agreed < 110

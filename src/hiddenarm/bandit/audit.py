@@ -6,7 +6,9 @@ twin.
 
 from __future__ import annotations
 
-from hiddenarm.bandit.catalogue import DECIDE, ProgramId, program_text
+from functools import lru_cache
+
+from hiddenarm.bandit.catalogue import DECIDE_ONE, ProgramId, program_text
 from hiddenarm.bandit.coins import Coins, Exploration
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.mpc.dealing import layout_of
@@ -19,20 +21,24 @@ def audit_coins(
     first: int,
     count: int,
     replicates: int = 1,
-    batch: int = 1,
+    program: ProgramId = DECIDE_ONE,
     exploration: Exploration | None = None,
 ) -> Coins:
-    """The dealer's coins of `count` runs of `decide` for `batch` contexts, as [count, replicates, batch].
+    """The dealer's coins of `count` runs of a program that decides, as [count, replicates, its contexts].
 
     Without the last axis for single contexts. `exploration` is that of the federation's policy in the first epoch
     unless given.
     """
-    program, words = ProgramId(DECIDE, batch), Coins.words(federation.arms)
-    layout = layout_of(program_text(federation, program), federation.parties, replicates)
-    stream = program_stream(seeds.coins(), program.label, layout.coin_words)
-    # A step's coins come first; payloads follow.
-    rows = stream.steps(first, count)[:, : replicates * batch * words].reshape(count, replicates, batch, words)
-    thresholds = (exploration or federation.policy.exploration()).at(first, count, batch)
-    if batch == 1:
+    words, contexts = Coins.words(federation.arms), program.count
+    stream = program_stream(seeds.coins(), program.label, _coin_words(federation, program, replicates))
+    rows = stream.steps(first, count)[:, : replicates * contexts * words]  # other words of the dealer come after them
+    rows = rows.reshape(count, replicates, contexts, words)
+    thresholds = (exploration or federation.policy.exploration()).at(first, count, contexts)
+    if contexts == 1:
         return Coins.from_words(rows[:, :, 0], thresholds[:, :, 0])
     return Coins.from_words(rows, thresholds)
+
+
+@lru_cache
+def _coin_words(federation: Federation, program: ProgramId, replicates: int) -> int:
+    return layout_of(program_text(federation, program), federation.parties, replicates).coin_words

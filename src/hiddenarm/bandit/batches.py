@@ -26,7 +26,7 @@ import numpy as np
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.planning import BOOST_BITS, SolvePlan
 from hiddenarm.bandit.programs import Model
-from hiddenarm.mpc.forms import form
+from hiddenarm.mpc.forms import folded_form, form
 from hiddenarm.mpc.masking import input_segments, mask, mask_symmetric, share_of, triangle_indices
 from hiddenarm.mpc.parallel import in_parallel
 from hiddenarm.mpc.run import Opening, Rounds, Run
@@ -130,8 +130,7 @@ class _Solving:
         product = form(run, "aij,ajk->aik", gram, inverse, label="W M")
         (product,) = yield (truncate(run, product, plan.gram_bits + 2 * self._bits - bracket_bits, "W M"),)
         (bracket,) = yield (mask(run, _bracket(run, product, self._size, bracket_bits), "2I - W M"),)
-        better = form(run, "aij,ajk->aik", inverse, bracket, label="M (2I - W M)")
-        better = _both_triangles(better, self._size)
+        better = folded_form(run, "aij,ajk->aik", inverse, bracket, label="M (2I - W M)")
         better = better.times(round(boost * 2**boost_bits))
         (better,) = yield (truncate(run, better, bracket_bits + boost_bits + 1, "M (2I - W M)"),)
         return share_of(run, better)
@@ -182,17 +181,3 @@ def _bracket(run: Run, product: Masked, size: int, bits: int) -> Shared:
     if not run.adds_constants:
         return Shared(product.shape, -share)
     return Shared(product.shape, (np.eye(size, dtype=np.uint64) << np.uint64(bits + 1)) - share)
-
-
-def _both_triangles(matrices: Shared, size: int) -> Shared:
-    """The sum of upper and lower triangle of matrices that are symmetric but for rounding: twice the matrix.
-
-    Mirroring one triangle instead would keep the part of the rounding that is not symmetric, which in a well-known
-    direction outgrows M itself and makes it indefinite.
-    """
-    rows, columns = triangle_indices(size)
-    shape = (*matrices.shape[:-2], len(rows))
-    if matrices.share is None:
-        return Shared(shape, None)
-    flat = matrices.share.reshape(*matrices.share.shape[:-2], size * size)
-    return Shared(shape, flat.take(size * rows + columns, axis=-1) + flat.take(size * columns + rows, axis=-1))

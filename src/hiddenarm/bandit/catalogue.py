@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 DECIDE = "decide"
 LEARN = "learn"
-LEARN_AHEAD = "learn ahead"
+STEP = "step"
 GATHER = "gather"
 SOLVE = "solve"
 REPAIR = "repair"
@@ -28,14 +28,14 @@ INVERT = "invert"
 INVERT_LAST = "invert last"
 """The runs of a repair: each is a `solve` of two steps (see `bandit.planning`). The last solves the weights, too."""
 REPAIR_RUNS = (INVERT_BOOSTED, INVERT, INVERT_LAST)
-PROGRAMS = (DECIDE, LEARN, GATHER, SOLVE, REPAIR, LEARN_AHEAD, LEARN_AGAIN, *REPAIR_RUNS)
+PROGRAMS = (DECIDE, LEARN, GATHER, SOLVE, REPAIR, STEP, LEARN_AGAIN, *REPAIR_RUNS)
 """All names. On the wire a program is its place here, from 1 on: a new one goes to the end."""
-SINGLE_PROGRAMS = frozenset((LEARN, LEARN_AHEAD, LEARN_AGAIN, *REPAIR_RUNS))
+SINGLE_PROGRAMS = frozenset((LEARN, STEP, LEARN_AGAIN, *REPAIR_RUNS))
 """Those that treat one interaction, or none."""
 ABOUT = {
     DECIDE: "choose an arm for a context",
+    STEP: "choose an arm for a context, and learn from the decision",
     LEARN: "learn from the reward of a decision",
-    LEARN_AHEAD: "learn from a decision whose reward comes while the program runs",
     LEARN_AGAIN: "learn from an interaction once more, after the model was repaired",
     GATHER: "add interactions to the sums W = ridge I + sum x x' and b = sum r x of their arms",
     SOLVE: "bring the model up to date with the sums: M to the inverse of W, w to M b",
@@ -58,15 +58,10 @@ class ProgramId(NamedTuple):
         """The program's name in the derivation of its streams."""
         return self.name if self.count == 1 else f"{self.name} {self.count}"
 
-    @property
-    def rewarded_label(self) -> str:
-        """The label of the program whose steps are rewarded in the same steps of this one."""
-        return DECIDE_ONE.label if self.name == LEARN_AHEAD else self.label
-
 
 DECIDE_ONE = ProgramId(DECIDE)
 LEARN_ONE = ProgramId(LEARN)
-LEARN_ONE_AHEAD = ProgramId(LEARN_AHEAD)
+STEP_ONE = ProgramId(STEP)
 
 
 def program_text(federation: Federation, program: ProgramId, exploration: Exploration | None = None) -> ProgramText:
@@ -76,6 +71,5 @@ def program_text(federation: Federation, program: ProgramId, exploration: Explor
 
 
 def program_texts(federation: Federation) -> dict[str, ProgramText]:
-    """The programs of a strictly online step, by name: one to decide, one to learn."""
-    programs = DECIDE_ONE, federation.learner.single_lessons[0]
-    return {program.name: program_text(federation, program) for program in programs}
+    """The programs of a strictly online step, by name: `step`, or one to decide and one to learn."""
+    return {program.name: program_text(federation, program) for program in federation.learner.online_programs}

@@ -9,8 +9,8 @@ Epsilon may depend on the public *position* of a decision: how many decisions we
 
     position = origin of the epoch + step * count + place in the batch
 
-Steps are counted by program: decisions made singly and those of each batch size are counted apart within an epoch, all
-from its origin. So a position is known when a step is dealt, long before it is used.
+Steps are counted by program: decisions by `decide`, by `step` and those of each batch size are counted apart within an
+epoch, all from its origin. So a position is known when a step is dealt, long before it is used.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ from hiddenarm.bandit.policies import EPSILON_GREEDY, make_policy
 from hiddenarm.bandit.policy import Learner, Policy
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.comparison import MAX_BITS
+from hiddenarm.mpc.lookup import ReciprocalShape, reciprocal_shape
 from hiddenarm.mpc.payloads import payload_chunks, payload_words
 from hiddenarm.mpc.truncation import MAGNITUDE_BITS
 
@@ -40,8 +41,8 @@ _SCORE_ERROR = 0.02
 """What is added to the bound of a score for the errors of fixed point."""
 _LEAST_REAL = 1e-9
 """Ridge and norm bounds lie between this and its inverse, so that no formula below overflows."""
-MAX_RECIPROCAL_NODES = 1 << 16
-"""Two words for each are dealt for every interaction learnt: a megabyte at this limit."""
+MAX_RECIPROCAL_WORDS = 1 << 17
+"""Most words of the table of reciprocals, dealt for every interaction learnt: a megabyte."""
 PAYLOAD_ARMS = 48
 """Most arms that are compared pair by pair. With more, shuffling them first deals fewer words, in more rounds."""
 MAX_THREE_ROUND_WORDS = 8192
@@ -96,7 +97,7 @@ class Federation:
     Of the fast suite: the model holds at most `max_interactions`; further rewards are refused, and decisions go on with
     the model as it is. Unless given, it is as large as the numbers allow, up to a million. At most `max_batch`
     interactions are learned at once. After `repair_every` interactions learned one by one the model is solved anew, so
-    that rounding errors do not add up. `reciprocal_bits` is how fine the table of reciprocals is. In the paper's suite
+    that rounding errors do not add up. Reciprocals are exact to 2 `reciprocal_bits` + 2 bits. In the paper's suite
     these are rejected, and are 0.
 
     Of the paper's suite: `newton_iterations` of its reciprocal, 7 unless given. In the fast suite it is rejected, and
@@ -215,9 +216,48 @@ class Federation:
         return self.numbers.largest_score
 
     @property
+    def score_drift(self) -> float:
+        """What the rounding errors of all lessons between two repairs add to a score, as a standard deviation."""
+        return self.joint_norm * self.numbers.weight_drift
+
+    @property
+    def score_rounding(self) -> float:
+        """How far apart the exact scores of two arms may lie that rounding can put in either order.
+
+        Keys: each of the N parties shifts its own share of a score, and drops less than a unit of the last bit that is
+        compared. A key is too low by less than N units, the difference of two keys is off by less than N units.
+        Model: the difference of two scores has drifted by sqrt(2) times as much as one; three standard deviations.
+
+        The paper's suite compares scores x'(M b) of L bits and shifts twice: the D entries of M b, which x multiplies,
+        and the score. The error of its M depends on the data, has no bound before them, and is not allowed for.
+        """
+        if self.suite == "paper":
+            units = 1 + sqrt(self.dimension) * self.joint_norm
+            return self.parties * units * 2.0**-self.fraction_bits
+        keys = self.parties * 2.0**-self.key_fraction_bits
+        return keys + 3 * sqrt(2) * self.score_drift
+
+    @property
     def gain_bits(self) -> int:
         """Fractional bits of g = 1 / (1 + x'Mx): more than L where it can be below 1/4, so that g u, too, is exact."""
         return self.fraction_bits + max(0, ceil(log2(self.largest_quadratic_form / 4)))
+
+    @property
+    def reciprocal_shape(self) -> ReciprocalShape:
+        """How g is cut into polynomials."""
+        return reciprocal_shape(
+            2 * self.reciprocal_bits + 3, self.largest_quadratic_form, least_spacing=2.0**-self.reciprocal_bits
+        )
+
+    @property
+    def reciprocal_power_bits(self) -> int:
+        """Bits of the powers of which polynomials are sums."""
+        return 2 * self.reciprocal_bits + 4
+
+    @property
+    def wide_gain_bits(self) -> int:
+        """Fractional bits of g as it is looked up: with them coefficients are rounded to four bits more than g has."""
+        return self.gain_bits + self.reciprocal_power_bits + 4
 
     @property
     def tag_bits(self) -> int:
@@ -351,7 +391,7 @@ class Federation:
         return [
             ("M x", 3 * bits, self.joint_norm / self.ridge),
             ("score", 2 * bits, self.score_bound),
-            ("1 / (1 + x'Mx)", 3 * bits, 1.0),
+            ("1 / (1 + x'Mx)", self.wide_gain_bits, 1.0),
             ("g u", bits + gain_bits, step),
             ("u (reward - score)", 2 * bits, self.joint_norm / self.ridge * error),
             ("g u (reward - score)", bits + gain_bits, step * error),
@@ -362,14 +402,13 @@ class Federation:
         rounding = self.joint_norm * sqrt(self.dimension) * 2.0**-self.fraction_bits
         if rounding > 2.0**-self.reciprocal_bits:
             return (
-                f"rounding may move x'Mx by {rounding:.2g}, more than the distance of two nodes of the table of its "
-                "reciprocal: it takes more fraction_bits or fewer reciprocal_bits"
+                f"rounding may move x'Mx by {rounding:.2g}, more than the distance that two nodes of the table of its "
+                "reciprocal may have: it takes more fraction_bits or fewer reciprocal_bits"
             )
-        nodes = self.largest_quadratic_form * 2**self.reciprocal_bits
-        if nodes > MAX_RECIPROCAL_NODES:
+        if self.reciprocal_shape.words > MAX_RECIPROCAL_WORDS:
             return (
                 f"a table of 1 / (1 + x'Mx) up to {self.largest_quadratic_form:.4g} with {self.reciprocal_bits} "
-                f"reciprocal_bits has more than {MAX_RECIPROCAL_NODES} nodes, all dealt anew at every step"
+                f"reciprocal_bits has more than {MAX_RECIPROCAL_WORDS} words, all dealt anew at every step"
             )
         if self.largest_quadratic_form * 2.0**-self.fraction_bits > TOLERANCE:
             return (
@@ -409,10 +448,10 @@ class Federation:
         return None
 
     def _drift_problem(self) -> str | None:
-        drift = self.joint_norm * self.numbers.weight_drift
-        if drift > _LARGEST_DRIFT:
+        if self.score_drift > _LARGEST_DRIFT:
             return (
-                f"rounding errors of {self.numbers.unrepaired:,} lessons between repairs move a score by {drift:.2g}; "
+                f"rounding errors of {self.numbers.unrepaired:,} lessons between repairs move a score by "
+                f"{self.score_drift:.2g}; "
                 f"{_LARGEST_DRIFT} is the limit"
             )
         return None

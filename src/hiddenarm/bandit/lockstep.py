@@ -23,8 +23,10 @@ from hiddenarm.bandit.catalogue import (
     DECIDE_ONE,
     GATHER,
     LEARN_ONE,
+    PROGRAMS,
     REPAIR_RUNS,
     SOLVE,
+    STEP_ONE,
     ProgramId,
     program_text,
 )
@@ -33,13 +35,13 @@ from hiddenarm.bandit.decisions import MAX_PENDING
 from hiddenarm.bandit.features import checked_features
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Decided, Interaction, Rewarded, interactions, joined
-from hiddenarm.bandit.policy import Brings, LearnerProgram
+from hiddenarm.bandit.policy import LearnerProgram
 from hiddenarm.bandit.schedule import BeginSecond, DropSecond, LessonPlan, Run, Schedule
 from hiddenarm.bandit.state import State, initial_state
 from hiddenarm.errors import OUT_OF_RANGE, ConfigError, InputError, ScoreRangeError
 from hiddenarm.mpc.dealing import ProgramDealer, layout_of
 from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, compile_program
-from hiddenarm.mpc.lockstep import LockstepMeter, Observer, run_lockstep
+from hiddenarm.mpc.lockstep import LockstepMeter, Observer, advance_lockstep, run_lockstep
 from hiddenarm.mpc.material import Layout, Seeds, program_stream
 from hiddenarm.ring.words import Floats, Words, encode
 
@@ -66,9 +68,7 @@ class _Supply:
         self.layout = layout_of(text, parties, replicates)
         self.next_step = 0
         self._ahead = ahead
-        self._dealer = ProgramDealer(
-            program.label, text, self.layout, seeds, replicates, rewarded=program.rewarded_label
-        )
+        self._dealer = ProgramDealer(program.label, text, self.layout, seeds, replicates)
         self._compiled = [compile_program(text, party, parties, replicates) for party in range(parties)]
         self._materials = [
             ProgramMaterial(party, parties, program.label, self.layout, seeds.party(party), ahead=ahead)
@@ -106,12 +106,22 @@ class _Second:
     taken: tuple[str, ...]
 
 
+@dataclass(slots=True, repr=False)
+class _Begun:
+    """A run of `step` that has decided, and waits for the reward; it is of use while the model is that of its start."""
+
+    step: int
+    evaluations: list[Evaluation]
+
+
 class Lockstep:
     """All roles of a federation, advancing together.
 
-    `decide` and `learn` treat one interaction; `decide_batch` and `learn_batch` many at once, where the suite can. What
-    a lesson takes follows from the schedule of the policy, as between roles: the repair of the model is spread over
-    lessons. `repair` does it at once. Of the single decisions that wait for their reward, the newest `max_pending` are
+    `decide` and `learn` treat one interaction; `decide_batch` and `learn_batch` many at once, where the suite can. With
+    `online`, single decisions are those of the program `step`, if the learner has it, which goes on to learn when the
+    reward of its decision is learned next; else the decision is learned by `learn`. What a lesson takes follows from
+    the schedule of the policy, as between roles: the repair of the model is spread over lessons. `repair` does it at
+    once. Of the single decisions that wait for their reward, the newest `max_pending` are
     kept. With `epsilons`, each replicate explores with its own probability, whatever the policy says. `origin` is how
     many decisions were made before, for a policy that explores by position.
     """
@@ -122,6 +132,7 @@ class Lockstep:
         epoch_key: bytes,
         *,
         replicates: int = 1,
+        online: bool = False,
         epsilons: ArrayLike | None = None,
         origin: int = 0,
         deal_ahead: int = 64,
@@ -153,20 +164,21 @@ class Lockstep:
         self._batches: dict[tuple[int, int], list[list[Interaction]]] = {}
         self._seeds = Seeds(epoch_key)
         self._supplies: dict[ProgramId, _Supply] = {}
-        for program in (DECIDE_ONE, LEARN_ONE):
+        self._deciding = STEP_ONE if online and self._learner.has_step else DECIDE_ONE
+        self._begun: _Begun | None = None
+        for program in (self._deciding, LEARN_ONE):
             self._supply(program)
 
     @property
     def layouts(self) -> dict[str, Layout]:
         """The layouts of the programs for one interaction."""
-        programs = DECIDE_ONE, *self._learner.single_lessons
-        texts = {program.name: program_text(self.federation, program) for program in programs}
+        texts = {program.name: program_text(self.federation, program) for program in self._learner.single_programs}
         return {name: layout_of(text, self.federation.parties, self.replicates) for name, text in texts.items()}
 
     @property
     def decisions(self) -> int:
         """How many single decisions were begun."""
-        return self._supply(DECIDE_ONE).next_step
+        return self._supply(self._deciding).next_step
 
     @property
     def pending(self) -> frozenset[int]:
@@ -183,18 +195,18 @@ class Lockstep:
         """Decide on the parties' features, [replicates, features] each; return the decision's number and the arms.
         `eligible` names the arms that may be chosen; all unless given."""
         features = [checked_features(values, self.federation, party)[:, None] for party, values in enumerate(contexts)]
-        step, arms, kept = self._decide(DECIDE_ONE, features, eligible)
+        step, arms, kept = self._decide(self._deciding, features, eligible)
         self._pending[step] = [party[0] for party in kept]
         if len(self._pending) > self._max_pending:
             self._pending.popitem(last=False)
         return step, arms[:, 0]
 
-    def learn(self, step: int, rewards: ArrayLike, *, ahead: bool = False) -> None:
-        """Learn from the reward of a pending decision; one reward a replicate. With `ahead` as in strictly online use,
-        by the program that can be begun before the reward is there."""
+    def learn(self, step: int, rewards: ArrayLike) -> None:
+        """Learn from the reward of a pending decision; one reward a replicate."""
         self._check_room(1)
         kept = [[own] for own in self._pending.pop(step)]
-        self._learn(kept, DECIDE_ONE, step, np.asarray(rewards)[..., None], step if ahead else None)
+        of_step = step if self._begun is not None and self._begun.step == step else None
+        self._learn(kept, self._deciding, step, np.asarray(rewards)[..., None], of_step)
 
     def decide_batch(
         self, contexts: Sequence[ArrayLike], eligible: Sequence[int] | None = None
@@ -233,12 +245,12 @@ class Lockstep:
         decided: ProgramId,
         step: int,
         rewards: ArrayLike,
-        ahead: int | None = None,
+        of_step: int | None = None,
     ) -> None:
         """Learn from decisions made together, which each party has kept, as one lesson."""
         mask = self._supply(decided).rewarder.step(step).reshape(self.replicates, decided.count)
         masked = encode(rewards, self.federation.fraction_bits) + mask
-        plan = self.schedule.lesson(self._lessons, decided.count, ahead)
+        plan = self.schedule.lesson(self._lessons, decided.count, of_step)
         self._lessons += 1
         self.interactions_learned += decided.count
         self._follow(plan, [Rewarded(own, masked) for own in kept])
@@ -259,8 +271,12 @@ class Lockstep:
         for _ in range(plan.forgotten):
             self._singly.popleft()
         self.schedule = plan.after
+        self._begun = None
 
     def _run_planned(self, run: Run, lesson: list[Rewarded] | None) -> None:
+        if run.program == STEP_ONE:
+            self._end_step(lesson)
+            return
         supply, taken = self._supply(run.program), lesson
         if run.of is not None:
             chunk = list(islice(self._singly, run.of.start, run.of.stop))
@@ -270,10 +286,19 @@ class Lockstep:
             supply.program.given(state, None if taken is None else taken[party], party)
             for party, state in enumerate(states)
         ]
-        awaited = None if taken is None else taken[0].masked
-        _, results = self._run(run.program, given, run.step, awaited)
+        results = self._run(run.program, supply.begin(given, run.step))
         for state, result in zip(states, results, strict=True):
             supply.program.write(state, result)
+
+    def _end_step(self, lesson: list[Rewarded] | None) -> None:
+        """Go on with the run of `step` that made the decision."""
+        assert lesson is not None
+        assert self._begun is not None
+        for evaluation in self._begun.evaluations:
+            evaluation.tell(lesson[0].masked)
+        results = self._run(STEP_ONE, self._begun.evaluations)
+        for state, result in zip(self.states, results, strict=True):
+            self._supply(STEP_ONE).program.write(state, result)
 
     def _begin_second(self, begin: BeginSecond) -> None:
         arrays = {array.name: array for array in self._learner.arrays}
@@ -322,9 +347,7 @@ class Lockstep:
         inputs only, so that a mask that both use hides the same value. Under another key it is an epoch of its own.
         A snapshot of an earlier version, which has no counters of a schedule, goes on behind all of its addresses.
         """
-        for label in (name.removeprefix(NEXT_STEP) for name in arrays if name.startswith(NEXT_STEP)):
-            program, count = label.rsplit(" ", 1)
-            self._supply(ProgramId(program, int(count))).skip_to(int(arrays[NEXT_STEP + label][0]))
+        self._restore_steps(arrays)
         self._restore_schedule(arrays)
         for party, state in enumerate(self.states):
             for name in state:
@@ -337,6 +360,19 @@ class Lockstep:
             for row, masked in enumerate(arrays["waiting rewards"])
         )
         self._restore_second(arrays)
+
+    def _restore_steps(self, arrays: Mapping[str, Words]) -> None:
+        """Leave out all steps that were used. Decisions go on behind all that were made singly, by whichever program.
+        Earlier versions had programs that are gone."""
+        decided = 0
+        for label in (name.removeprefix(NEXT_STEP) for name in arrays if name.startswith(NEXT_STEP)):
+            name, count = label.rsplit(" ", 1)
+            program, step = ProgramId(name, int(count)), int(arrays[NEXT_STEP + label][0])
+            if name in PROGRAMS:
+                self._supply(program).skip_to(step)
+            if program in (DECIDE_ONE, STEP_ONE):
+                decided = max(decided, step)
+        self._supply(self._deciding).skip_to(decided)
 
     def _restore_schedule(self, arrays: Mapping[str, Words]) -> None:
         self.interactions_learned, gathered = arrays["learned"].tolist()
@@ -371,11 +407,12 @@ class Lockstep:
         return Interaction(**{name: arrays[f"waiting {name} {party}"][row].copy() for name in self._kept_shapes(party)})
 
     def coins(self, first: int, count: int, batch: int = 1) -> Coins:
-        """The dealer's coins of some runs of `decide`, for the plain twin (see `audit_coins`).
+        """The dealer's coins of some runs that decided, for the plain twin (see `audit_coins`).
 
         Nobody could ask for them in a real federation.
         """
-        return audit_coins(self._seeds, self.federation, first, count, self.replicates, batch, self._exploration)
+        program = self._deciding if batch == 1 else ProgramId(DECIDE, batch)
+        return audit_coins(self._seeds, self.federation, first, count, self.replicates, program, self._exploration)
 
     def reveal_model(self) -> tuple[Floats, Floats]:
         """Inverses (packed triangles, or the paper's whole matrices) and weights in the clear. Only here, where all
@@ -391,13 +428,27 @@ class Lockstep:
             eligible_words(self.federation.arms, eligible), (self.replicates, program.count, self.federation.arms)
         )
         brought = [may_win] if self._learner.takes_eligible else []
-        reads = self._supply(program).program.reads
+        supply = self._supply(program)
         given = [
-            [*(state[name] for name in reads), own, *brought] for state, own in zip(self.states, features, strict=True)
+            [*(state[name] for name in supply.program.reads), own, *brought]
+            for state, own in zip(self.states, features, strict=True)
         ]
-        step, decided = self._run(program, given)
+        step = supply.next_step
+        evaluations = supply.begin(given, step)
+        self._advance(program, evaluations)
+        decided: list[Any] = [each.result if each.ended else each.announced for each in evaluations]
         arms = self._act(program, step, decided, may_win)
+        if program == STEP_ONE:
+            self._begin_to_learn(step, evaluations, decided)
         return step, arms, [interactions(own, kept) for own, kept in zip(features, decided, strict=True)]
+
+    def _begin_to_learn(self, step: int, evaluations: list[Evaluation], decided: list[Decided]) -> None:
+        """Tell a run of `step` the one-hot; it goes on until it needs the reward."""
+        for evaluation, own in zip(evaluations, decided, strict=True):
+            assert own.masked_arm is not None
+            evaluation.tell(own.masked_arm)
+        self._advance(STEP_ONE, evaluations)
+        self._begun = _Begun(step, evaluations)
 
     def _act(self, program: ProgramId, step: int, decided: list[Decided], eligible: Words) -> NDArray[np.int64]:
         """What the actor does: find the arms, and return them to the parties where they do not hold them."""
@@ -414,22 +465,13 @@ class Lockstep:
                 own.masked_arm = returned
         return arms
 
-    def _run(
-        self,
-        program: ProgramId,
-        given: Sequence[Sequence[Words]],
-        step: int | None = None,
-        awaited: Words | None = None,
-    ) -> tuple[int, list[Any]]:
-        """Run a step of a program, the next unless another is named. `given` is what each party brings, and `awaited`
-        what all are told, if the program awaits it."""
-        supply = self._supply(program)
-        step = supply.next_step if step is None else step
-        evaluations = supply.begin(given, step)
-        if awaited is not None and supply.program.brings is Brings.INTERACTION_AHEAD:
-            for evaluation in evaluations:
-                evaluation.tell(awaited)
-        return step, run_lockstep(evaluations, program=program.label, meter=self.meter, observer=self._observer)
+    def _run(self, program: ProgramId, evaluations: list[Evaluation]) -> list[Any]:
+        """Run a step of a program to its end."""
+        return run_lockstep(evaluations, program=program.label, meter=self.meter, observer=self._observer)
+
+    def _advance(self, program: ProgramId, evaluations: list[Evaluation]) -> None:
+        """Run a step of a program to its end, or until it waits for what actor or rewarder send."""
+        advance_lockstep(evaluations, program=program.label, meter=self.meter, observer=self._observer)
 
     def _supply(self, program: ProgramId) -> _Supply:
         if program not in self._supplies:

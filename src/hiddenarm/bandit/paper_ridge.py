@@ -14,7 +14,7 @@ from functools import cache
 
 import numpy as np
 
-from hiddenarm.bandit.catalogue import DECIDE, LEARN, LEARN_ONE, ProgramId
+from hiddenarm.bandit.catalogue import DECIDE, LEARN, ProgramId
 from hiddenarm.bandit.coins import Coins, Exploration
 from hiddenarm.bandit.interactions import Decided
 from hiddenarm.bandit.policy import Brings, Learner, LearnerProgram
@@ -34,7 +34,6 @@ _MODEL = ("inverses", "biases")
 class PaperRidgeLearner(Learner):
     """In the paper's suite."""
 
-    single_lessons = (LEARN_ONE,)
     decide_reads = _MODEL
     largest_programs = ()
 

@@ -16,13 +16,26 @@ class PlainBandit:
         self.inverses = np.repeat(np.eye(dimension)[None] / ridge, arms, axis=0)
         self.weights = np.zeros((arms, dimension))
 
+    def scores(self, context: Floats) -> Floats:
+        """A score for each arm. Twins of policies that score in another way override this."""
+        scores: Floats = self.weights @ context
+        return scores
+
     def decide(self, context: Floats, explore: bool, tags: NDArray[np.int64]) -> int:
         """The best arm; among equally good ones that with the highest tag. When exploring, all are equally good."""
         if explore:
             return int(np.argmax(tags))
-        scores = self.weights @ context
+        scores = self.scores(context)
         best = np.flatnonzero(scores == scores.max())
         return int(best[0] if len(best) == 1 else best[np.argmax(tags[best])])
+
+    def agrees(self, arm: int, context: Floats, explore: bool, tags: NDArray[np.int64], rounding: float) -> bool:
+        """Whether it would choose this arm, or one whose score is within `rounding` (see `Federation.score_rounding`)
+        of that of this arm. Scores say nothing of an explored arm: that must be the one of the highest tag."""
+        if explore:
+            return arm == int(np.argmax(tags))
+        scores = self.scores(context)
+        return bool(scores.max() - scores[arm] <= rounding)
 
     def learn(self, context: Floats, arm: int, reward: float) -> None:
         """Sherman-Morrison for the arm that was pulled."""
@@ -41,13 +54,32 @@ class PlainBandits:
         self.weights = np.zeros((replicates, arms, dimension))
         self._each = np.arange(replicates)
 
+    def scores(self, contexts: Floats) -> Floats:
+        """A score for each arm, [replicates, arms], for contexts [replicates, features]."""
+        scores: Floats = np.matmul(self.weights, contexts[:, :, None])[:, :, 0]
+        return scores
+
     def decide(self, contexts: Floats, explore: NDArray[np.bool_], tags: NDArray[np.int64]) -> NDArray[np.int64]:
         """The arms [replicates] for contexts [replicates, features], as `PlainBandit.decide` chooses them."""
-        scores = np.matmul(self.weights, contexts[:, :, None])[:, :, 0]
+        scores = self.scores(contexts)
         scores[explore] = 0.0
         best = scores == scores.max(axis=1, keepdims=True)
         arms: NDArray[np.int64] = np.where(best, tags, -1).argmax(axis=1)
         return arms
+
+    def agree(
+        self,
+        arms: NDArray[np.int64],
+        contexts: Floats,
+        explore: NDArray[np.bool_],
+        tags: NDArray[np.int64],
+        rounding: float,
+    ) -> NDArray[np.bool_]:
+        """Which of them would choose their arm, as `PlainBandit.agrees` says it."""
+        scores = self.scores(contexts)
+        near = scores.max(axis=1) - scores[self._each, arms] <= rounding
+        agree: NDArray[np.bool_] = np.where(explore, arms == tags.argmax(axis=1), near)
+        return agree
 
     def learn(self, contexts: Floats, arms: NDArray[np.int64], rewards: Floats) -> None:
         """Sherman-Morrison for the arm that each has pulled."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from hiddenarm.bandit.answers import Answers
-from hiddenarm.bandit.catalogue import ProgramId
+from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE, STEP_ONE, ProgramId
 from hiddenarm.bandit.coins import Exploration, Positions, exploration_thresholds
 from hiddenarm.bandit.interactions import Rewarded, stacked
 from hiddenarm.bandit.plain import PlainBandit, PlainBandits
@@ -172,7 +172,6 @@ class Brings(Enum):
 
     CONTEXTS = "own features of the contexts to decide on, and which arms are eligible if a request may say so"
     INTERACTION = "own features, one-hot of the arm and reward of one interaction"
-    INTERACTION_AHEAD = "own features, one-hot and the reward's mask; the masked reward is told while it runs"
     INTERACTIONS = "own features, one-hots and rewards of several interactions"
     NOTHING = "nothing more"
 
@@ -197,8 +196,6 @@ class LearnerProgram:
         if self.brings is Brings.INTERACTIONS:
             return [*given, *stacked(taken.kept, adds), taken.rewards(adds)]
         (interaction,) = taken.kept
-        if self.brings is Brings.INTERACTION_AHEAD:
-            return [*given, interaction.features, interaction.arm_share(adds), interaction.reward_mask]
         return [*given, interaction.features, interaction.arm_share(adds), taken.rewards(adds)]
 
     def write(self, state: State, result: object) -> None:
@@ -211,8 +208,8 @@ class LearnerProgram:
 class Learner(ABC):
     """A policy at work in one federation, in one suite."""
 
-    single_lessons: tuple[ProgramId, ...]
-    """The programs that learn one interaction; first the one of strictly online use."""
+    single_lesson: ProgramId = LEARN_ONE
+    """The program that learns one interaction."""
     takes_eligible = False
     """Whether a request may name the arms that are eligible."""
 
@@ -246,7 +243,22 @@ class Learner(ABC):
     @property
     @abstractmethod
     def largest_programs(self) -> tuple[ProgramId, ...]:
-        """The programs of the largest messages, beside those that decide and those that learn one interaction."""
+        """The programs of the largest messages, beside those for batches of decisions and `single_programs`."""
+
+    @property
+    def has_step(self) -> bool:
+        """Whether it has the program `step`, which decides for one context and learns from the decision."""
+        return False
+
+    @property
+    def online_programs(self) -> tuple[ProgramId, ...]:
+        """The programs of strictly online use."""
+        return (STEP_ONE,) if self.has_step else (DECIDE_ONE, self.single_lesson)
+
+    @property
+    def single_programs(self) -> tuple[ProgramId, ...]:
+        """The programs that decide for one context, or learn from one decision, or both."""
+        return (DECIDE_ONE, self.single_lesson, *((STEP_ONE,) if self.has_step else ()))
 
     @property
     def answers(self) -> Answers:

@@ -1,4 +1,4 @@
-"""The learner, as two programs on secret values: `decide` and `learn`.
+"""The learner, as programs on secret values: `decide`, `learn`, and both as one, `step`.
 
 This is the text that parties and dealer both run. L is the number of fractional bits; a `yield` is a round.
 The linear model of arm a is kept as M_a, the inverse of ridge I + sum x x' (2L bits, upper triangle), and the weights
@@ -18,25 +18,27 @@ from hiddenarm.bandit.answers import ALL_BITS
 from hiddenarm.bandit.coins import Coins, Exploration
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Decided
-from hiddenarm.mpc.forms import form, sum_of_forms
-from hiddenarm.mpc.lookup import LineTable, lookup, reciprocal_table
+from hiddenarm.mpc.forms import folded_form, form
+from hiddenarm.mpc.lookup import PolynomialTable, lookup, reciprocal_table
 from hiddenarm.mpc.masking import (
+    ReturnedMask,
     dealt,
     dealt_share,
     input_segments,
     mask,
     mask_symmetric,
+    returned_mask,
     share_of,
-    triangle_indices,
 )
 from hiddenarm.mpc.payloads import ByTag, answer_words
 from hiddenarm.mpc.run import Opening, Rounds, Run
 from hiddenarm.mpc.shuffle import Shuffle
 from hiddenarm.mpc.tournament import open_winner
 from hiddenarm.mpc.truncation import truncate
-from hiddenarm.mpc.values import Masked, MaskPart, Shared
+from hiddenarm.mpc.values import Masked, Shared
 from hiddenarm.ring.words import Words
 
+_ELIGIBLE = "eligible arms: all bits set, or none"
 _KEYS = "keys: scores, with distinct tags as their lowest bits"
 
 
@@ -87,12 +89,58 @@ def decide(
     To explore, the dealer has the tags decide alone: they are a uniformly random permutation. Only arms that are
     eligible, which the request says, can win.
     """
-    eligible = run.given((count, federation.arms), "eligible arms: all bits set, or none")
+    eligible = run.given((count, federation.arms), _ELIGIBLE)
     coins = _dealt_coins(run, federation, exploration, count)
-    reward_mask = dealt_share(run, (count,), lambda: run.rewarder_words((count,)), "mask of the reward")
-    if federation.decides_by_payloads:
-        return (yield from _decide_by_payloads(run, federation, scores, coins, eligible, reward_mask))
-    return (yield from _decide_by_shuffle(run, federation, scores, coins, eligible, reward_mask))
+    if not federation.decides_by_payloads:
+        reward_mask = _reward_mask(run, count).share
+        return (yield from _decide_by_shuffle(run, federation, scores, coins, eligible, reward_mask))
+    answer = yield from _payloads(run, federation, (yield from scores), coins, eligible, count)
+    run.announce(answer)
+    return Decided(answer, _arm_mask(run, federation, count).share, _reward_mask(run, count).share)
+
+
+def step(
+    run: Run, federation: Federation, exploration: Exploration, model: Model, own_features: Words | None
+) -> Rounds[Model]:
+    """Decide for one context and learn from the decision: seven rounds, or eight where a decision takes four.
+
+        round 1      mask x, w and M, for both
+        rounds 2, 3  decide by payloads, as `decide` does. What the party has of the decision is announced
+        pause        the actor returns the one-hot as o + mu: it is masked, and needs no round
+        rounds 4, 5  learn, as `learn` does in its rounds 2 and 3
+                     the rewarder returns the reward as r + mu, which is awaited only now
+        rounds 6, 7  learn, as `learn` does in its rounds 4 and 5
+
+    Both mu are dealt with the decision, at the address of this run. What is masked in round 1 is used in more products
+    than in `decide` or `learn` alone; but it is opened once, and every other value has a mask of its own.
+    """
+    eligible = run.given((1, federation.arms), _ELIGIBLE)
+    coins = _dealt_coins(run, federation, exploration, 1)
+    arm_mask, reward_mask = _arm_mask(run, federation, 1), _reward_mask(run, 1)
+    x, weights, inverses = yield (
+        input_segments(run, (1,), own_features, federation.features, "context x"),
+        mask(run, model.weights, "weights w"),
+        mask_symmetric(run, model.inverses, federation.dimension, "inverses M"),
+    )
+    answer = yield from _payloads(run, federation, LinearScores(weights, x), coins, eligible, 1)
+    run.announce(Decided(answer, arm_mask.share, reward_mask.share))
+    yield ()
+    arm = arm_mask.awaited(run, "one-hot o of the arm + mask").single()
+    factors = x.single(), arm, inverses, weights
+    return (
+        yield from _update(
+            run, federation, model, factors, lambda: reward_mask.awaited(run, "reward r + mask").single()
+        )
+    )
+
+
+def _arm_mask(run: Run, federation: Federation, count: int) -> ReturnedMask:
+    shape = (count, federation.arms)
+    return returned_mask(run, shape, lambda: run.actor_words(shape), "mask of the one-hot of the arm")
+
+
+def _reward_mask(run: Run, count: int) -> ReturnedMask:
+    return returned_mask(run, (count,), lambda: run.rewarder_words((count,)), "mask of the reward")
 
 
 def _dealt_coins(run: Run, federation: Federation, exploration: Exploration, count: int) -> Coins | None:
@@ -102,26 +150,21 @@ def _dealt_coins(run: Run, federation: Federation, exploration: Exploration, cou
     return Coins.from_words(words, exploration.at(run.first_step, run.batch[0], count))
 
 
-def _decide_by_payloads(
+def _payloads(
     run: Run,
     federation: Federation,
-    scores: Rounds[Scores],
+    found: Scores,
     coins: Coins | None,
     eligible: Words | None,
-    reward_mask: Shared,
-) -> Rounds[Decided]:
-    """Three rounds for one context, if few words are dealt for it; else four."""
-    shape = (*reward_mask.shape, federation.arms)
-    three = shape[0] == 1 and federation.decides_in_three_rounds
-    tags = dealt_share(run, shape, lambda: _tags(coins), "tags that break ties")
-    arm_mask = dealt_share(run, shape, lambda: run.actor_words(shape), "mask of the one-hot of the arm")
-    found = yield from scores
+    count: int,
+) -> Rounds[Words | None]:
+    """The party's answers to the actor: two rounds for one context, if few words are dealt for it; else three."""
+    three = count == 1 and federation.decides_in_three_rounds
+    tags = dealt_share(run, (count, federation.arms), lambda: _tags(coins), "tags that break ties")
     keys = (_rounded(run, federation, found) << federation.tag_bits) + tags
     run.note(_KEYS)
     by_tag = None if coins is None else ByTag(coins.explore.astype(np.uint64), _tags(coins))
-    answer = yield from answer_words(run, keys, federation.comparison_bits, eligible, by_tag, three=three)
-    run.announce(answer)
-    return Decided(answer, arm_mask, reward_mask)
+    return (yield from answer_words(run, keys, federation.comparison_bits, eligible, by_tag, three=three))
 
 
 def _decide_by_shuffle(
@@ -182,28 +225,6 @@ def learn(
     return (yield from _update(run, federation, model, factors, lambda: masked))
 
 
-def learn_ahead(
-    run: Run,
-    federation: Federation,
-    model: Model,
-    own_features: Words | None,
-    arm: Shared,
-    reward_mask: Shared,
-) -> Rounds[Model]:
-    """The same from a decision whose reward is still to come: it is needed after round 3.
-
-    What the rewarder sends to all parties, r + mu, is the reward masked, and mu was dealt with the decision; so it
-    takes no round. The dealer knows mu; a party brings its share of it.
-    """
-    mu = MaskPart(run.rewarder_words(()) if reward_mask.share is None else reward_mask.share)
-    factors = yield _mask_factors(run, federation, model, own_features, arm)
-    return (
-        yield from _update(
-            run, federation, model, factors, lambda: Masked((), run.awaited((), "reward r + mask"), (mu,))
-        )
-    )
-
-
 def _mask_factors(
     run: Run, federation: Federation, model: Model, own_features: Words | None, arm: Shared
 ) -> tuple[Opening[Masked], ...]:
@@ -223,34 +244,38 @@ def _update(
     factors: Sequence[Masked],
     reward: Callable[[], Masked],
 ) -> Rounds[Model]:
-    """Rounds 2 to 5 of learning, from the factors masked in round 1. `reward` is asked for after round 3."""
+    """Rounds 2 to 5 of learning, from masked factors x, o, M and w. `reward` is asked for after round 3."""
     x, o, inverses, weights = factors
     bits = federation.fraction_bits
-    rows, columns = triangle_indices(federation.dimension)
 
-    # Select the chosen arm's u = M x (3L bits) and score (2L bits) with the one-hot.
+    # Select the chosen arm's u = M x (3L bits) with the one-hot; scores of all arms (2L bits).
     u = form(run, "a,aij,j->i", o, inverses, x, label="u = M x of the chosen arm")
-    score = form(run, "a,ai,i->", o, weights, x, label="score = w'x of the chosen arm")
+    scores = form(run, "ai,i->a", weights, x, label="scores = w'x of all arms")
 
-    # Round 2: bring both to L bits; they come back masked.  u is rounded twice, independently, the second time as
-    # u / 2: in the product v u' a rounding error times itself would not average out, and would make M indefinite.
-    u, half_u, score = yield (
+    # Round 2: bring u to L bits; it comes back masked.  u is rounded twice, independently, the second time as u / 2: in
+    # the product v u' a rounding error times itself would not average out, and would make M indefinite.  Mask scores.
+    u, half_u, scores = yield (
         truncate(run, u, 2 * bits, "u"),
         truncate(run, u, 2 * bits + 1, "a second u, for u / 2: u"),
+        mask(run, scores, "scores"),
+    )
+
+    # Round 3: mask q = x'u, times the public scale of the table, and o u' / 2; bring the chosen arm's score to L bits.
+    # Look up g = 1 / (1 + q).
+    table = _reciprocals(federation)
+    q = form(run, "i,i->", u, x, label="q = x'u").times(table.scale)
+    score = form(run, "a,a->", o, scores, label="score of the chosen arm")
+    q, chosen_half_u, score = yield (
+        mask(run, q, f"{table.scale} q"),
+        mask(run, form(run, "a,i->ai", o, half_u, label="o u' / 2"), "o u' / 2"),
         truncate(run, score, bits, "score"),
     )
-
-    # Round 3: mask q = x'u and o u' / 2; look up g = 1 / (1 + q) at 3L bits.
-    q, chosen_half_u = yield (
-        mask(run, form(run, "i,i->", u, x, label="q = x'u"), "q"),
-        mask(run, form(run, "a,i->ai", o, half_u, label="o u' / 2"), "o u' / 2"),
-    )
-    g = lookup(run, _reciprocals(federation), q, "g = 1 / (1 + q)")
+    g = lookup(run, table, q, "g = 1 / (1 + q)")
 
     # Round 4: g to its bits, u (r - score) to L bits.
-    correction = form(run, "i,->i", u, reward(), label="u r") - form(run, "i,->i", u, score, label="u score")
+    correction = form(run, "i,->i", u, reward() - score, label="u (r - score)")
     g, correction = yield (
-        truncate(run, g, 3 * bits - federation.gain_bits, "g"),
+        truncate(run, g, federation.wide_gain_bits - federation.gain_bits, "g"),
         truncate(run, correction, bits, "u (r - score)"),
     )
 
@@ -268,13 +293,7 @@ def _update(
     # M -= (v u' + u v') / 2.  Both halves are the same but for rounding.  Their sum is symmetric, rounding included:
     # its error in a direction d is at most 2 |v'd| times a rounding error, and v is small in a direction that is known
     # well.  One of them mirrored would keep an error that does not depend on v'd, and M would become indefinite.
-    update = sum_of_forms(
-        run,
-        "at,t->at",
-        (chosen_half_u.take(columns), v.take(rows)),
-        (chosen_half_u.take(rows), v.take(columns)),
-        label="what M loses, o (v u' + u v') / 2",
-    )
+    update = folded_form(run, "ai,j->aij", chosen_half_u, v, label="what M loses, o (u v' + v u') / 2")
     return Model(
         model.inverses - update,
         model.weights + form(run, "a,i->ai", o, correction, label="what w gains, o v (r - score)"),
@@ -308,5 +327,10 @@ def _shuffled(words: Words, shuffle: Shuffle) -> Words:
 
 
 @lru_cache
-def _reciprocals(federation: Federation) -> LineTable:
-    return reciprocal_table(federation.reciprocal_bits, federation.largest_quadratic_form, federation.fraction_bits)
+def _reciprocals(federation: Federation) -> PolynomialTable:
+    return reciprocal_table(
+        federation.reciprocal_shape,
+        2 * federation.fraction_bits,
+        federation.reciprocal_power_bits,
+        federation.wide_gain_bits,
+    )

@@ -9,7 +9,8 @@ Arrays of the fast suite, with D (D + 1) / 2 entries where a matrix is kept as i
 
 A policy that only explores in another way is a `RidgePerArm` with `epsilons` of its own. One that scores in another way
 has a learner of its own, which overrides `scores` and `decide_reads`; one with other programs, arrays or another
-schedule overrides `program`, `arrays` or `schedule`.
+schedule overrides `program`, `arrays` or `schedule`. Only one that overrides none of `scores`, `program` and
+`single_lesson` has the program `step`, which masks the weights once for scores and lesson.
 """
 
 from __future__ import annotations
@@ -31,12 +32,11 @@ from hiddenarm.bandit.catalogue import (
     INVERT_LAST,
     LEARN,
     LEARN_AGAIN,
-    LEARN_AHEAD,
     LEARN_ONE,
-    LEARN_ONE_AHEAD,
     REPAIR,
     REPAIR_RUNS,
     SOLVE,
+    STEP,
     ProgramId,
 )
 from hiddenarm.bandit.coins import Exploration
@@ -48,9 +48,9 @@ from hiddenarm.bandit.programs import (
     Scores,
     decide,
     learn,
-    learn_ahead,
     linear_scores,
     own_features,
+    step,
 )
 from hiddenarm.bandit.schedule import GATHERED_BEFORE_A_BATCH, RidgeSchedule, Schedule
 from hiddenarm.bandit.state import State, StateArray, reveal
@@ -74,7 +74,6 @@ _LABELS = {
 class RidgeLearner(Learner):
     """In the fast suite."""
 
-    single_lessons: tuple[ProgramId, ...] = (LEARN_ONE_AHEAD, LEARN_ONE)
     takes_eligible = True
     decide_reads: tuple[str, ...] = ("weights",)
 
@@ -95,6 +94,12 @@ class RidgeLearner(Learner):
         many = self.federation.max_batch
         return ProgramId(GATHER, max(many, GATHERED_BEFORE_A_BATCH)), ProgramId(SOLVE, many)
 
+    @property
+    def has_step(self) -> bool:
+        own = type(self)
+        usual = own.scores is RidgeLearner.scores and own.program is RidgeLearner.program
+        return usual and self.single_lesson == LEARN_ONE and self.federation.decides_by_payloads
+
     def schedule(self) -> Schedule:
         return RidgeSchedule(self.federation.numbers)
 
@@ -111,15 +116,15 @@ class RidgeLearner(Learner):
 
     def program(self, program: ProgramId, exploration: Exploration | None = None) -> LearnerProgram:
         name, count = program
+        exploring = exploration or self.policy.exploration()
+        if name == STEP and self.has_step:
+            return LearnerProgram(lambda run: self._step(run, exploring), MODEL, Brings.CONTEXTS, MODEL)
         if name == DECIDE:
-            exploring = exploration or self.policy.exploration()
             return LearnerProgram(
                 lambda run: self._decide(run, exploring, count), tuple(self.decide_reads), Brings.CONTEXTS
             )
         if name in (LEARN, LEARN_AGAIN):
-            return LearnerProgram(lambda run: self._learn(run, ahead=False), MODEL, Brings.INTERACTION, MODEL)
-        if name == LEARN_AHEAD:
-            return LearnerProgram(lambda run: self._learn(run, ahead=True), MODEL, Brings.INTERACTION_AHEAD, MODEL)
+            return LearnerProgram(self._learn, MODEL, Brings.INTERACTION, MODEL)
         if name in (GATHER, REPAIR):
             return LearnerProgram(lambda run: self._gather(run, count), SUMS, Brings.INTERACTIONS, SUMS)
         if name in (SOLVE, *REPAIR_RUNS):
@@ -141,13 +146,19 @@ class RidgeLearner(Learner):
         own = own_features(run, self.federation, count)
         return decide(run, self.federation, exploration, self.scores(run, arrays, own, count), count)
 
-    def _learn(self, run: Run, ahead: bool) -> Program:
+    def _step(self, run: Run, exploration: Exploration) -> Program:
+        arrays = self.given(run, MODEL)
+        own = own_features(run, self.federation, 1)
+        model = Model(arrays["inverses"], arrays["weights"])
+        model = yield from step(run, self.federation, exploration, model, own)
+        return model.inverses, model.weights
+
+    def _learn(self, run: Run) -> Program:
         federation, arrays = self.federation, self.given(run, MODEL)
         own = own_features(run, federation)
         arm = given_share(run, federation.arms, label="one-hot of the arm")
-        reward = given_share(run, label="mask of the reward" if ahead else "reward")
-        text = learn_ahead if ahead else learn
-        model = yield from text(run, federation, Model(arrays["inverses"], arrays["weights"]), own, arm, reward)
+        reward = given_share(run, label="reward")
+        model = yield from learn(run, federation, Model(arrays["inverses"], arrays["weights"]), own, arm, reward)
         return model.inverses, model.weights
 
     def _gather(self, run: Run, count: int) -> Program:

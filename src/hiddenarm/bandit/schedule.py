@@ -1,6 +1,6 @@
 """Which programs a lesson needs, in which order and at which addresses: a pure function of public counters.
 
-    one reward     learn, or learn ahead; then upkeep
+    one reward     learn, or the end of the step that made the decision; then upkeep
     many rewards   gather; end a repair under way; repair (gather) what was learned singly before; solve
 
 Upkeep spreads the repair of the model over lessons, so that no decision waits for all of it:
@@ -33,10 +33,10 @@ from hiddenarm.bandit.catalogue import (
     INVERT_LAST,
     LEARN_AGAIN,
     LEARN_ONE,
-    LEARN_ONE_AHEAD,
     REPAIR,
     REPAIR_RUNS,
     SOLVE,
+    STEP_ONE,
     ProgramId,
 )
 from hiddenarm.bandit.planning import Numbers, RepairPlan, repair_plan
@@ -124,8 +124,9 @@ class Schedule(ABC):
         """Whether the model can take so many more interactions."""
 
     @abstractmethod
-    def lesson(self, number: int, count: int, ahead: int | None = None) -> LessonPlan:
-        """The plan of a lesson of `count` rewards. `ahead` is the step of its decision if it is learned ahead."""
+    def lesson(self, number: int, count: int, of_step: int | None = None) -> LessonPlan:
+        """The plan of a lesson of `count` rewards. If its decision was made by a run of the program `step` that goes on
+        with this lesson, that is the run `of_step`."""
 
     @abstractmethod
     def resumed(self, version: int, singly: int, gathered: int, due: bool = False) -> Schedule:
@@ -176,7 +177,7 @@ class SinglySchedule(Schedule):
     def room_for(self, count: int) -> bool:
         return True
 
-    def lesson(self, number: int, count: int, ahead: int | None = None) -> LessonPlan:
+    def lesson(self, number: int, count: int, of_step: int | None = None) -> LessonPlan:
         return LessonPlan((Run(LEARN_ONE, number - self.first),), self)
 
     def resumed(self, version: int, singly: int, gathered: int, due: bool = False) -> SinglySchedule:
@@ -254,11 +255,11 @@ class RidgeSchedule(Schedule):
         under_way = self.counters.repairing is not None
         return step < (self.counters.repairs - under_way) * RUNS_OF_A_REPAIR
 
-    def lesson(self, number: int, count: int, ahead: int | None = None) -> LessonPlan:
+    def lesson(self, number: int, count: int, of_step: int | None = None) -> LessonPlan:
         step = number - self.counters.first
         if count > 1:
             return self._batch(count, step)
-        run = Run(LEARN_ONE, step) if ahead is None else Run(LEARN_ONE_AHEAD, ahead)
+        run = Run(LEARN_ONE, step) if of_step is None else Run(STEP_ONE, of_step)
         counters = self.counters._replace(singly=self.counters.singly + 1)
         if counters.repairing is not None:
             return self._caught_up(run, counters, counters.repairing, number)

@@ -33,7 +33,7 @@ from hiddenarm.service.kit import (
 )
 from hiddenarm.service.metrics import needed_peers
 from hiddenarm.service.provision import REQUEST_FILE, authorities_in, check_issuer
-from hiddenarm.service.state import check_state
+from hiddenarm.service.state import check_state, keeps_state
 
 SOON: Final = timedelta(days=30)
 
@@ -86,7 +86,7 @@ def _findings(folder: Path, offline: bool, seconds: float) -> Iterator[Finding]:
     yield from _look_at_certificates(kit)
     if kit.identity.role is Role.PARTY:
         yield from _look_at_features(kit)
-    if kit.file.durable and kit.identity.role is not Role.DEALER:
+    if keeps_state(kit):
         yield _look_at_state(kit)
     if kit.identity.role in (Role.PARTY, Role.DEALER):
         yield _look_at_address(kit)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from hiddenarm.bandit.catalogue import ABOUT, ProgramId, program_text
-from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.catalogue import ABOUT, STEP, ProgramId, program_text
+from hiddenarm.bandit.federation import PAYLOAD_ARMS, Federation
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.explanation import Array, Explanation, Opened, Stage, explain
 
@@ -28,6 +28,8 @@ def explain_program(
     if name not in ABOUT:
         raise ConfigError(f"there is no program {name!r}; the programs are: {', '.join(ABOUT)}")
     federation = Federation(arms=arms, features=_features(features, parties), epsilon=_EPSILON)
+    if name == STEP and not federation.learner.has_step:
+        raise ConfigError(f"{STEP!r} is for decisions that are not shuffled: for at most {PAYLOAD_ARMS} arms")
     if count != 1 and name not in _BATCHED:
         raise ConfigError(f"{name!r} treats one interaction at a time: leave --count at 1")
     if not 1 <= count <= federation.max_batch:

@@ -19,19 +19,25 @@ _FORMATS: Final = ("text", "json")
 
 
 @click.command()
-@click.argument("kit", type=_KIT)
-@click.option("--listen-fd", type=int, help="A listening socket that was handed over.")
-@click.option("--report", type=FILE, help="Write what the link's meter counted.")
+@click.argument("kits", metavar="KIT...", type=_KIT, nargs=-1, required=True)
+@click.option("--listen-fd", type=int, help="A listening socket that was handed over, for the party or the dealer.")
+@click.option("--report", type=FILE, help="Write what the meter of the party or the dealer counted.")
 @click.option("--until-eof", is_flag=True, help="Also stop when standard input ends, and with it whoever holds it.")
 @click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(_FORMATS), default="text", show_default=True)
 def serve(
-    kit: Path, listen_fd: int | None, report: Path | None, until_eof: bool, log_level: str, log_format: str
+    kits: tuple[Path, ...],
+    listen_fd: int | None,
+    report: Path | None,
+    until_eof: bool,
+    log_level: str,
+    log_format: str,
 ) -> None:
-    """Run one role from its kit, until the federation ends or it is told to stop (SIGTERM)."""
-    from hiddenarm.cli.serve import serve_kit
+    """Run a role from its kit, until the federation ends or it is told to stop (SIGTERM); or the party, the actor and
+    the rewarder of one organisation, each from its own kit, in one process."""
+    from hiddenarm.cli.serve import serve_kits
 
-    serve_kit(kit, listen_fd, report, until_eof, _STDIN, sys.stdout, log_level, log_format)
+    serve_kits(kits, listen_fd, report, until_eof, _STDIN, sys.stdout, log_level, log_format)
 
 
 @click.command()

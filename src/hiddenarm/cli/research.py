@@ -73,11 +73,12 @@ _PARTIES = _number("--parties", 2, "Organisations that hold features.")
 _ARMS = _number("--arms", 10, "Arms of the bandit.")
 _FEATURES = _number("--features", 20, "Features of all parties together.")
 _SECONDS = click.option("--seconds", default=30.0, show_default=True, help="Longest time for one federation.")
+_RUNS = _number("--runs", 1, "Runs, each of a federation of its own; their median ratio is printed.")
 _PLOT = click.option("--plot", "plot", type=FILE, help="Draw the points (.png, .svg, .pdf).")
 
 
 @bench.command()
-@_options(_PARTIES, _ARMS, _FEATURES, _number("--steps", 2000, "Steps to measure."), _SECONDS)
+@_options(_PARTIES, _ARMS, _FEATURES, _number("--steps", 2000, "Steps to measure."), _SECONDS, _RUNS)
 def step(json_path: Path | None, quick: bool, **sizes: Any) -> None:
     """One strictly online step over real processes with TLS, and where its time goes."""
     from hiddenarm.research.bench.steps import bench_step
@@ -93,6 +94,7 @@ def step(json_path: Path | None, quick: bool, **sizes: Any) -> None:
     click.option("--batch", type=click.IntRange(1, 256), default=100, show_default=True, help="Interactions at once."),
     _number("--batches", 40, "Batches to measure."),
     _SECONDS,
+    _RUNS,
 )
 def batch(json_path: Path | None, quick: bool, **sizes: Any) -> None:
     """An interaction when many are decided and learned at once, beside the plain learner that takes them singly.

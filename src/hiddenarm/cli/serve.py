@@ -1,124 +1,64 @@
-"""`hiddenarm serve KIT`: one role as a process.
+"""`hiddenarm serve KIT...`: one role as a process; or party, actor and rewarder of one organisation as one.
 
-A party and the dealer serve until the federation ends. The actor and the rewarder read requests from standard input, a
-line of JSON each, and answer on standard output:
+A party and the dealer serve until the federation ends. The actor and the rewarder answer requests, lines of JSON on
+standard input, until that ends (`request_lines`).
 
-    actor      {"key": "user 17", "after": 3}  ->  {"id": "3f9c02d17ab4-000017-5d0e9a71c2b84f36", "arm": 4}
-    rewarder   {"id": "3f9c02d17ab4-000017-5d0e9a71c2b84f36", "reward": 1}  ->  {"id": ..., "version": 4}
-
-Many at once: {"keys": [...], "after": 3} -> {"decisions": [{"id": ..., "arm": ...}, ...]}, and
-{"rewards": [{"id": ..., "reward": ...}, ...]} -> {"version": 4}. A key for which a party has no features gets
-{"key": ..., "error": ...} in its place; the others are decided.
-
-A request may have a name, "request": "order 4711". Made again under this name, it gets the same answer; after a
-restart only where state lasts (`durable` in kit.json). What cannot be answered now gets {"error": ...,
-"retry_after": seconds}.
-
-A request that is refused is answered by {"error": ...}; the role goes on. "after" is optional: the model must hold at
-least so many lessons. A line has room for the longest keys, as many as the kit's `max_batch` allows, even if every
-letter is escaped (`max_line_bytes`). A longer line is not kept, and refused as a whole.
+Roles that share a process share nothing else. Each has its own certificate, state, links, monitor and event loop, in a
+thread of its own, and they reach each other by TLS as they reach the rest: the loop of a party polls for its peers'
+words and computes, and so must not be that of a client. The process ends when one of them does, with all of them: first
+actor and rewarder, which finish what they were asked for, then the party. It ends with the code and the reason of the
+role that failed, of several the first one that did not just lose a peer, so that a supervisor starts all of them again.
 
 What it does when it is sent a signal:
 
     SIGTERM, SIGINT   finish what is under way, say goodbye, end with code 0
-    SIGHUP            read certificate and key anew; links that stand go on
+    SIGHUP            read certificates and keys anew; links that stand go on
 
-Once it has ended, SIGTERM and SIGINT are ignored: the process is on its way out with the role's own code.
+Once all roles have ended, SIGTERM and SIGINT are ignored: the process is on its way out with their code.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Semaphore, Thread
-from typing import Any, Final, TextIO
+from threading import Thread
+from typing import Final, TextIO
 
 import structlog
 
-from hiddenarm.errors import ConfigError, HiddenArmError, InputError, RefusedKeyError, UnavailableError
+from hiddenarm.cli.request_lines import RequestLines, actor_answer, end_of_input, rewarder_answer
+from hiddenarm.errors import ConfigError, HiddenArmError, PeerLost
 from hiddenarm.net.identity import Role
 from hiddenarm.net.monitor import HOST
-from hiddenarm.roles.actor import KeyAnswer
-from hiddenarm.roles.messages import MAX_KEY_BYTES
 from hiddenarm.service.application import ActorClient, RewarderClient
 from hiddenarm.service.kit import Kit
-from hiddenarm.service.logs import configure_logs
+from hiddenarm.service.logs import configure_logs, name_thread
 from hiddenarm.service.metrics import certificate_expiry, start_monitor
-from hiddenarm.service.process import Endpoint, StopRequest, keep_freed_memory, serve
+from hiddenarm.service.process import (
+    LINGER_SECONDS,
+    Endpoint,
+    StopRequest,
+    check_together,
+    keep_freed_memory,
+    serve,
+)
 
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
+_SERVERS: Final = (Role.PARTY, Role.DEALER)
+STOP_SECONDS: Final = 15.0
+"""For the other roles of a process to stop, once one has failed."""
+_WAKES: Final = 4096
+
+Run = Callable[[StopRequest], None]
+"""Serves a role until it has ended, or is to stop."""
 
 
-@contextmanager
-def obeying_signals(endpoint: Endpoint, stop: StopRequest) -> Iterator[None]:
-    """Obey signals meanwhile. Handlers only leave a note: the loop acts on it between two events. This is for a process
-    that ends with its role."""
-    transport, log = endpoint.transport, structlog.get_logger("hiddenarm.serve")
-
-    def on_stop(number: int, _: object) -> None:
-        if not stop.made:
-            stop.made = True
-            log.info("stopping", signal=signal.Signals(number).name)
-        transport.wake()
-
-    def on_renew(_: int, __: object) -> None:
-        transport.after(0.0, lambda: _renew(endpoint))
-        transport.wake()
-
-    for number in _STOPS:
-        signal.signal(number, on_stop)
-    before = signal.signal(signal.SIGHUP, on_renew)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGHUP, before)
-        for number in _STOPS:
-            signal.signal(number, signal.SIG_IGN)
-
-
-def _renew(endpoint: Endpoint) -> None:
-    """Take the certificate that lies in the kit now; if it cannot be used, go on with the one in use."""
-    log = structlog.get_logger("hiddenarm.serve")
-    try:
-        kit = Kit.read(endpoint.kit.folder)
-        endpoint.transport.renew(kit.tls)
-    except HiddenArmError as error:
-        log.error("certificate not renewed", reason=str(error))
-    else:
-        log.info("certificate renewed", expires=round(certificate_expiry(kit.tls.certificate)))
-
-
-Request = dict[str, Any]
-
-MAX_LINE_BYTES = 64 * 1024
-"""What a line may have in every kit; `max_line_bytes` says how much more where batches are large."""
-
-_LETTER_BYTES = 6
-"""JSON takes at most so many bytes for a byte of text: \\u0001."""
-_ITEM_BYTES = 64
-"""For quotes, commas, names and blanks around a text, and for the reward beside an id."""
-_READ_BYTES = 64 * 1024
-_HINTS = {
-    Role.ACTOR: 'standard input ended at once: pipe in one request per line, such as {"key": "user 17"}',
-    Role.REWARDER: 'standard input ended at once: pipe in one request per line, such as {"id": ID, "reward": 1}',
-}
-"""For somebody who starts a role without requests, which ends it."""
-
-
-def max_line_bytes(max_batch: int) -> int:
-    """The longest line of requests for `max_batch` at once. The longest key is longer than any id of a decision."""
-    return max(MAX_LINE_BYTES, (max_batch + 1) * (_LETTER_BYTES * MAX_KEY_BYTES + _ITEM_BYTES))
-
-
-def serve_kit(
-    folder: Path,
+def serve_kits(
+    folders: Sequence[Path],
     listen_fd: int | None,
     report: Path | None,
     until_eof: bool,
@@ -127,65 +67,225 @@ def serve_kit(
     log_level: str,
     log_format: str,
 ) -> None:
-    """Run the role of a kit to its end; `requests` is a descriptor, `report` gets what the link's meter counted. With
-    `until_eof` parties and dealer stop when the requests end, as actor and rewarder always do."""
-    kit = Kit.read(folder)
-    configure_logs(log_level, log_format, str(kit.identity), kit.organisations.in_text)
+    """Run the roles of kits to their end; `requests` is a descriptor, `report` gets what the meter of a party or a
+    dealer counted. With `until_eof` these stop when the requests end, as actor and rewarder always do."""
+    kits = [Kit.read(folder) for folder in folders]
+    check_together(kits)
+    organisations = kits[0].organisations
+    configure_logs(log_level, log_format, ", ".join(str(kit.identity) for kit in kits), organisations.in_text)
     try:
-        _serve_role(kit, listen_fd, report, until_eof, requests, answers)
+        _serve(kits, listen_fd, report, until_eof, RequestLines(requests, answers, kits[0].file.max_batch), requests)
     except HiddenArmError as error:
-        kit.organisations.put_into(error)
+        organisations.put_into(error)
         raise
 
 
-def _serve_role(
-    kit: Kit, listen_fd: int | None, report: Path | None, until_eof: bool, requests: int, answers: TextIO
+def _serve(
+    kits: Sequence[Kit],
+    listen_fd: int | None,
+    report: Path | None,
+    until_eof: bool,
+    lines: RequestLines,
+    requests: int,
 ) -> None:
+    served, log = _Process(), structlog.get_logger("hiddenarm.serve")
+    with served.obeying_signals():
+        for kit in kits:
+            served.add(*_role(kit, listen_fd, lines))
+        lines.start()
+        if until_eof and not lines.wanted:
+            served.stop_after(lambda: end_of_input(requests))
+        served.run()
+    if lines.wanted and not lines.count and not served.told_to_stop:
+        log.warning("no requests", hint=lines.hint)
+    for endpoint in served.endpoints:
+        if report is not None and endpoint.kit.identity.role in _SERVERS:
+            _write_report(report, json.dumps(endpoint.meter.as_dict()))
+
+
+def _role(kit: Kit, listen_fd: int | None, lines: RequestLines) -> tuple[Endpoint, Run]:
+    """What connects a role, and what runs it."""
     match kit.identity.role:
         case Role.ACTOR:
-            _serve_actor(kit, requests, answers)
+            actor = ActorClient(kit)
+            desk = lines.desk(Role.ACTOR, actor.wake)
+
+            def run_actor(stop: StopRequest) -> None:
+                with _unless_told(stop), actor:
+                    desk.answer_all(actor_answer(actor, kit.file.arm_names), actor.idle, stop)
+
+            return actor.endpoint, run_actor
         case Role.REWARDER:
-            _serve_rewarder(kit, requests, answers)
+            rewarder = RewarderClient(kit)
+            desk = lines.desk(Role.REWARDER, rewarder.wake)
+
+            def run_rewarder(stop: StopRequest) -> None:
+                with _unless_told(stop), rewarder:
+                    desk.answer_all(rewarder_answer(rewarder), rewarder.idle, stop)
+
+            return rewarder.endpoint, run_rewarder
         case _:
             keep_freed_memory()
+            listener = None if listen_fd is None else _handed_over(listen_fd)
             endpoint = Endpoint(kit)
-            with _on_duty(endpoint) as stop:
-                if until_eof:
-                    _stop_at_eof(requests, endpoint, stop)
-                serve(endpoint, None if listen_fd is None else _handed_over(listen_fd), stop)
-            if report is not None:
-                _write_report(report, json.dumps(endpoint.meter.as_dict()))
+            return endpoint, lambda stop: serve(endpoint, listener, stop)
 
 
 @contextmanager
-def _on_duty(endpoint: Endpoint) -> Iterator[StopRequest]:
-    """JobProgress over a role while it serves: health and metrics, signals, and a line in the log at both ends."""
-    kit, stop, log = endpoint.kit, StopRequest(), structlog.get_logger("hiddenarm.serve")
-    monitor = start_monitor(endpoint)
-    with obeying_signals(endpoint, stop):
-        log.info("serving", federation=kit.file.name, monitor=monitor and f"{HOST}:{monitor.port}")
-        try:
-            yield stop
-        except HiddenArmError as error:
-            log.error("failed", reason=str(error), exit_code=error.exit_code)
+def _unless_told(stop: StopRequest) -> Iterator[None]:
+    """A client whose peers have left has lost them, unless it is to stop, too. Where all roles are told at once, some
+    hear of it later than of a peer that has left already."""
+    try:
+        yield
+    except PeerLost:
+        if not stop.wait(LINGER_SECONDS):
             raise
+
+
+class _ServedRole:
+    """A role of this process: a thread that runs it, and its monitor."""
+
+    def __init__(self, endpoint: Endpoint, run: Run, on_end: Callable[[_ServedRole], None]) -> None:
+        self.endpoint = endpoint
+        self.error: BaseException | None = None
+        self._run = run
+        self._on_end = on_end
+        self._stop = StopRequest()
+        self._monitor = start_monitor(endpoint)
+        self._log = structlog.get_logger("hiddenarm.serve")
+        self._thread = Thread(target=self._serve, name=str(endpoint.kit.identity), daemon=True)
+
+    @property
+    def is_server(self) -> bool:
+        return self.endpoint.kit.identity.role in _SERVERS
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.make()
+        self.endpoint.transport.wake()
+
+    def join(self, seconds: float | None) -> None:
+        self._thread.join(seconds)
+
+    def renew(self) -> None:
+        """Take the certificate that lies in the kit now. May be called from a signal handler."""
+        self.endpoint.transport.call(self._renew)
+
+    def _serve(self) -> None:
+        kit, monitor = self.endpoint.kit, self._monitor
+        name_thread(str(kit.identity))
+        self._log.info("serving", federation=kit.file.name, monitor=monitor and f"{HOST}:{monitor.port}")
+        try:
+            self._run(self._stop)
+        except HiddenArmError as error:
+            self._log.error("failed", reason=str(error), exit_code=error.exit_code)
+            self.error = error
+        except BaseException as error:
+            self.error = error
+        else:
+            self._log.info("stopped")
         finally:
             if monitor is not None:
                 monitor.close()
-        log.info("stopped")
+            self._on_end(self)
+
+    def _renew(self) -> None:
+        """If the new certificate cannot be used, go on with the one in use."""
+        try:
+            kit = Kit.read(self.endpoint.kit.folder)
+            self.endpoint.transport.renew(kit.tls)
+        except HiddenArmError as error:
+            self._log.error("certificate not renewed", reason=str(error))
+        else:
+            self._log.info("certificate renewed", expires=round(certificate_expiry(kit.tls.certificate)))
 
 
-def _stop_at_eof(descriptor: int, endpoint: Endpoint, stop: StopRequest) -> None:
-    """Have a thread read to the end of a descriptor, and then stop the role."""
+class _Process:
+    """The roles of this process, which end together. The main thread sleeps until a byte comes from a role that has
+    ended, or from a signal: the system may give that to any thread, and only a byte wakes the one that obeys it."""
 
-    def read() -> None:
+    def __init__(self) -> None:
+        self.told_to_stop = False
+        self._roles: list[_ServedRole] = []
+        self._ended: list[_ServedRole] = []
+        self._waker, self._wakes = socket.socketpair()
+        self._waker.setblocking(False)
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        return [role.endpoint for role in self._roles]
+
+    def add(self, endpoint: Endpoint, run: Run) -> None:
+        """A role, to be run. If it cannot be watched over, nothing of it runs."""
+        self._roles.append(_ServedRole(endpoint, run, self._note_end))
+
+    def stop_after(self, wait: Callable[[], None]) -> None:
+        """Stop when `wait` returns, which a thread calls."""
+
+        def run() -> None:
+            wait()
+            self._tell_to_stop()
+
+        Thread(target=run, daemon=True).start()
+
+    def run(self) -> None:
+        """Run all roles until the first of them ends, or they are to stop; then end all, and raise what failed."""
+        for role in self._roles:
+            role.start()
+        while not self._ended and not self.told_to_stop:
+            self._wakes.recv(_WAKES)
+        for servers in (False, True):
+            group = [role for role in self._roles if role.is_server is servers]
+            for role in group:
+                role.stop()
+            for role in group:
+                role.join(STOP_SECONDS if self._errors() else None)
+        if errors := self._errors():
+            raise next((error for error in errors if not isinstance(error, PeerLost)), errors[0])
+
+    @contextmanager
+    def obeying_signals(self) -> Iterator[None]:
+        """Obey signals meanwhile. Handlers only leave a note. This is for a process that ends with its roles."""
+        log = structlog.get_logger("hiddenarm.serve")
+
+        def on_stop(number: int, _: object) -> None:
+            if not self.told_to_stop:
+                log.info("stopping", signal=signal.Signals(number).name)
+            self._tell_to_stop()
+
+        def on_renew(_: int, __: object) -> None:
+            for role in self._roles:
+                role.renew()
+
+        for number in _STOPS:
+            signal.signal(number, on_stop)
+        before = signal.signal(signal.SIGHUP, on_renew)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGHUP, before)
+            for number in _STOPS:
+                signal.signal(number, signal.SIG_IGN)
+
+    def _tell_to_stop(self) -> None:
+        self.told_to_stop = True
+        self._wake()
+
+    def _note_end(self, role: _ServedRole) -> None:
+        self._ended.append(role)
+        self._wake()
+
+    def _wake(self) -> None:
         with suppress(OSError):
-            while os.read(descriptor, _READ_BYTES):
-                pass
-        stop.made = True
-        endpoint.transport.wake()
+            self._waker.send(b"\0")
 
-    Thread(target=read, daemon=True).start()
+    def _errors(self) -> list[BaseException]:
+        """What failed, in the order in which it did."""
+        return [role.error for role in self._ended if role.error is not None]
 
 
 def _handed_over(descriptor: int) -> socket.socket:
@@ -200,157 +300,3 @@ def _write_report(path: Path, text: str) -> None:
         path.write_text(text)
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from None
-
-
-def _serve_actor(kit: Kit, requests: int, answers: TextIO) -> None:
-    names = kit.file.arm_names
-
-    def shown(answer: KeyAnswer) -> Request:
-        if isinstance(answer, RefusedKeyError):
-            return {"key": answer.key, "error": str(answer)}
-        return asdict(answer) | ({"name": names[answer.arm]} if names else {})
-
-    actor = ActorClient(kit)
-    with _on_duty(actor.endpoint) as stop, actor:
-
-        def answer(request: Request) -> Request:
-            after, name = _count(request, "after"), _name(request)
-            if "keys" not in request:
-                return shown(actor.decide(_text(request, "key"), after, name))
-            keys = request["keys"]
-            if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-                raise InputError("'keys' must be a list of texts")
-            return {"decisions": [shown(one) for one in actor.decide_many(keys, after, name)]}
-
-        _answer_all(actor, kit, requests, answers, answer, stop)
-
-
-def _serve_rewarder(kit: Kit, requests: int, answers: TextIO) -> None:
-    rewarder = RewarderClient(kit)
-    with _on_duty(rewarder.endpoint) as stop, rewarder:
-
-        def answer(request: Request) -> Request:
-            if "rewards" not in request:
-                version = rewarder.reward(*_reward(request), _name(request))
-                return {"id": _text(request, "id"), "version": version}
-            rewards = request["rewards"]
-            if not isinstance(rewards, list) or not all(isinstance(one, dict) for one in rewards):
-                raise InputError("'rewards' must be a list of objects with 'id' and 'reward'")
-            return {"version": rewarder.reward_many([_reward(one) for one in rewards], _name(request))}
-
-        _answer_all(rewarder, kit, requests, answers, answer, stop)
-
-
-def _answer_all(
-    client: ActorClient | RewarderClient,
-    kit: Kit,
-    requests: int,
-    answers: TextIO,
-    answer: Callable[[Request], Request],
-    stop: StopRequest,
-) -> None:
-    limit = max_line_bytes(kit.file.max_batch)
-    lines, answered = _Lines(requests, client.wake, limit), 0
-    while (line := lines.next(client.idle, stop)) is not None:
-        try:
-            if len(line) > limit:
-                raise InputError(_too_long(limit, kit.file.max_batch))
-            reply = answer(_parsed(line))
-        except InputError as error:
-            reply = {"error": str(error)}
-        except UnavailableError as error:
-            reply = {"error": str(error), "retry_after": error.retry_after}
-        answers.write(json.dumps(reply) + "\n")
-        answers.flush()
-        answered += 1
-    if not answered and not stop.made:
-        log = structlog.get_logger("hiddenarm.serve")
-        log.warning("no requests", hint=_HINTS[kit.identity.role])
-
-
-class _Lines:
-    """Lines of a descriptor, read by a thread one at a time, so that the links are served while none is there.
-
-    Of a line with more than `limit` bytes, one byte more than that comes, and the rest is dropped.
-    """
-
-    def __init__(self, descriptor: int, wake: Callable[[], None], limit: int) -> None:
-        self._descriptor = descriptor
-        self._wake = wake
-        self._limit = limit
-        self._wanted = Semaphore(0)
-        self._lines: SimpleQueue[bytes | None] = SimpleQueue()
-        Thread(target=self._read, daemon=True).start()
-
-    def next(self, idle: Callable[[Callable[[], bool]], None], stop: StopRequest) -> bytes | None:
-        """The next line, None at the end or when it is time to stop; `idle` runs until `wake` or its argument."""
-        self._wanted.release()
-        while self._lines.empty() and not stop.made:
-            idle(lambda: stop.made)
-        return None if stop.made else self._lines.get()
-
-    def _read(self) -> None:
-        """Not through `sys.stdin`: a thread that waits in there keeps the interpreter from ending."""
-        rest = b""
-        while True:
-            self._wanted.acquire()
-            line, rest = self._line(rest)
-            self._lines.put(line)
-            self._wake()
-
-    def _line(self, chunk: bytes) -> tuple[bytes | None, bytes]:
-        """The line that begins with `chunk`, or None if the stream ends there, and what was read beyond it."""
-        line, newline, rest = bytearray(), b"", b""
-        while True:
-            head, newline, rest = chunk.partition(b"\n")
-            line += head[: self._limit + 1 - len(line)]
-            if newline or not (chunk := self._chunk()):
-                return bytes(line) if line or newline else None, rest
-
-    def _chunk(self) -> bytes:
-        try:
-            return os.read(self._descriptor, _READ_BYTES)
-        except OSError:
-            return b""
-
-
-def _too_long(limit: int, max_batch: int) -> str:
-    return (
-        f"a line may have {limit:,} bytes, enough for `max_batch` = {max_batch} in kit.json; "
-        "this one has more and was not read: put its requests on several lines"
-    )
-
-
-def _parsed(line: bytes) -> Request:
-    try:
-        request = json.loads(line)
-    except (ValueError, RecursionError):
-        raise InputError("a request must be one JSON object a line") from None
-    if not isinstance(request, dict):
-        raise InputError("a request must be a JSON object")
-    return request
-
-
-def _reward(request: Request) -> tuple[str, Any]:
-    if "reward" not in request:
-        raise InputError("a request of the rewarder needs a reward")
-    return _text(request, "id"), request["reward"]
-
-
-def _text(request: Request, name: str) -> str:
-    value = request.get(name)
-    if not isinstance(value, str):
-        raise InputError(f"a request needs {name!r}, a text")
-    return value
-
-
-def _name(request: Request) -> str | None:
-    """The name that the application gave its request."""
-    return _text(request, "request") if "request" in request else None
-
-
-def _count(request: Request, name: str) -> int:
-    value = request.get(name, 0)
-    if type(value) is not int or not 0 <= value < 2**63:
-        raise InputError(f"{name!r} must be a whole number, not negative")
-    return value

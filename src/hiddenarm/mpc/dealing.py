@@ -161,21 +161,9 @@ def layout_of(text: ProgramText, parties: int, replicates: int) -> Layout:
 
 
 class ProgramDealer:
-    """Deals one program of one epoch. Every step is dealt once.
+    """Deals one program of one epoch. Every step is dealt once."""
 
-    The rewarder's words of a step are those of the same step of the program `rewarded`: the one that was run to decide,
-    whose reward is learned here."""
-
-    def __init__(
-        self,
-        name: str,
-        text: ProgramText,
-        layout: Layout,
-        seeds: Seeds,
-        replicates: int,
-        *,
-        rewarded: str | None = None,
-    ) -> None:
+    def __init__(self, name: str, text: ProgramText, layout: Layout, seeds: Seeds, replicates: int) -> None:
         self._text = text
         self._replicates = replicates
         self._layout = layout
@@ -183,7 +171,7 @@ class ProgramDealer:
             program_stream(seeds.party(number), name, words) for number, words in enumerate(layout.party_words)
         ]
         self._actor = program_stream(seeds.actor(), name, layout.actor_words)
-        self._rewarder = program_stream(seeds.rewarder(), rewarded or name, layout.rewarder_words)
+        self._rewarder = program_stream(seeds.rewarder(), name, layout.rewarder_words)
         self._coins = program_stream(seeds.coins(), name, layout.coin_words)
 
     def deal(self, first: int, count: int) -> Words:

@@ -12,11 +12,13 @@ as it can be: one word per output for a bilinear form.
 A factor that comes from `truncate` has a mask of two parts, one with a public sign per entry that the dealer does not
 know. Products with this part are dealt per entry of that factor, and the parties apply the signs. They are multiples of
 a power of two, so only their top bits are dealt, several in a word.
+
+Where of a matrix only the sum with its transpose is wanted, as one triangle, what is dealt an output is dealt for that
+triangle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import combinations
@@ -39,22 +41,39 @@ _Parts = tuple[tuple[int, int], ...]
 
 def form(run: Run, spec: str, *factors: Masked, label: str = "a product") -> Shared:
     """The multilinear form `spec` of masked factors, as an additive sharing."""
-    return sum_of_forms(run, spec, factors, label=label)
+    plan = _plan(spec, tuple([factor.kind for factor in factors]), folded=False)
+    products = _deal_products(run, plan, factors)
+    run.note(f'{label}: einsum "{spec}" on shares')
+    return _evaluated(run, plan, factors, products)
 
 
-def sum_of_forms(run: Run, spec: str, *terms: tuple[Masked, ...], label: str = "a sum of products") -> Shared:
-    """The sum of one form of several lists of factors, all of the same kinds. What is dealt for masks without signs is
-    dealt for the sum, as if there were one form only."""
-    kinds = {tuple([factor.kind for factor in factors]) for factors in terms}
-    if len(kinds) != 1:
-        raise ValueError("the forms of a sum must have factors of the same kinds")
-    plan = _plan(spec, kinds.pop(), len(terms))
-    products = _deal_products(run, plan, terms)
-    run.note(f'{label}: einsum "{spec}" on shares' + (f", the sum of {len(terms)}" if len(terms) > 1 else ""))
+def folded_form(run: Run, spec: str, *factors: Masked, label: str = "a product") -> Shared:
+    """The form of square matrices plus its transpose, as upper triangles: [..., size (size + 1) / 2].
+
+    For matrices that are symmetric but for rounding it is twice the matrix. One triangle of them mirrored would keep
+    the part of the rounding that is not symmetric."""
+    plan = _plan(spec, tuple([factor.kind for factor in factors]), folded=True)
+    products, folded = _deal_products(run, plan, factors), _deal_folded(run, plan, factors)
+    run.note(f'{label}: einsum "{spec}" on shares, and its transpose')
+    return fold(_evaluated(run, plan, factors, products)) + folded
+
+
+def fold(matrices: Shared) -> Shared:
+    """Square matrices plus their transposes, as upper triangles."""
+    *lead, size, _ = matrices.shape
+    rows, columns = triangle_indices(size)
+    shape = (*lead, len(rows))
+    if matrices.share is None:
+        return Shared(shape, None)
+    flat = matrices.share.reshape(*matrices.share.shape[:-2], size * size)
+    return Shared(shape, flat.take(size * rows + columns, axis=-1) + flat.take(size * columns + rows, axis=-1))
+
+
+def _evaluated(run: Run, plan: _Plan, factors: tuple[Masked, ...], products: list[Words]) -> Shared:
+    """What a party makes of deltas, masks and dealt products."""
     if run.dealing:
         return Shared(plan.shape, None)
-    constant = run.adds_constants and plan.has_constant
-    known = [words for factors in terms for words in _known_words(factors, constant)]
+    known = _known_words(factors, run.adds_constants and plan.has_constant)
     total = contract(plan.evaluation, prod(run.batch), [*known, *products])
     return Shared(plan.shape, total.reshape(*run.batch, *plan.shape))
 
@@ -69,16 +88,16 @@ class _FactorKind:
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """A product of masks to be dealt: which part of which factor, of which terms of the sum, and the indices it
-    keeps."""
+    """A product of masks to be dealt: which part of which factor, and the indices it keeps."""
 
     parts: _Parts
-    terms: tuple[int, ...]
     indices: str
     shape: tuple[int, ...]
     symmetric: bool
     top_bits: int
     """How many bits of its words are not zero."""
+    per_output: bool
+    """Whether nothing but itself enters its term: no delta, no sign."""
 
     @property
     def length(self) -> int:
@@ -95,36 +114,53 @@ class _Plan:
     """How to deal a form's products of masks, and how a party evaluates it.
 
     Products are dealt side by side in one block; those that are symmetric matrices follow, a triangle each; then those
-    that are packed.
+    that are packed; then, of a folded form, the triangles that are added to the result.
     """
 
     shape: tuple[int, ...]
     block: ContractionPlan
     symmetric: tuple[tuple[tuple[int, ...], ContractionPlan], ...]
     packed: tuple[tuple[int, ContractionPlan], ...]
+    folded: ContractionPlan
     evaluation: ContractionPlan
     has_constant: bool
 
 
-def _deal_products(run: Run, plan: _Plan, terms: Sequence[tuple[Masked, ...]]) -> list[Words]:
+def _deal_products(run: Run, plan: _Plan, factors: tuple[Masked, ...]) -> list[Words]:
     """Shares of all products of masks: the block, then each symmetric matrix, then each packed one."""
-
-    def products(plan: ContractionPlan) -> Words:
-        masks = [np.ascontiguousarray(part.mask) for factors in terms for factor in factors for part in factor.parts]
-        return plan.run(prod(run.batch), tuple(masks))
 
     def triangles(shape: tuple[int, ...], plan: ContractionPlan) -> Words:
         rows, columns = triangle_indices(shape[-1])
-        return products(plan).reshape(-1, *shape)[..., rows, columns]
+        return _products_of_masks(run, plan, factors).reshape(-1, *shape)[..., rows, columns]
 
-    dealt = [run.deal((plan.block.out_length,), lambda: products(plan.block), purpose=_PURPOSE)]
+    dealt = [run.deal((plan.block.out_length,), lambda: _products_of_masks(run, plan.block, factors), purpose=_PURPOSE)]
     for shape, matrices in plan.symmetric:
         size = shape[-1]
         packed = run.deal((*shape[:-2], size * (size + 1) // 2), partial(triangles, shape, matrices), purpose=_PURPOSE)
         dealt.append(packed.take(triangle_to_square(size), axis=-1))
     for bits, values in plan.packed:
-        dealt.append(run.deal_top_bits(values.out_length, bits, partial(products, values), purpose=_PURPOSE))
+        make = partial(_products_of_masks, run, values, factors)
+        dealt.append(run.deal_top_bits(values.out_length, bits, make, purpose=_PURPOSE))
     return dealt
+
+
+def _deal_folded(run: Run, plan: _Plan, factors: tuple[Masked, ...]) -> Shared:
+    """Shares of the products that are added to the output as they are, folded."""
+    *lead, size, _ = plan.shape
+    shape = (*lead, size * (size + 1) // 2)
+
+    def triangles() -> Words:
+        square = _products_of_masks(run, plan.folded, factors).reshape(-1, *plan.shape)
+        rows, columns = triangle_indices(size)
+        return square[..., rows, columns] + square[..., columns, rows]
+
+    words = run.deal(shape, triangles, purpose=_PURPOSE)
+    return Shared(shape, None if run.dealing else words)
+
+
+def _products_of_masks(run: Run, plan: ContractionPlan, factors: tuple[Masked, ...]) -> Words:
+    masks = [np.ascontiguousarray(part.mask) for factor in factors for part in factor.parts]
+    return plan.run(prod(run.batch), tuple(masks))
 
 
 def _known_words(factors: tuple[Masked, ...], constant: bool) -> list[Words]:
@@ -146,70 +182,71 @@ def _known_words(factors: tuple[Masked, ...], constant: bool) -> list[Words]:
 
 
 @lru_cache(maxsize=256)
-def _plan(spec: str, factor_kinds: tuple[MaskedKind, ...], count: int) -> _Plan:
+def _plan(spec: str, factor_kinds: tuple[MaskedKind, ...], folded: bool) -> _Plan:
     """Expand the form: every factor is taken by its delta or by its mask."""
     inputs, output = spec.split("->")
     kinds = tuple(_FactorKind(*pair) for pair in zip(inputs.split(","), factor_kinds, strict=True))
     sizes = _index_sizes(kinds)
-    products = _products(kinds, output, sizes, count)
+    products = _products(kinds, output, sizes)
+    added = [product for product in products if folded and product.per_output and product.indices == output]
+    products = [product for product in products if product not in added]
     plain = [product for product in products if not product.symmetric and not product.packed]
     symmetric = [product for product in products if product.symmetric]
     packed = [product for product in products if product.packed and not product.symmetric]
-    operands = _Operands(kinds, count)
+    operands = _Operands(kinds)
     homes = _homes(plain, symmetric + packed, first_operand=len(operands.lengths))
     lengths = [*operands.lengths, sum(product.length for product in plain)]
     lengths += [product.length for product in symmetric + packed]
-    evaluated = [operands.known_term(output, factor, term) for term in range(count) for factor in range(len(kinds))]
+    evaluated = [operands.known_term(output, factor) for factor in range(len(kinds))]
     evaluated += [operands.dealt_term(output, product, *homes[product]) for product in products]
     shape = tuple(sizes[index] for index in output)
     return _Plan(
         shape,
-        _dealing_plan(kinds, plain, sizes, count),
-        tuple((product.shape, _dealing_plan(kinds, [product], sizes, count)) for product in symmetric),
-        tuple((product.top_bits, _dealing_plan(kinds, [product], sizes, count)) for product in packed),
+        _dealing_plan(kinds, plain, sizes),
+        tuple((product.shape, _dealing_plan(kinds, [product], sizes)) for product in symmetric),
+        tuple((product.top_bits, _dealing_plan(kinds, [product], sizes)) for product in packed),
+        _dealing_plan(kinds, added, sizes, together=True),
         ContractionPlan(sizes, prod(shape), lengths, [term for term in evaluated if term is not None]),
         all(kind.opened for kind in kinds),
     )
 
 
 class _Operands:
-    """Where the delta, the whole mask and the signs of each factor of each term stand among the operands."""
+    """Where the delta, the whole mask and the signs of each factor stand among the operands."""
 
-    def __init__(self, kinds: tuple[_FactorKind, ...], count: int) -> None:
+    def __init__(self, kinds: tuple[_FactorKind, ...]) -> None:
         self._kinds = kinds
         self.lengths: list[int] = []
-        self._deltas: dict[tuple[int, int], int] = {}
-        self._masks: dict[tuple[int, int], int] = {}
-        self._signs: dict[tuple[int, int, int], int] = {}
-        for term in range(count):
-            for f, kind in enumerate(kinds):
-                if kind.opened:
-                    self._deltas[term, f] = self._place(kind)
-                self._masks[term, f] = self._place(kind)
-                for part, signed in enumerate(kind.signed):
-                    if signed:
-                        self._signs[term, f, part] = self._place(kind)
+        self._deltas: dict[int, int] = {}
+        self._masks: dict[int, int] = {}
+        self._signs: dict[tuple[int, int], int] = {}
+        for f, kind in enumerate(kinds):
+            if kind.opened:
+                self._deltas[f] = self._place(kind)
+            self._masks[f] = self._place(kind)
+            for part, signed in enumerate(kind.signed):
+                if signed:
+                    self._signs[f, part] = self._place(kind)
 
     def _place(self, kind: _FactorKind) -> int:
         self.lengths.append(prod(kind.shape))
         return len(self.lengths) - 1
 
-    def known_term(self, output: str, masked: int, term: int) -> Term | None:
+    def known_term(self, output: str, masked: int) -> Term | None:
         """One factor by its mask, all others by their delta; None if one of them has none."""
         others = [f for f in range(len(self._kinds)) if f != masked]
         if not all(self._kinds[f].opened for f in others):
             return None
-        factors = [Factor(self._deltas[term, f], self._kinds[f].indices) for f in others]
-        factors.append(Factor(self._masks[term, masked], self._kinds[masked].indices))
+        factors = [Factor(self._deltas[f], self._kinds[f].indices) for f in others]
+        factors.append(Factor(self._masks[masked], self._kinds[masked].indices))
         return Term(tuple(factors), output, negative=True)
 
     def dealt_term(self, output: str, product: _Product, operand: int, offset: int) -> Term:
-        """A dealt product of masks with the deltas of the other factors, and the signs. One that was dealt for several
-        terms of the sum has no signs and no other factors that differ between them."""
-        term, masked = product.terms[0], {f for f, _ in product.parts}
-        factors = [Factor(self._deltas[term, f], kind.indices) for f, kind in enumerate(self._kinds) if f not in masked]
+        """A dealt product of masks with the deltas of the other factors, and the signs."""
+        masked = {f for f, _ in product.parts}
+        factors = [Factor(self._deltas[f], kind.indices) for f, kind in enumerate(self._kinds) if f not in masked]
         factors += [
-            Factor(self._signs[term, f, part], self._kinds[f].indices)
+            Factor(self._signs[f, part], self._kinds[f].indices)
             for f, part in product.parts
             if self._kinds[f].signed[part]
         ]
@@ -217,7 +254,7 @@ class _Operands:
         return Term(tuple(factors), output, negative=len(product.parts) % 2 == 1)
 
 
-def _products(kinds: tuple[_FactorKind, ...], output: str, sizes: dict[str, int], count: int) -> list[_Product]:
+def _products(kinds: tuple[_FactorKind, ...], output: str, sizes: dict[str, int]) -> list[_Product]:
     """All products of two and more masks that must be dealt: those that are not zero by their low bits."""
     products = []
     for size in range(2, len(kinds) + 1):
@@ -225,25 +262,22 @@ def _products(kinds: tuple[_FactorKind, ...], output: str, sizes: dict[str, int]
             if not all(kind.opened for f, kind in enumerate(kinds) if f not in masked):
                 continue
             for chosen in choices(*(range(len(kinds[f].signed)) for f in masked)):
-                products += _products_of(kinds, output, sizes, count, tuple(zip(masked, chosen, strict=True)))
+                product = _product_of(kinds, output, sizes, tuple(zip(masked, chosen, strict=True)))
+                if product.top_bits > 0:
+                    products.append(product)
     return products
 
 
-def _products_of(
-    kinds: tuple[_FactorKind, ...], output: str, sizes: dict[str, int], count: int, parts: _Parts
-) -> list[_Product]:
-    """The products of these parts: one for each term of the sum, or one for all if nothing else enters it."""
+def _product_of(kinds: tuple[_FactorKind, ...], output: str, sizes: dict[str, int], parts: _Parts) -> _Product:
+    """The product of these parts."""
     top_bits = WORD_BITS - sum(kinds[f].low_zeros[part] for f, part in parts)
-    if top_bits <= 0:
-        return []
     others = [f for f in range(len(kinds)) if f not in {f for f, _ in parts}]
     public = [*others, *(f for f, part in parts if kinds[f].signed[part])]
     needed = set(output).union(*(kinds[f].indices for f in public))
     indices = "".join(dict.fromkeys(i for f, _ in parts for i in kinds[f].indices if i in needed))
     shape = tuple(sizes[index] for index in indices)
     symmetric = _stays_symmetric(kinds, parts, indices)
-    by_term = [(term,) for term in range(count)] if public else [tuple(range(count))]
-    return [_Product(parts, terms, indices, shape, symmetric, top_bits) for terms in by_term]
+    return _Product(parts, indices, shape, symmetric, top_bits, per_output=not public)
 
 
 def _homes(plain: list[_Product], others: list[_Product], first_operand: int) -> dict[_Product, tuple[int, int]]:
@@ -258,18 +292,18 @@ def _homes(plain: list[_Product], others: list[_Product], first_operand: int) ->
 
 
 def _dealing_plan(
-    kinds: tuple[_FactorKind, ...], products: list[_Product], sizes: dict[str, int], count: int
+    kinds: tuple[_FactorKind, ...], products: list[_Product], sizes: dict[str, int], *, together: bool = False
 ) -> ContractionPlan:
-    """Compute products side by side; the operands are all parts of all masks of all terms."""
+    """Compute products side by side, or added `together`, with their signs; the operands are all parts of all masks."""
     all_parts = [(f, part) for f, kind in enumerate(kinds) for part in range(len(kind.signed))]
     terms, offset = [], 0
     for product in products:
-        for term in product.terms:
-            first = term * len(all_parts)
-            factors = [Factor(first + all_parts.index(pick), kinds[pick[0]].indices) for pick in product.parts]
-            terms.append(Term(tuple(factors), product.indices, offset))
+        factors = [Factor(all_parts.index(pick), kinds[pick[0]].indices) for pick in product.parts]
+        negative = together and len(product.parts) % 2 == 1
+        terms.append(Term(tuple(factors), product.indices, 0 if together else offset, negative=negative))
         offset += product.length
-    return ContractionPlan(sizes, offset, [prod(kinds[f].shape) for f, _ in all_parts] * count, terms)
+    out_length = max((product.length for product in products), default=0) if together else offset
+    return ContractionPlan(sizes, out_length, [prod(kinds[f].shape) for f, _ in all_parts], terms)
 
 
 def _stays_symmetric(kinds: tuple[_FactorKind, ...], masks: tuple[tuple[int, int], ...], indices: str) -> bool:

@@ -9,6 +9,7 @@ A dealt value costs nothing on-line: it is masked by itself, with delta = 0.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -81,6 +82,25 @@ def dealt_share(run: Run, shape: tuple[int, ...], make: Callable[[], Words], pur
     """A value the dealer chooses, as an additive sharing."""
     words = run.deal(shape, make, purpose=purpose)
     return Shared(shape, None if run.dealing else words)
+
+
+@dataclass(slots=True, repr=False)
+class ReturnedMask:
+    """The mask of a value that somebody outside, who knows the mask, sends to all parties. They hold shares of it."""
+
+    shape: tuple[int, ...]
+    part: MaskPart
+    share: Shared
+
+    def awaited(self, run: Run, label: str) -> Masked:
+        """The value, once it was sent; no round."""
+        return Masked(self.shape, run.awaited(self.shape, label), (self.part,))
+
+
+def returned_mask(run: Run, shape: tuple[int, ...], make: Callable[[], Words], purpose: str = "") -> ReturnedMask:
+    """Share a mask that somebody outside knows; the dealer makes it from the same words."""
+    words = run.deal(shape, make, purpose=purpose)
+    return ReturnedMask(shape, MaskPart(words), Shared(shape, None if run.dealing else words))
 
 
 def share_of(run: Run, value: Masked) -> Shared:

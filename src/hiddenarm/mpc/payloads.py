@@ -56,6 +56,7 @@ PAYLOAD_BITS = 32
 MAX_CHUNK_BITS = 12
 """Widest chunk: its table has 64 words."""
 _HALF = np.uint64(PAYLOAD_BITS)
+_ALL_BITS = np.uint64(2**64 - 1)
 _LOW = np.uint64((1 << PAYLOAD_BITS) - 1)
 
 
@@ -71,14 +72,17 @@ def answer_words(
     run: Run, keys: Shared, bits: int, eligible: Words | None, by_tag: ByTag | None, *, three: bool
 ) -> Rounds[Words | None]:
     """This party's share of V [count, items], in the low half of each word, for keys [count, items] (signed, modulo
-    2^bits, distinct by their tags); None at the dealer, which brings `by_tag`. `eligible` has all bits set, or none."""
+    2^bits, distinct by their tags); None at the dealer, which brings `by_tag`. `eligible` words have all bits set, or
+    none; without them all items are."""
     first, second = pairs((keys.shape[-1],))
     widths = payload_chunks(bits) if three else even_chunks(bits)
     (borrow,) = yield (compare(run, keys.take(first) - keys.take(second), widths, "differences of keys"),)
     dealt = _Payloads(run, borrow.shape, by_tag) if run.dealing else None
     found = yield from (_by_words(run, borrow, dealt) if three else _by_bits(run, borrow, dealt))
-    if found is None or eligible is None:
+    if found is None or keys.share is None:
         return None
+    if eligible is None:
+        eligible = keys.share & np.uint64(0) ^ _ALL_BITS
     run.note("answers: for each arm, the exclusive or of what it gets from its pairs with eligible arms")
     return collect_payloads(found, eligible)
 

@@ -79,7 +79,7 @@ class Shared(Secret):
 class MaskPart:
     """One summand of a mask: `sign` * `mask`, with `mask` a share at a party and the value itself at the dealer.
 
-    `sign` is +1 or -1 per entry, public, and unknown to the dealer: it stems from an opened bit. An unsigned part
+    `sign` is +1, 0 or -1 per entry, public, and unknown to the dealer: it stems from an opened bit. An unsigned part
     (`signed` False) has sign +1 everywhere. The words of `mask` are multiples of 2^`low_zeros`.
     """
 
@@ -95,6 +95,19 @@ class MaskPart:
             None if self.sign is None else self.sign.take(index, axis=-1),
             self.low_zeros,
         )
+
+    def single(self, axes: int) -> MaskPart:
+        sign = None if self.sign is None else _without_axis(self.sign, axes)
+        return MaskPart(_without_axis(self.mask, axes), self.signed, sign, self.low_zeros)
+
+    def negated(self) -> MaskPart:
+        """A part with a sign, with the other."""
+        return MaskPart(self.mask, self.signed, None if self.sign is None else -self.sign, self.low_zeros)
+
+
+def _without_axis(words: Words, axes: int) -> Words:
+    """Without the first of the last `axes` axes, of length 1."""
+    return words.reshape(*words.shape[:-axes], *words.shape[len(words.shape) - axes + 1 :])
 
 
 class MaskedKind(NamedTuple):
@@ -132,3 +145,22 @@ class Masked(Secret):
         delta = None if self.delta is None else self.delta.take(index, axis=-1)
         shape = (*self.shape[:-1], *index.shape)
         return Masked(shape, delta, tuple(part.take(index) for part in self.parts), opened=self.opened)
+
+    def single(self) -> Masked:
+        """The only entry of the first logical axis."""
+        if self.shape[:1] != (1,):
+            raise ValueError(f"a value of shape {self.shape} is not one alone")
+        axes = len(self.shape)
+        delta = None if self.delta is None else _without_axis(self.delta, axes)
+        return Masked(self.shape[1:], delta, tuple(part.single(axes) for part in self.parts), opened=self.opened)
+    def __sub__(self, other: Masked) -> Masked:
+        """The difference of two opened values, each with one part without a sign: such a part again, and all parts with
+        signs."""
+        if self.shape != other.shape:
+            raise ValueError(f"shapes differ: {self.shape} and {other.shape}")
+        (own, *signed), (taken, *others) = self.parts, other.parts
+        if own.signed or taken.signed or not all(part.signed for part in (*signed, *others)):
+            raise ValueError("only masks of one part without a sign, and then parts with signs, are subtracted")
+        delta = None if self.delta is None or other.delta is None else self.delta - other.delta
+        parts = (MaskPart(own.mask - taken.mask), *signed, *(part.negated() for part in others))
+        return Masked(self.shape, delta, parts)

@@ -1,7 +1,8 @@
 """The state of a simulation in a file, so that a long one can be interrupted and resumed.
 
 It holds every party's shares and the plain twins: all that a simulation knows, and therefore secrets (mode 0600). A
-file is written under a name of its own beside the old one and takes its place when it is complete and on the disk.
+file is written under a name of its own beside the old one and takes its place when it is complete and on the disk. A
+file of a version that counted agreement in another way is refused.
 
 A resumed run goes on at the steps of randomness that come next. With a seed it has the key of the run before, and all
 comes as if there had been no interruption; without one it has a fresh key: an epoch of its own. Runs that share a seed
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import NEXT_STEP, Lockstep
-from hiddenarm.bandit.policies import EPSILON_GREEDY
+from hiddenarm.bandit.plain import PlainBandit
 from hiddenarm.bandit.state import decode_arrays, encode_arrays
 from hiddenarm.errors import ConfigError
 from hiddenarm.research.data.worlds import World
@@ -36,6 +37,8 @@ _LOCKSTEP = "lockstep"
 """The name of the array with the state of the run, as bytes (`bandit.state`)."""
 _SENT = "sent "
 """Begins the names of the arrays with what a program sent so far: rounds, and bytes to each peer."""
+_TAUGHT = "taught"
+"""Begins the names of the arrays of the twins that are taught."""
 _NAME_LETTERS = 40
 """Of the file's name, so many letters come back in that of a partial file, which must not become too long."""
 
@@ -72,7 +75,11 @@ class Checkpoint:
                 about, saved = _read(file)
             except Exception:  # a damaged archive fails in more ways than can be named
                 raise self._no_state() from None
-        about = _of_earlier(about) | about
+        if _of_earlier(saved.arrays):
+            raise ConfigError(
+                f"{self.path} was written by an earlier version, which compared the private learner with another twin; "
+                "it was left as it is: remove it, or name another file"
+            )
         for name, value in self.about.items():
             if about.get(name) != value:
                 raise ConfigError(
@@ -98,7 +105,7 @@ class Checkpoint:
     def resume(self, saved: Saved, lockstep: Lockstep, twins: PlainTwins, board: Scoreboard) -> None:
         """Put a saved state in the place of a fresh one."""
         arrays = saved.arrays
-        if not _fit(arrays, {**_measured(lockstep, twins, board), **_expected(lockstep, arrays)}):
+        if not _fit(arrays, {**_measured(lockstep, twins, board), **_expected(lockstep)}):
             raise self._no_state()
         try:
             lockstep.restore(arrays)
@@ -106,11 +113,12 @@ class Checkpoint:
             raise self._no_state() from None
         for name, (rounds, size) in _sent(arrays).items():
             lockstep.meter.rounds[name], lockstep.meter.bytes_to_each_peer[name] = int(rounds), int(size)
-        for number, bandit in enumerate(twins.bandits):
-            bandit.inverses = arrays["plain inverses"][number].copy()
-            bandit.weights = arrays["plain weights"][number].copy()
-        same, private_seconds, twins.seconds = arrays["counts"].tolist()
-        board.resume(arrays["rewards"], arrays["plain rewards"], int(same))
+        for kind, bandits in _twins(twins).items():
+            for number, bandit in enumerate(bandits):
+                bandit.inverses = arrays[f"{kind} inverses"][number].copy()
+                bandit.weights = arrays[f"{kind} weights"][number].copy()
+        agreed, private_seconds, twins.seconds = arrays["counts"].tolist()
+        board.resume(arrays["rewards"], arrays["plain rewards"], int(agreed))
         board.private_seconds, board.plain_seconds = private_seconds, twins.seconds
 
     def _no_state(self) -> ConfigError:
@@ -146,22 +154,19 @@ def _read(file: BinaryIO) -> tuple[dict[str, Any], Saved]:
     return about, Saved(arrays, arrays["rewards"].shape[1])
 
 
-def _of_earlier(about: dict[str, Any]) -> dict[str, Any]:
-    """What files of earlier versions do not say: there was one policy, and only the paper's suite had an option."""
-    return {"policy": EPSILON_GREEDY, "suite": "paper" if "newton_iterations" in about else "fast"}
+def _of_earlier(arrays: Arrays) -> bool:
+    """Whether a state is one of a version before there were twins that are taught."""
+    return "plain inverses" in arrays and not any(name.startswith(_TAUGHT) for name in arrays)
 
 
-def _expected(lockstep: Lockstep, arrays: Arrays) -> Arrays:
-    """The arrays of the run itself; a file of an earlier version has some under other names."""
-    fresh: Arrays = {**lockstep.snapshot(), "schedule": np.zeros(0, np.uint64)}  # of any length
-    if "lessons" not in arrays:
-        for name in ("lessons", "schedule", *(f"biases {party}" for party in range(lockstep.federation.parties))):
-            fresh.pop(name, None)
-    for party in range(lockstep.federation.parties):
-        if f"waiting arm {party}" in arrays:  # earlier versions saved shares of the one-hots
-            fresh[f"waiting arm {party}"] = fresh.pop(f"waiting arm_mask {party}")
-            del fresh[f"waiting masked_arm {party}"]
-    return fresh
+def _expected(lockstep: Lockstep) -> Arrays:
+    """The arrays of the run itself."""
+    return {**lockstep.snapshot(), "schedule": np.zeros(0, np.uint64)}  # of any length
+
+
+def _twins(twins: PlainTwins) -> dict[str, list[PlainBandit]]:
+    """By what the names of their arrays begin with."""
+    return {"plain": twins.bandits, _TAUGHT: twins.taught}
 
 
 def _measured(lockstep: Lockstep, twins: PlainTwins, board: Scoreboard) -> Arrays:
@@ -175,9 +180,9 @@ def _measured(lockstep: Lockstep, twins: PlainTwins, board: Scoreboard) -> Array
         **sent,
         "rewards": board.rewards[:, : board.steps],
         "plain rewards": board.plain_rewards[:, : board.steps],
-        "counts": np.array([board.same, board.private_seconds, twins.seconds]),
-        "plain inverses": np.stack([bandit.inverses for bandit in twins.bandits]),
-        "plain weights": np.stack([bandit.weights for bandit in twins.bandits]),
+        "counts": np.array([board.agreed, board.private_seconds, twins.seconds]),
+        **{f"{kind} inverses": np.stack([one.inverses for one in bandits]) for kind, bandits in _twins(twins).items()},
+        **{f"{kind} weights": np.stack([one.weights for one in bandits]) for kind, bandits in _twins(twins).items()},
     }
 
 

@@ -21,7 +21,7 @@ from hiddenarm.research.results import PlainTwins, Scoreboard, Traffic, count_tr
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Demo:
-    """A demo to run. It holds the dealer's key, so that the plain twin can have the same coins."""
+    """A demo to run. It holds the dealer's key, so that the plain twins can have the same coins."""
 
     federation: Federation
     world: World
@@ -49,9 +49,10 @@ class Demo:
             reward = self.world.reward(step, arm)
             version = roles.reward(identifier, reward)
             board.private_seconds += (perf_counter() - start) if step else 0.0
-            plain_arms, plain_rewards = twins.step(step, self.world.context(step)[None], step)
+            context, rewards = self.world.context(step)[None], np.array([reward])
+            agreed, plain_rewards = twins.step(step, context, step, np.array([arm]), rewards)
             board.plain_seconds = twins.seconds
-            board.record(np.array([reward]), plain_rewards, int(plain_arms[0] == arm))
+            board.record(rewards, plain_rewards, agreed)
             display.update(
                 steps=step + 1, reward=board.reward, plain_reward=board.plain_reward, agreement=board.agreement
             )

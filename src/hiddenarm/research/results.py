@@ -1,6 +1,9 @@
-"""What a run of the private learner beside its plain twin came to: running totals, and the report at the end.
+"""What a run of the private learner beside its plain twins came to: running totals, and the report at the end.
 
-Plain twins follow the private learner step by step, with the same coins, and are timed.
+Beside each private learner go two plain ones, with the same coins. One goes its own way: it earns `plain_reward`, and
+is timed. The other is taught what the private learner did, arm and reward, step by step: `agreement` is the share of
+decisions in which it would choose the same arm, or one that ties with it within the rounding. A twin on its own way
+would part from the private learner at the first tie that rounding decides, without anything being wrong.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from rich.console import Console
 from hiddenarm.bandit.catalogue import DECIDE
 from hiddenarm.bandit.coins import Coins
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.plain import coins_at
+from hiddenarm.bandit.plain import PlainBandit, coins_at
 from hiddenarm.errors import ConfigError
 from hiddenarm.research.data.worlds import World
 from hiddenarm.research.plots import plot_learning_curves
@@ -34,53 +37,74 @@ _COINS_AT_A_TIME = 1024
 
 
 class PlainTwins:
-    """One plain learner for each replicate's world."""
+    """Two plain learners for each replicate's world: one on its own way, and one that is taught."""
 
     def __init__(self, federation: Federation, worlds: Sequence[World], coins: CoinSource) -> None:
         self.bandits = [federation.policy.twin(federation) for _ in worlds]
+        """On their own way."""
+        self.taught = [federation.policy.twin(federation) for _ in worlds]
+        """What the private learners did."""
         self.seconds = 0.0
+        """Of those on their own way."""
+        self._rounding = federation.score_rounding
         self._worlds = worlds
         self._source = coins
         self._coins: Coins | None = None
         self._first = 0
 
-    def step(self, step: int, contexts: Floats, decision: int) -> tuple[NDArray[np.int64], Floats]:
-        """Decide and learn in every world; `decision` is the number under which the private learner decides."""
-        arms, rewards = np.empty(len(self.bandits), np.int64), np.empty(len(self.bandits))
-        for replicate, (bandit, world) in enumerate(zip(self.bandits, self._worlds, strict=True)):
-            coins = coins_at(self._coins_for(decision), decision - self._first, replicate)
-            context = contexts[replicate]
-            start = perf_counter()
-            arm = bandit.decide(context, *coins)
-            middle = perf_counter()
-            reward = world.reward(step, arm)
-            resumed = perf_counter()
-            bandit.learn(context, arm, reward)
-            self.seconds += perf_counter() - resumed + middle - start
-            arms[replicate], rewards[replicate] = arm, reward
-        return arms, rewards
+    def step(
+        self, step: int, contexts: Floats, decision: int, arms: NDArray[np.int64], rewards: Floats
+    ) -> tuple[NDArray[np.bool_], Floats]:
+        """Follow a step in every world; `decision` is the number under which the private learner decided, arms and
+        rewards are its own. Where the taught twins agree, and what those on their own way earn."""
+        coins = self._coins_for(decision)
+        at = decision - self._first
+        drawn = Coins(coins.explore[at][:, None], coins.tags[at][:, None])
+        agreed, earned = self._follow(range(step, step + 1), contexts[:, None], drawn, arms[:, None], rewards[:, None])
+        return agreed[:, 0], earned[:, 0]
 
-    def batch(self, steps: range, contexts: Floats, coins: Coins) -> tuple[NDArray[np.int64], Floats]:
-        """Decide for some steps, then learn from all: contexts [replicates, steps, features], coins of one run."""
-        shape = (len(self.bandits), len(steps))
-        arms, rewards = np.empty(shape, np.int64), np.empty(shape)
-        for replicate, (bandit, world) in enumerate(zip(self.bandits, self._worlds, strict=True)):
-            start = perf_counter()
-            for position in range(len(steps)):
-                at = (0, replicate, position) if len(steps) > 1 else (0, replicate)
-                explore, tags = bool(coins.explore[at]), coins.tags[at]
-                arms[replicate, position] = bandit.decide(contexts[replicate, position], explore, tags)
-            decided = perf_counter()
-            rewards[replicate] = [
-                world.reward(step, int(arm)) for step, arm in zip(steps, arms[replicate], strict=True)
-            ]
-            resumed = perf_counter()
-            for position in range(len(steps)):
-                bandit.learn(
-                    contexts[replicate, position], int(arms[replicate, position]), rewards[replicate, position]
-                )
-            self.seconds += perf_counter() - resumed + decided - start
-        return arms, rewards
+    def batch(
+        self, steps: range, contexts: Floats, coins: Coins, arms: NDArray[np.int64], rewards: Floats
+    ) -> tuple[NDArray[np.bool_], Floats]:
+        """Follow a batch: contexts [replicates, steps, features], coins of one run, arms and rewards of the private
+        learner and the result [replicates, steps]."""
+        explore, tags = coins.explore[0], coins.tags[0]
+        if len(steps) == 1:
+            explore, tags = explore[:, None], tags[:, None]
+        return self._follow(steps, contexts, Coins(explore, tags), arms, rewards)
+
+    def _follow(
+        self, steps: range, contexts: Floats, coins: Coins, arms: NDArray[np.int64], rewards: Floats
+    ) -> tuple[NDArray[np.bool_], Floats]:
+        """Decide for some steps, then learn from all; coins [replicates, steps]."""
+        agreed, earned = np.empty(arms.shape, np.bool_), np.empty(arms.shape)
+        for replicate, world in enumerate(self._worlds):
+            own, drawn = contexts[replicate], [coins_at(coins, replicate, place) for place in range(len(steps))]
+            earned[replicate] = self._go_own_way(self.bandits[replicate], world, steps, own, drawn)
+            taught = self.taught[replicate]
+            for place, (arm, context) in enumerate(zip(arms[replicate].tolist(), own, strict=True)):
+                agreed[replicate, place] = taught.agrees(arm, context, *drawn[place], self._rounding)
+            for arm, context, reward in zip(arms[replicate].tolist(), own, rewards[replicate].tolist(), strict=True):
+                taught.learn(context, arm, reward)
+        return agreed, earned
+
+    def _go_own_way(
+        self,
+        bandit: PlainBandit,
+        world: World,
+        steps: range,
+        contexts: Floats,
+        drawn: Sequence[tuple[bool, NDArray[np.int64]]],
+    ) -> list[float]:
+        start = perf_counter()
+        arms = [bandit.decide(context, *coins) for context, coins in zip(contexts, drawn, strict=True)]
+        decided = perf_counter()
+        earned = [world.reward(step, arm) for step, arm in zip(steps, arms, strict=True)]
+        resumed = perf_counter()
+        for context, arm, reward in zip(contexts, arms, earned, strict=True):
+            bandit.learn(context, arm, reward)
+        self.seconds += perf_counter() - resumed + decided - start
+        return earned
 
     def _coins_for(self, decision: int) -> Coins:
         if self._coins is None or not self._first <= decision < self._first + _COINS_AT_A_TIME:
@@ -149,7 +173,7 @@ class Report:
 
 
 class Scoreboard:
-    """Rewards of both learners, [replicates, steps], and how often they chose alike."""
+    """Rewards of the private and the plain learner, [replicates, steps], and how often the taught twin agreed."""
 
     def __init__(self, steps: int, replicates: int = 1) -> None:
         self.rewards: Floats = np.zeros((replicates, steps))
@@ -157,27 +181,27 @@ class Scoreboard:
         self.private_seconds = 0.0
         self.plain_seconds = 0.0
         self.steps = 0
-        self.same = 0
+        self.agreed = 0
         self._total = 0.0
         self._plain_total = 0.0
 
-    def record(self, rewards: Floats, plain_rewards: Floats, same: int) -> None:
-        """Add one step: rewards of all replicates, and in how many of them the arms were the same."""
+    def record(self, rewards: Floats, plain_rewards: Floats, agreed: NDArray[np.bool_]) -> None:
+        """Add one step: rewards of all replicates, and in which of them the taught twin agreed."""
         self.rewards[:, self.steps] = rewards
         self.plain_rewards[:, self.steps] = plain_rewards
         self._total += float(rewards.sum())
         self._plain_total += float(plain_rewards.sum())
-        self.same += same
+        self.agreed += int(agreed.sum())
         self.steps += 1
 
-    def resume(self, rewards: Floats, plain_rewards: Floats, same: int) -> None:
+    def resume(self, rewards: Floats, plain_rewards: Floats, agreed: int) -> None:
         """Take over the steps of an earlier run."""
         self.steps = min(rewards.shape[1], self.rewards.shape[1])
         self.rewards[:, : self.steps] = rewards[:, : self.steps]
         self.plain_rewards[:, : self.steps] = plain_rewards[:, : self.steps]
         self._total = float(rewards.sum())
         self._plain_total = float(plain_rewards.sum())
-        self.same = same
+        self.agreed = agreed
 
     @property
     def interactions(self) -> int:
@@ -193,7 +217,7 @@ class Scoreboard:
 
     @property
     def agreement(self) -> float:
-        return self.same / max(1, self.interactions)
+        return self.agreed / max(1, self.interactions)
 
     def report(self, federation: Federation, traffic: Traffic, data: str) -> Report:
         return Report(
@@ -224,7 +248,7 @@ def print_report(console: Console, title: str, report: Report) -> None:
     rows = [
         ("reward, private", f"{report.reward:.4f}"),
         ("reward, plain twin", f"{report.plain_reward:.4f}"),
-        ("same arms", percent(report.agreement, 2)),
+        ("agreement with the taught twin", percent(report.agreement, 2)),
         ("rounds per decision", f"{report.rounds_per_decision:g}"),
         ("rounds per step", f"{report.rounds_per_step:g}"),
         ("bytes per step sent by a party", f"{report.bytes_per_step_per_party:,.0f}"),

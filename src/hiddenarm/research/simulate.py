@@ -1,4 +1,4 @@
-"""`hiddenarm simulate`: all roles in lockstep in one process, beside the plain twin; many replicates at once."""
+"""`hiddenarm simulate`: all roles in lockstep in one process, beside plain twins; many replicates at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from time import perf_counter
 
 import numpy as np
 
-from hiddenarm.bandit.catalogue import DECIDE, LEARN_ONE_AHEAD
+from hiddenarm.bandit.catalogue import DECIDE, STEP
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.errors import ConfigError
@@ -46,7 +46,7 @@ class Simulation:
         made = 0 if saved is None else saved.steps
         if made >= self.steps:
             raise ConfigError(f"{self.state} holds {made} steps already; ask for more with --steps, or remove it")
-        lockstep = Lockstep(self.federation, self.epoch_key, replicates=len(self.worlds))
+        lockstep = Lockstep(self.federation, self.epoch_key, replicates=len(self.worlds), online=self.batch == 1)
         twins = PlainTwins(self.federation, self.worlds, lockstep.coins)
         board = Scoreboard(self.steps, len(self.worlds))
         if checkpoint is not None and saved is not None:
@@ -88,17 +88,11 @@ class Simulation:
         board.private_seconds += perf_counter() - start
         rewards = np.array([world.reward(step, int(arm)) for world, arm in zip(self.worlds, arms, strict=True)])
         start = perf_counter()
-        lockstep.learn(decision, rewards, ahead=self._learns_ahead)
+        lockstep.learn(decision, rewards)
         board.private_seconds += perf_counter() - start
-        plain_arms, plain_rewards = twins.step(step, contexts, decision)
+        agreed, plain_rewards = twins.step(step, contexts, decision, arms, rewards)
         board.plain_seconds = twins.seconds
-        board.record(rewards, plain_rewards, int((arms == plain_arms).sum()))
-
-    @property
-    def _learns_ahead(self) -> bool:
-        """Whether lessons are learned by the program of strictly online use, as between processes. The paper's
-        suite has only one."""
-        return self.federation.learner.single_lessons[0] == LEARN_ONE_AHEAD
+        board.record(rewards, plain_rewards, agreed)
 
     def _batch(self, first: int, lockstep: Lockstep, twins: PlainTwins, board: Scoreboard) -> None:
         """Decide for some contexts at once, then learn from all their rewards at once."""
@@ -118,18 +112,21 @@ class Simulation:
         lockstep.learn_batch(name, rewards)
         board.private_seconds += perf_counter() - start
         coins = lockstep.coins(name[1], 1, batch=len(steps))
-        plain_arms, plain_rewards = twins.batch(steps, contexts, coins)
+        agreed, plain_rewards = twins.batch(steps, contexts, coins, arms, rewards)
         board.plain_seconds = twins.seconds
         for position in range(len(steps)):
-            same = int((arms[:, position] == plain_arms[:, position]).sum())
-            board.record(rewards[:, position], plain_rewards[:, position], same)
+            board.record(rewards[:, position], plain_rewards[:, position], agreed[:, position])
 
 
 def _traffic(lockstep: Lockstep, steps: int) -> Traffic:
     meter, steps = lockstep.meter, max(1, steps)
     sent = sum(meter.bytes_to_each_peer.values()) * (lockstep.federation.parties - 1)
+    deciding = sum(count for name, count in meter.rounds.items() if name.startswith(DECIDE))
+    if STEP in meter.rounds:  # which begins with the rounds of a decision
+        layouts = lockstep.layouts
+        deciding += meter.rounds[STEP] // layouts[STEP].rounds * layouts[DECIDE].rounds
     return Traffic(
-        rounds_per_decision=sum(count for name, count in meter.rounds.items() if name.startswith(DECIDE)) / steps,
+        rounds_per_decision=deciding / steps,
         rounds_per_step=sum(meter.rounds.values()) / steps,
         bytes_per_step_per_party=sent / steps / lockstep.replicates,
     )

@@ -230,9 +230,8 @@ static outcome_t split_truncated(const int64_t *a, memory_t *m)
     const uint64_t *opened = source(m, a[2], count);
     if (!delta || !sign || !opened || bits < 0 || bits > 62) return MALFORMED;
     for (int64_t i = 0; i < count; i++) {
-        const uint64_t top = opened[i] >> 63, low = opened[i] & (UINT64_MAX >> 1);
-        delta[i] = (low >> bits) + (top << (63 - bits)) - (UINT64_C(1) << (62 - bits));
-        sign[i] = (top << 1) - 1;
+        delta[i] = (opened[i] >> bits) - (UINT64_C(1) << (62 - bits));
+        sign[i] = (opened[i] >> 63) - 1;
     }
     return DONE;
 }

@@ -75,7 +75,7 @@ class DealerEpoch:
             exploration = self._federation.policy.exploration(self.decided_before)
             text = program_text(self._federation, program, exploration)
             layout = layout_of(text, self._federation.parties, 1)
-            dealer = ProgramDealer(program.label, text, layout, self._seeds, 1, rewarded=program.rewarded_label)
+            dealer = ProgramDealer(program.label, text, layout, self._seeds, 1)
             self._dealers[program] = _Bench(dealer, batch_steps(layout, MAX_BATCH * BATCHES_IN_STOCK))
         return self._dealers[program]
 

@@ -172,7 +172,7 @@ class PartyEpoch:
 
     def start(self, seed: bytes) -> None:
         """Begin, with the seed of this epoch."""
-        self._supply.set_seed(seed, (DECIDE_ONE, *self.federation.learner.single_lessons))
+        self._supply.set_seed(seed, self.federation.learner.single_programs)
         self._start_what_can_start()
 
     def on_dealer_away(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hiddenarm.bandit.catalogue import DECIDE, LEARN, LEARN_AHEAD, REPAIR_RUNS, ProgramId, program_text
+from hiddenarm.bandit.catalogue import DECIDE, LEARN, REPAIR_RUNS, STEP, ProgramId, program_text
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import FrameError
 from hiddenarm.mpc.compiled import CompiledProgram
@@ -27,7 +27,7 @@ from hiddenarm.roles.runs import Send
 from hiddenarm.roles.stock import BATCHES_IN_STOCK, WORD_BYTES, batch_steps, expanded_steps, stock_steps
 
 _USUAL_USES = 4
-_ONLINE = (DECIDE, LEARN, LEARN_AHEAD)
+_ONLINE = (DECIDE, LEARN, STEP)
 """The programs of strictly online use."""
 
 

@@ -24,7 +24,7 @@ from typing import Protocol
 import numpy as np
 
 from hiddenarm.bandit.batches import FULL
-from hiddenarm.bandit.catalogue import LEARN_ONE_AHEAD, ProgramId
+from hiddenarm.bandit.catalogue import STEP_ONE, ProgramId
 from hiddenarm.bandit.decisions import split_name, split_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Interaction, Rewarded, joined
@@ -161,7 +161,7 @@ class Updater:
         self._lessons: deque[Lesson] = deque()
         self._current: _Current | None = None
         self._effects: list[LessonEnded] = []
-        self._lookahead = Lookahead(enabled=LEARN_ONE_AHEAD in learner.single_lessons)
+        self._lookahead = Lookahead(enabled=False)
         self._begun_ahead: Evaluation | None = None
         self._ahead_until = 0
         self._refused: dict[int, str] = {}
@@ -222,7 +222,7 @@ class Updater:
     def is_over(self, key: RunKey) -> bool:
         """Whether a lesson that could have been run ahead is over, or a repair, and what comes for it is of no use."""
         program, step = key
-        return self.schedule.is_over(program, step) or (program == LEARN_ONE_AHEAD and step < self._ahead_until)
+        return self.schedule.is_over(program, step) or (program == STEP_ONE and step < self._ahead_until)
 
     def refused_by_peer(self, identity: Identity, number: int, why: str) -> None:
         """A peer does not know a decision of this lesson: nobody learns it. A peer can be ahead by what the rewarder
@@ -261,7 +261,7 @@ class Updater:
         decision = self._lookahead.promising_decision(self.version)
         if decision is None or decision not in self._ledger:
             return
-        run = Run(LEARN_ONE_AHEAD, _step_ahead(decision))
+        run = Run(STEP_ONE, _step_ahead(decision))
         if self._supply.ready(run.program, run.step):
             awaited = Rewarded([self._ledger[decision]], np.empty((1, 0), np.uint64))
             self._begun_ahead = self._launch(run, awaited)
@@ -336,7 +336,7 @@ class Updater:
         decision = self._lookahead.fresh_decision(version)
         if decision is not None:
             step = _step_ahead(decision)
-            self._runs.drop((LEARN_ONE_AHEAD, step))
+            self._runs.drop((STEP_ONE, step))
             self._ahead_until = step + 1
             self._lookahead.forget(version)
 
@@ -355,7 +355,7 @@ class Updater:
         if not isinstance(action, Run):
             self._end_if_done(current)
             return True
-        if self._begun_ahead is not None and action.program == LEARN_ONE_AHEAD:
+        if self._begun_ahead is not None and action.program == STEP_ONE:
             current.running = True
             self._begun_ahead.tell(current.rewarded.masked)
             self._runs.resume((action.program, action.step))
@@ -374,7 +374,7 @@ class Updater:
             rewarded = joined([one.rewarded for one in islice(self._singly, run.of.start, run.of.stop)])
         state = self._second.state if run.second and self._second is not None else self.state
         evaluation = self._evaluate(run, program.given(state, rewarded, self._number))
-        if tell and program.brings is Brings.INTERACTION_AHEAD:
+        if tell and program.brings is Brings.CONTEXTS:
             evaluation.tell(rewarded.masked)
         outcome = Outcome(lambda: self._run_ended(program, state, evaluation))
         self._runs.launch((run.program, run.step), evaluation, outcome)

@@ -55,8 +55,8 @@ class Organisations:
 
 
 def configure_logs(level: str, form: str, role: str, rename: Callable[[str], str] = str) -> None:
-    """Log to standard error from now on, beginning at `level`. `rename` puts names into texts that know members by role
-    and number (`Organisations.in_text`)."""
+    """Log to standard error from now on, beginning at `level`; `role` is that of this thread. `rename` puts names into
+    texts that know members by role and number (`Organisations.in_text`)."""
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -69,6 +69,11 @@ def configure_logs(level: str, form: str, role: str, rename: Callable[[str], str
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     structlog.contextvars.clear_contextvars()
+    name_thread(role)
+
+
+def name_thread(role: str) -> None:
+    """Have what this thread logs name a role."""
     structlog.contextvars.bind_contextvars(role=role)
 
 

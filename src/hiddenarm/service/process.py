@@ -1,6 +1,8 @@
 """Roles at work: a kit, a state machine and a transport put together.
 
 `serve` runs a party or a dealer until the federation ends. Actor and rewarder live in an application (`application`).
+Party, actor and rewarder of one organisation may be served by one process, a thread and a transport each;
+`check_together` says whether kits may.
 
 A role keeps the memory that it has freed. Dealing and expanding seeds ask for a few megabytes at a time and let go of
 them at once. The C library would hand such pieces back to the system every time, and the system would clear each of
@@ -13,13 +15,15 @@ import ctypes
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from threading import Lock
+from itertools import combinations
+from threading import Event, Lock
 
 from hiddenarm.bandit.catalogue import DECIDE, ProgramId, program_text
 from hiddenarm.bandit.schedule import GATHERED_BEFORE_A_BATCH
 from hiddenarm.errors import ConfigError, HiddenArmError
 from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.net.frames import Frame
+from hiddenarm.net.hello import differences
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.meter import Meter
 from hiddenarm.net.transport import Limits, Transport
@@ -34,7 +38,7 @@ from hiddenarm.roles.party import Party
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.stock import BATCHES_IN_STOCK, largest_batch_bytes
 from hiddenarm.service.kit import Address, Kit
-from hiddenarm.service.state import MemoryState, State, open_state
+from hiddenarm.service.state import MemoryState, State, keeps_state, open_state, state_folder
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
@@ -135,10 +139,78 @@ class Endpoint:
 
 
 class StopRequest:
-    """Whether somebody wants the role to stop."""
+    """Whether somebody wants the role to stop. May be made from another thread."""
 
     def __init__(self) -> None:
-        self.made = False
+        self._event = Event()
+
+    @property
+    def made(self) -> bool:
+        return self._event.is_set()
+
+    def make(self) -> None:
+        self._event.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for it so long; whether it was made."""
+        return self._event.wait(seconds)
+
+
+def check_together(kits: Sequence[Kit]) -> None:
+    """Refuse kits that one process must not serve together, before it opens anything: more than one of a kind of role,
+    the dealer with anybody, kits of different federations, and kits that share a state folder or a port."""
+    for one, other in combinations(kits, 2):
+        _check_roles(one, other)
+        _check_federation(one, other)
+        _check_folders(one, other)
+        _check_ports(one, other)
+
+
+def _check_roles(one: Kit, other: Kit) -> None:
+    if one.identity == other.identity:
+        raise ConfigError(f"{one.folder} and {other.folder} are both kits of {one.identity}: give each role once")
+    if DEALER in (one.identity, other.identity):
+        dealer, beside = (one, other) if one.identity == DEALER else (other, one)
+        raise ConfigError(
+            f"the dealer must not be in one hand with {beside.identity}: serve {dealer.folder} by itself, at an "
+            "organisation that has no other role"
+        )
+    if one.identity.role is other.identity.role:
+        raise ConfigError(
+            f"{one.identity} and {other.identity} are different organisations: serve {one.folder} and {other.folder} "
+            "each in a process of its own, where its organisation is"
+        )
+
+
+def _check_federation(one: Kit, other: Kit) -> None:
+    if differing := differences(one.hello, other.hello, str(one.folder), str(other.folder)):
+        raise ConfigError(
+            f"{one.folder} and {other.folder} are not kits of one federation: {differing[0]}; "
+            "serve together what was provisioned together, and each federation in a process of its own"
+        )
+
+
+def _check_folders(one: Kit, other: Kit) -> None:
+    state = state_folder(one).resolve()
+    if keeps_state(one) and keeps_state(other) and state == state_folder(other).resolve():
+        raise ConfigError(
+            f"{one.folder} and {other.folder} share the state folder {state}: give each kit a folder `state` of its own"
+        )
+
+
+def _check_ports(one: Kit, other: Kit) -> None:
+    for port in _ports(one) & _ports(other):
+        raise ConfigError(
+            f"{one.folder} and {other.folder} both use port {port}: set another monitor_port in one kit.json, "
+            "or another port of the party in the federation file"
+        )
+
+
+def _ports(kit: Kit) -> set[int]:
+    """Where a role listens, for its peers and for whoever watches over it."""
+    own = kit.file.addresses.get(str(kit.identity))
+    listening = None if own is None else own.port
+    return {port for port in (listening, kit.file.monitor_port) if port is not None}
 
 
 def serve(endpoint: Endpoint, listener: socket.socket | None = None, stop: StopRequest | None = None) -> None:
@@ -163,7 +235,7 @@ def frame_caps(kit: Kit) -> dict[Kind, int]:
     """The largest payload of each kind of frame, from the public configuration."""
     federation, many = kit.federation, kit.file.max_batch
     learner = federation.learner
-    largest = ProgramId(DECIDE, many), *learner.single_lessons, *learner.largest_programs
+    largest = ProgramId(DECIDE, many), *learner.single_programs, *learner.largest_programs
     layouts = [layout_of(program_text(federation, program), federation.parties, 1) for program in largest]
     reports = arm_reports(federation)
     return {

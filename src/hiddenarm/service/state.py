@@ -186,8 +186,12 @@ class MemoryState:
 
 def open_state(kit: Kit, call: Callable[[Then], None]) -> State | MemoryState:
     """The state that a kit asks for."""
-    keeps = kit.file.durable and kit.identity.role is not Role.DEALER
-    return State(kit, call) if keeps else MemoryState(kit)
+    return State(kit, call) if keeps_state(kit) else MemoryState(kit)
+
+
+def keeps_state(kit: Kit) -> bool:
+    """Whether the state of a role lasts. The dealer has none."""
+    return kit.file.durable and kit.identity.role is not Role.DEALER
 
 
 def state_folder(kit: Kit) -> Path:
@@ -254,6 +258,6 @@ def restore(folder: Path, path: Path) -> None:
 
 def _durable(folder: Path) -> Kit:
     kit = Kit.read(folder)
-    if not kit.file.durable or kit.identity.role is Role.DEALER:
+    if not keeps_state(kit):
         raise InputError(f"the {kit.identity} of this kit keeps no state")
     return kit

@@ -38,11 +38,11 @@ def concluded(
 def made_up(job: Job, reward: Reward, plain: Reward) -> dict[str, np.ndarray]:
     assert isinstance(job, LearnerRun)
     shape = (len(job.seeds), job.steps)
-    same = np.broadcast_to(np.arange(job.steps) >= abs(reward(job) - plain(job)) * job.steps, shape)
+    agreed = np.broadcast_to(np.arange(job.steps) >= abs(reward(job) - plain(job)) * job.steps, shape)
     return {
         "rewards": spread_out(reward(job), shape),
         "plain_rewards": spread_out(plain(job), shape),
-        "same": same,
+        "agreed": agreed,
         "steps_made": np.array(job.steps),
     }
 

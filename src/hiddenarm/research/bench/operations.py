@@ -12,23 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 
 from hiddenarm.bandit.federation import NEWTON_ITERATIONS, check_suite
-from hiddenarm.mpc.comparison import combine, compare, reveal
+from hiddenarm.mpc.comparison import combine, compare, even_chunks, reveal
 from hiddenarm.mpc.dealing import ProgramDealer, layout_of
 from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, compile_program
 from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.lockstep import run_lockstep
-from hiddenarm.mpc.lookup import lookup, reciprocal_table
+from hiddenarm.mpc.lookup import PolynomialTable, lookup, reciprocal_shape, reciprocal_table
 from hiddenarm.mpc.masking import dealt, given_share, mask
 from hiddenarm.mpc.material import Seeds
+from hiddenarm.mpc.payloads import ByTag, answer_words
 from hiddenarm.mpc.run import Program, ProgramText, Run
-from hiddenarm.mpc.shuffle import deal_shuffle
-from hiddenarm.mpc.tournament import open_winner
 from hiddenarm.mpc.truncation import truncate
 from hiddenarm.mpc.values import Shared
 from hiddenarm.paper.comparison import argmax, at_least_zero
@@ -166,7 +166,7 @@ def _fast_operations(parties: int) -> list[Operation]:
         Operation("truncate", _truncate, plain=lambda x: np.floor(x)),
         Operation("compare, opened", _compare, plain=lambda x: x < 0),
         Operation("reciprocal look-up", _reciprocal, plain=lambda x: 1 / (1 + x)),
-        *(_argmax_operation(size, argmax_text(parties, size)) for size in ARGMAX_SIZES),
+        *(_argmax_operation(size, argmax_text(size)) for size in ARGMAX_SIZES),
     ]
 
 
@@ -212,26 +212,33 @@ def _truncate(run: Run, x: Shared) -> Program:
 
 
 def _compare(run: Run, x: Shared) -> Program:
-    (borrow,) = yield (compare(run, x, _COMPARED_BITS),)
+    (borrow,) = yield (compare(run, x, even_chunks(_COMPARED_BITS)),)
     (negative,) = yield (combine(run, borrow),)
     (opened,) = yield (reveal(negative),)
     return opened
 
 
+@lru_cache
+def reciprocal_look_up() -> PolynomialTable:
+    """The fast suite's table of 1 / (1 + q), as of a federation with `reciprocal_bits` of 8, for q up to 2 at 2L bits:
+    the result has 2L bits."""
+    return reciprocal_table(reciprocal_shape(19, 2.0, 2.0**-8), 2 * BITS, BITS, 2 * BITS)
+
+
 def _reciprocal(run: Run, x: Shared) -> Program:
-    (masked,) = yield (mask(run, x << BITS),)
-    return lookup(run, reciprocal_table(8, 2.0, BITS), masked)
+    table = reciprocal_look_up()
+    (masked,) = yield (mask(run, (x << BITS).times(table.scale)),)
+    return lookup(run, table, masked)
 
 
-def argmax_text(parties: int, size: int) -> Text:
-    """The fast suite's argmax: shuffle, compare, open the winner's slot."""
+def argmax_text(size: int) -> Text:
+    """The fast suite's argmax, by payloads: shares of words that are zero at the largest."""
 
     def text(run: Run, x: Shared) -> Program:
-        kept = np.ones(run.batch, np.uint64) if run.dealing else None
-        shuffle = deal_shuffle(run, (), size, parties, kept)
-        (masked,) = yield (mask(run, x),)
-        keys = yield from shuffle.apply(masked)
-        return (yield from open_winner(run, keys, _COMPARED_BITS))
+        by_tag = None
+        if run.dealing:
+            by_tag = ByTag(np.zeros(run.batch, np.uint64), np.zeros((*run.batch, size), np.uint64))
+        return (yield from answer_words(run, x, _COMPARED_BITS, None, by_tag, three=False))
 
     return text
 

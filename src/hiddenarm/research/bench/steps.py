@@ -11,19 +11,33 @@ Over 2 to 8 parties a line through N - 1 on logarithmic axes over N has slope 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from statistics import median
+from typing import TypeVar
 
 from rich.console import Console
 
 from hiddenarm.errors import ConfigError
-from hiddenarm.research.bench.report import Curve, Result, draw, point_cells, print_breakdown, print_points, print_table
+from hiddenarm.research.bench.breakdown import Breakdown
+from hiddenarm.research.bench.report import (
+    Curve,
+    Result,
+    draw,
+    micros,
+    point_cells,
+    print_breakdown,
+    print_points,
+    print_table,
+)
 from hiddenarm.research.bench.session import Measured, Session, make_federation, measure_and_break_down, measure_step
 from hiddenarm.research.bench.timing import Effort, Spread, alternate, exponent
 
 _MACHINE_STEPS = 200
+_COLUMNS = ("private", "quartiles", "plain", "quartiles", "ratio", "rounds", "bytes a party")
+_Rest = TypeVar("_Rest")
 
 
 def bench_step(
@@ -34,20 +48,26 @@ def bench_step(
     features: int,
     steps: int,
     seconds: float,
+    runs: int = 1,
     suite: str = "fast",
     newton_iterations: int | None = None,
 ) -> Result:
     """Measure, print, return what `--json` writes."""
     federation = make_federation(parties, arms, features, suite, newton_iterations)
     effort = Effort.of(steps, seconds)
-    measured, singly, breakdown = measure_and_break_down(federation, effort, min(steps, _MACHINE_STEPS))
-    names = ("private", "quartiles", "plain", "quartiles", "ratio", "rounds", "bytes a party")
+
+    def measure() -> tuple[Measured, tuple[Spread, Breakdown]]:
+        measured, singly, breakdown = measure_and_break_down(federation, effort, min(steps, _MACHINE_STEPS))
+        return measured, (singly, breakdown)
+
+    made = _repeat(console, runs, measure)
+    measured, (singly, breakdown) = _middle(made)
     title = f"A step: {parties} parties, {arms} arms, {features} features, {suite} suite; {measured.steps:,} steps"
-    print_table(console, title, ("", *names), [("", *point_cells(measured))])
+    _print_runs(console, title, made)
     ratio = singly.median / measured.plain.median
     console.print(f"Asked for only when the step before has ended: {singly.median:,.0f} µs, {ratio:.1f} plain steps\n")
     print_breakdown(console, breakdown)
-    return {**measured.as_dict(), "us_per_single_step": singly.median, "breakdown": asdict(breakdown)}
+    return {**_result(made), "us_per_single_step": singly.median, "breakdown": asdict(breakdown)}
 
 
 def bench_batch(
@@ -59,6 +79,7 @@ def bench_batch(
     batch: int,
     batches: int,
     seconds: float,
+    runs: int = 1,
     suite: str = "fast",
     newton_iterations: int | None = None,
 ) -> Result:
@@ -67,13 +88,65 @@ def bench_batch(
     if not federation.learner.learns_many:
         raise ConfigError(f"--suite {suite} learns from one reward at a time: there are no batches to measure")
     effort = Effort(batch, batches, seconds)
-    with Session(federation) as session:
-        private, plain = alternate(effort, [session.work_at_once, session.plain_twin().work])
-        measured = Measured(federation, session.steps, private, plain, session.finish())
-    names = ("private", "quartiles", "plain", "quartiles", "ratio", "rounds", "bytes a party")
+
+    def measure() -> tuple[Measured, None]:
+        with Session(federation) as session:
+            private, plain = alternate(effort, [session.work_at_once, session.plain_twin().work])
+            return Measured(federation, session.steps, private, plain, session.finish()), None
+
+    made = _repeat(console, runs, measure)
     title = f"An interaction in batches of {batch}: {parties} parties, {arms} arms, {features} features"
-    print_table(console, title, ("", *names), [("", *point_cells(measured))])
-    return {**measured.as_dict(), "batch": batch}
+    _print_runs(console, title, made)
+    return {**_result(made), "batch": batch}
+
+
+# Several runs: each has a federation of its own, since chance at its start lasts as long as its processes
+
+
+def _repeat(console: Console, runs: int, measure: Callable[[], tuple[Measured, _Rest]]) -> list[tuple[Measured, _Rest]]:
+    """Measure so many times; of several, say what each came to as soon as it has ended.
+
+    On a terminal a line says which run is under way. Nothing moves meanwhile: that would take time from what is timed.
+    """
+    made = []
+    for number in range(1, runs + 1):
+        if runs > 1 and console.is_terminal:
+            console.print(f"run {number} of {runs} is under way", end="\r")
+        measured, rest = measure()
+        made.append((measured, rest))
+        if runs > 1:
+            console.print(
+                f"run {number} of {runs}: private {micros(measured.private.median)}, plain "
+                f"{micros(measured.plain.median)}, ratio {measured.ratio:,.1f}"
+            )
+    return made
+
+
+def _middle(made: Sequence[tuple[Measured, _Rest]]) -> tuple[Measured, _Rest]:
+    """The run whose ratio is the median; of two the lower."""
+    return sorted(made, key=lambda run: run[0].ratio)[(len(made) - 1) // 2]
+
+
+def _median_ratio(made: Sequence[tuple[Measured, _Rest]]) -> float:
+    return median(measured.ratio for measured, _ in made)
+
+
+def _print_runs(console: Console, title: str, made: Sequence[tuple[Measured, _Rest]]) -> None:
+    """The run in the middle as a table; of several, their median ratio below it."""
+    print_table(console, title, ("", *_COLUMNS), [("", *point_cells(_middle(made)[0]))])
+    if len(made) > 1:
+        console.print(f"Above is the run in the middle. Median ratio of {len(made)} runs: {_median_ratio(made):,.1f}\n")
+
+
+def _result(made: Sequence[tuple[Measured, _Rest]]) -> Result:
+    """What the run in the middle measured, the median ratio, and the figures of all runs."""
+    names = ("us_per_step", "plain_us_per_step", "ratio")
+    figures = [measured.as_dict() for measured, _ in made]
+    return {
+        **_middle(made)[0].as_dict(),
+        "median_ratio": _median_ratio(made),
+        "runs": [{name: one[name] for name in names} for one in figures],
+    }
 
 
 FITTED_FROM = 40

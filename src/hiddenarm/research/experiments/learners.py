@@ -1,4 +1,6 @@
-"""The runs behind every reward: private learners in lockstep, and beside each its plain twin with the same coins.
+"""The runs behind every reward: private learners in lockstep, and beside each its plain twins with the same coins.
+
+One twin goes its own way; the other is taught what the private learner did, and may agree (see `research.results`).
 
 A `ContextStream` is what several replicates meet, step by step: contexts and rewards of one world, each in its own
 order.
@@ -77,12 +79,13 @@ class LearnerRun(Job):
     """Some replicates of one learner. The result:
 
     rewards, plain_rewards  [replicates, steps]   0 or 1
-    same                    [replicates, steps]   whether both chose the same arm
+    agreed                  [replicates, steps]   whether the twin that is taught agreed
     weights, plain_weights  [checkpoints, replicates, arms, features]   see `checkpoints_within`
     steps_made              how many steps the private learner made: fewer if its scores left their range
     """
 
-    kind: ClassVar[str] = "learner"
+    kind: ClassVar[str] = "learners"
+    """Names the files: results of earlier versions, which compared with another twin, are not taken for these."""
 
     data: Data
     suite: Suite
@@ -123,7 +126,7 @@ class LearnerRun(Job):
 
 
 class _Pair:
-    """A private learner and its twin on the same course."""
+    """Private learners and their twins on the same course."""
 
     def __init__(self, run: LearnerRun, course: ContextStream) -> None:
         self._run, self._course = run, course
@@ -131,9 +134,11 @@ class _Pair:
         self._cuts = np.cumsum(federation.features)[:-1]
         self._private = Lockstep(federation, _epoch_key(run), replicates=copies, deal_ahead=8)
         self._plain = federation.policy.twins(federation, copies)
+        self._taught = federation.policy.twins(federation, copies)
+        self._rounding = federation.score_rounding
         self._coins = BufferedCoins(self._private.coins, run.steps)
         self._rewards = np.zeros((2, copies, run.steps), np.uint8)
-        self._same = np.zeros((copies, run.steps), np.bool_)
+        self._agreed = np.zeros((copies, run.steps), np.bool_)
         self._weights: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
         self._steps_made = run.steps
 
@@ -148,7 +153,7 @@ class _Pair:
         return {
             "rewards": self._rewards[0],
             "plain_rewards": self._rewards[1],
-            "same": self._same,
+            "agreed": self._agreed,
             "weights": np.stack([private for private, _ in self._weights]),
             "plain_weights": np.stack([plain for _, plain in self._weights]),
             "steps_made": np.array(self._steps_made),
@@ -162,20 +167,22 @@ class _Pair:
         self._plain.learn(contexts, plain_arms, plain_rewards)
         self._rewards[1, :, step] = plain_rewards
         if step < self._steps_made:
-            arms = self._private_step(step, contexts)
-            self._same[:, step] = arms == plain_arms
+            self._private_step(step, contexts, explore, tags)
 
-    def _private_step(self, step: int, contexts: NDArray[np.float64]) -> NDArray[np.int64]:
+    def _private_step(
+        self, step: int, contexts: NDArray[np.float64], explore: NDArray[np.bool_], tags: NDArray[np.int64]
+    ) -> None:
         """A learner whose scores leave their range decides no more, and earns nothing from there on."""
         try:
             decision, arms = self._private.decide(np.split(contexts, self._cuts, axis=1))
         except ScoreRangeError:
             self._steps_made = step
-            return np.full(len(contexts), -1)
+            return
+        self._agreed[:, step] = self._taught.agree(arms, contexts, explore, tags, self._rounding)
         rewards = self._course.rewards(step, arms)
         self._private.learn(decision, rewards)
+        self._taught.learn(contexts, arms, rewards)
         self._rewards[0, :, step] = rewards
-        return arms
 
 
 class BufferedCoins:

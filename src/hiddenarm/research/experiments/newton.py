@@ -98,8 +98,8 @@ def _why(line: _Line, enough: bool) -> str:
         said.append(
             f"No iteration earns {gain:.3f} more than three, {size} the standard deviation of a run ({spread:.3f}). "
             "It is not more exact but another learner, whose inverses shrink too fast (see the remark on the "
-            f"reciprocal): it chooses the plain learner's arm in {100 * line[0].agreement:.1f} % of the steps, with "
-            f"three iterations in {100 * line[3].agreement:.1f} %."
+            "reciprocal): a plain learner taught the same would choose its arm in "
+            f"{100 * line[0].agreement:.1f} % of the steps, with three iterations in {100 * line[3].agreement:.1f} %."
         )
     return " ".join(said)
 

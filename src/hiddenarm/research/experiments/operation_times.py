@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from hiddenarm.bandit.federation import NEWTON_ITERATIONS
 from hiddenarm.mpc.forms import form
-from hiddenarm.mpc.lookup import lookup, reciprocal_table
+from hiddenarm.mpc.lookup import lookup
 from hiddenarm.mpc.masking import mask
 from hiddenarm.mpc.run import Program, Run
 from hiddenarm.mpc.truncation import truncate
@@ -33,6 +33,7 @@ from hiddenarm.research.bench.operations import (
     argmax_text,
     measure_operations,
     paper_argmax_text,
+    reciprocal_look_up,
 )
 from hiddenarm.research.bench.timing import Spread
 from hiddenarm.research.experiments.experiment import SUITE_NAMES, Scale, Setting, Suite
@@ -41,8 +42,6 @@ from hiddenarm.research.experiments.linked import measure_linked
 from hiddenarm.research.experiments.step_times import OtherLoad, quartiles
 
 NAMES = ("addition", "multiplication", "reciprocal", "argmax")
-_NODE_BITS, _LARGEST = 8, 2.0
-"""The fast suite's table of 1 / (1 + q): nodes 2^-8 apart, for q up to 2."""
 
 _INPUTS: Mapping[str, int] = {"addition": 2, "multiplication": 2, "reciprocal": 1, "argmax": 1}
 _PLAIN: Mapping[str, Plain] = {
@@ -69,7 +68,7 @@ def _fast_texts(parties: int, size: int) -> Mapping[str, Text]:
         "addition": _add,
         "multiplication": _multiply,
         "reciprocal": _reciprocal,
-        "argmax": argmax_text(parties, size),
+        "argmax": argmax_text(size),
     }
 
 
@@ -95,9 +94,9 @@ def _multiply(run: Run, x: Shared, y: Shared) -> Program:
 
 
 def _reciprocal(run: Run, x: Shared) -> Program:
-    (masked,) = yield (mask(run, plus(run, x, -(1 << BITS)) << BITS),)
-    wide = lookup(run, reciprocal_table(_NODE_BITS, _LARGEST, BITS), masked)
-    (short,) = yield (truncate(run, wide, 2 * BITS),)
+    table = reciprocal_look_up()
+    (masked,) = yield (mask(run, (plus(run, x, -(1 << BITS)) << BITS).times(table.scale)),)
+    (short,) = yield (truncate(run, lookup(run, table, masked), table.fraction_bits - BITS),)
     return short
 
 

@@ -25,21 +25,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rewards:
-    """All replicates of one learner: rewards [replicates, steps], private and plain, and where both chose alike."""
+    """All replicates of one learner, [replicates, steps]: rewards, private and plain, and where the taught twin
+    agreed."""
 
     private: NDArray[np.float64]
     plain: NDArray[np.float64]
-    same: NDArray[np.bool_]
+    agreed: NDArray[np.bool_]
     steps_made: int
 
     @classmethod
     def of(cls, runs: Sequence[LearnerRun], kept: ResultStore) -> Rewards:
         """The results of jobs that differ in their seeds only."""
         results = [kept[run] for run in runs]
-        private, plain, same = (
-            np.concatenate([result[name] for result in results]) for name in ("rewards", "plain_rewards", "same")
+        private, plain, agreed = (
+            np.concatenate([result[name] for result in results]) for name in ("rewards", "plain_rewards", "agreed")
         )
-        return cls(private.astype(float), plain.astype(float), same, min(int(one["steps_made"]) for one in results))
+        return cls(private.astype(float), plain.astype(float), agreed, min(int(one["steps_made"]) for one in results))
 
     def averages(self, steps: int | None = None) -> NDArray[np.float64]:
         """The average reward of each replicate, over its first steps."""
@@ -59,8 +60,8 @@ class Rewards:
 
     @property
     def agreement(self) -> float:
-        """The share of steps in which private and plain learner chose the same arm."""
-        return float(self.same.mean())
+        """The share of steps in which a plain learner that was taught the same would choose as the private one."""
+        return float(self.agreed.mean())
 
     def running(self, places: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The average reward since the start at some steps, private and plain: [replicates, places]."""
@@ -73,7 +74,7 @@ def summary_row(rewards: Rewards, steps: int | None = None) -> tuple[float, floa
     return (*(round(value, 4) for value in values), round(100 * rewards.agreement, 2))  # type: ignore[return-value]
 
 
-SUMMARY_HEADER = ("reward", "standard deviation", "plain reward", "same arms (%)")
+SUMMARY_HEADER = ("reward", "standard deviation", "plain reward", "agreement (%)")
 """What `summary_row` gives."""
 
 

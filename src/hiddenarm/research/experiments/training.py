@@ -92,8 +92,8 @@ def _same_rewards(curves: _Curves) -> Claim:
         sentence="We compared the results obtained by our algorithm to that of a non-private implementation ... and "
         "confirmed that the observed rewards are the same for a range of epsilon values.",
         place="Experiments, Reward and privacy",
-        measured=f"largest difference of the mean reward {worst:.5f}; same arm in at least {100 * least:.2f} % of the "
-        "steps under the same coins",
+        measured=f"largest difference of the mean reward {worst:.5f}; a plain learner taught the same "
+        f"would choose alike in at least {100 * least:.2f} % of the steps, under the same coins",
         verdict=judged(equal),
         explanation="" if equal else "The private learner and its twin part; see the table of the learning curves.",
     )
