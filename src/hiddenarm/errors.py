@@ -10,6 +10,7 @@
     ├── ProtocolError          the computation cannot go on
     │   ├── AddressError       an address of randomness was asked for twice
     │   ├── ScoreRangeError    scores left the range the comparison was dealt for
+    │   │   └── NoArmError     no arm was found for a key, or two: nothing was decided
     │   └── PeerError          a peer vanished, misbehaved or disagrees
     │       ├── FrameError     a malformed, oversized or unexpected frame
     │       │   └── ClientError  one of an actor or a rewarder: its link ends, and nothing else
@@ -33,6 +34,11 @@ _SHOWN_CHARACTERS: Final = 40
 """Of a key, in a message."""
 
 
+def shown_key(key: str) -> str:
+    """A key as a message shows it."""
+    return repr(key if len(key) <= _SHOWN_CHARACTERS else f"{key[:_SHOWN_CHARACTERS]}...")
+
+
 class HiddenArmError(Exception):
     """Base of all errors raised on purpose."""
 
@@ -53,8 +59,7 @@ class RefusedKeyError(FeatureError):
     """A party has no usable features under `key`; `party` is its number, `reason` what it said."""
 
     def __init__(self, key: str, party: int, reason: str, *, named: str | None = None) -> None:
-        shown = repr(key if len(key) <= _SHOWN_CHARACTERS else f"{key[:_SHOWN_CHARACTERS]}...")
-        super().__init__(f"{named or f'party {party}'} refused key {shown}: {reason}")
+        super().__init__(f"{named or f'party {party}'} refused key {shown_key(key)}: {reason}")
         self.key = key
         self.party = party
         self.reason = reason
@@ -86,10 +91,24 @@ class ScoreRangeError(ProtocolError):
     """Scores left the range the comparison was dealt for."""
 
 
+class NoArmError(ScoreRangeError):
+    """In the answers for `key` no arm was found, or two by coincidence (`ambiguous`). Nothing was decided, and the
+    other keys of the request are not concerned."""
+
+    def __init__(self, key: str, *, ambiguous: bool) -> None:
+        why = _TWO_ARMS if ambiguous else f"{OUT_OF_RANGE}; check the features that the parties have under this key"
+        super().__init__(f"no decision for key {shown_key(key)}: {why}")
+        self.key = key
+        self.ambiguous = ambiguous
+
+
 OUT_OF_RANGE = (
     "no arm beats all others: a score left the range that max_interactions allows; "
     "a party's model or features are not what the protocol made them"
 )
+
+
+_TWO_ARMS = "two arms look chosen, which happens by chance once in some billion decisions; ask again"
 
 
 class PeerError(ProtocolError):

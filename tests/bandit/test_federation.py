@@ -139,9 +139,8 @@ def test_what_rounding_leaves_of_a_key_is_as_wide_as_its_comparison(bits: int, a
     ("numbers", "three"),
     [
         ({"arms": 19}, True),  # 171 pairs of 44 words
-        ({"arms": 20, "max_interactions": 1_000_000}, False),
-        ({"arms": 20}, True),  # rather fewer interactions than more rounds
-        ({"arms": 30}, False),
+        ({"arms": 20}, False),
+        ({"arms": 20, "max_interactions": 100_000}, True),  # a bit less, 42 words
         ({"arms": 49}, False),
     ],
 )

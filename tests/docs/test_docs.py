@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
+from inspect import isgeneratorfunction
 from math import exp, log, log2, sqrt
 from pathlib import Path
 from typing import Any, cast
@@ -19,6 +20,7 @@ import click
 import numpy as np
 import pytest
 
+import hiddenarm.bandit.federation
 from hiddenarm.bandit import programs
 from hiddenarm.bandit.batches import FULL
 from hiddenarm.bandit.catalogue import (
@@ -40,8 +42,9 @@ from hiddenarm.bandit.catalogue import (
 from hiddenarm.bandit.decisions import MAX_PENDING, DecisionIds, decision_number
 from hiddenarm.bandit.federation import (
     DEFAULT_INTERACTIONS,
-    MAX_EXACT_WORDS,
     MAX_RECIPROCAL_WORDS,
+    MAX_THREE_ROUND_WORDS,
+    PAYLOAD_ARMS,
     Federation,
 )
 from hiddenarm.bandit.planning import TOLERANCE, batch_plan, boosted_repair, largest_entry, last_repair, repair_plan
@@ -50,7 +53,7 @@ from hiddenarm.bandit.schedule import GATHERED_AT_ONCE, LEARNED_AGAIN, REPAIR_LA
 from hiddenarm.cli.main import commands
 from hiddenarm.cli.request_lines import MAX_LINE_BYTES, max_line_bytes
 from hiddenarm.errors import ConfigError, DecisionIdError
-from hiddenarm.mpc import shuffle, tournament
+from hiddenarm.mpc import payloads
 from hiddenarm.mpc.comparison import MAX_BITS
 from hiddenarm.mpc.compiled import CompiledProgram
 from hiddenarm.mpc.dealing import layout_of
@@ -365,26 +368,33 @@ def _check_table_of_rounds(layout: Layout, text: str, column: str) -> None:
     assert int(total[2]) == sum(sent) == layout.bytes_to_each_peer(0)
 
 
-def test_a_decision_that_rounds_its_scores(federation: Federation, layouts: dict[str, Layout]) -> None:
-    rounding = FourRoundFederation(**{field.name: getattr(federation, field.name) for field in fields(federation)})
-    rounded = _layout(rounding, DECIDE, 1)
-    _check_table_of_rounds(rounded, PROTOCOLS, "round, when rounded")
-    exact, words = layouts[DECIDE].correction_words, rounded.correction_words
+def test_a_decision_of_four_rounds(federation: Federation) -> None:
+    other = FourRoundFederation(**{field.name: getattr(federation, field.name) for field in fields(federation)})
+    four = _layout(other, DECIDE, 1)
+    _check_table_of_rounds(four, PROTOCOLS, "round, when four")
+    three, words = _layout(federation, DECIDE, 1).correction_words, four.correction_words
     protocols, performance = _flat(PROTOCOLS), _flat(PERFORMANCE)
-    assert f"A decision that rounds its scores deals {words} words in place of {exact}" in protocols
-    assert f"That is {exact:,} words dealt for a decision in place of {words:,}." in performance
+    assert f"A decision of four rounds deals {words} words in place of {three}" in protocols
+    assert f"for {three:,} words dealt in place of {words:,}" in performance
 
 
-def test_where_a_decision_rounds_its_scores(federation: Federation) -> None:
+def test_where_a_decision_takes_more_rounds(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     protocols, readme = _flat(PROTOCOLS), _flat(README)
-    assert f"if its keys have {MAX_BITS} bits at most" in protocols
-    assert (
-        f"deal {MAX_EXACT_WORDS} words at most: up to 15 arms with 20 features, up to 67 features with 10" in protocols
-    )
-    assert "from 16 arms with 20 features on a decision takes 5" in readme
-    assert [replace(federation, arms=arms).compares_exactly for arms in (15, 16)] == [True, False]
-    sizes = ((33, 34), (34, 34))
-    assert [replace(federation, features=features).compares_exactly for features in sizes] == [True, False]
+    assert f"at most {MAX_THREE_ROUND_WORDS} words, 64 KiB: up to 19 arms" in protocols
+    assert f"Up to {PAYLOAD_ARMS} arms the winner is found by" in protocols
+    assert f"from 20 arms on a decision takes 4, with more than {PAYLOAD_ARMS} arms more" in readme
+    arms = (19, 20, PAYLOAD_ARMS, PAYLOAD_ARMS + 1)
+    found = [replace(federation, arms=number) for number in arms]
+    assert [other.decides_in_three_rounds for other in found] == [True, False, False, False]
+    assert [other.decides_by_payloads for other in found] == [True, True, True, False]
+    columns = "arms", "rounds", "words dealt", "rounds in a shuffle", "words dealt in a shuffle"
+    rows = _table(PROTOCOLS, *columns)
+    here = [_layout(replace(federation, arms=int(row[0])), DECIDE, 1) for row in rows]
+    monkeypatch.setattr(hiddenarm.bandit.federation, "PAYLOAD_ARMS", 1)
+    shuffled = [_layout(replace(federation, arms=int(row[0])), DECIDE, 1) for row in rows]
+    for (_, *stated), taken, other in zip(rows, here, shuffled, strict=True):
+        costs = [str(taken.rounds), str(taken.correction_words)] if taken != other else ["-", "-"]
+        assert stated == [*costs, str(other.rounds), str(other.correction_words)]
 
 
 def test_the_costs_of_a_batch(federation: Federation, layouts: dict[str, Layout]) -> None:
@@ -490,8 +500,6 @@ def test_how_many_interactions_a_model_holds(federation: Federation) -> None:
     protocols, readme = _flat(PROTOCOLS), _flat(README)
     assert f"{most:,} for 2 parties with 10 features and norm 1 each, 10 arms, ridge 1 and L = 20" in protocols
     assert f"{most:,} interactions for two parties with 20 features and 10 arms" in readme
-    assert replace(federation, max_interactions=most).compares_exactly
-    assert not replace(federation, max_interactions=round(1.1 * most)).compares_exactly
     assert (DEFAULT_INTERACTIONS[0], DEFAULT_INTERACTIONS[-1]) == (10_000, 1_000_000)
     assert "up to a million" in protocols
     assert "10,000 must fit" in protocols
@@ -554,9 +562,8 @@ def test_rounds_by_arms_and_delays_in_the_figures(federation: Federation, layout
 def test_words_dealt(name: str, federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[int] = []
     operations = {
-        programs: ("dealt_share", "form", "folded_form", "lookup", "mask_dropping", "truncate"),
-        shuffle: ("dealt", "dealt_share", "form"),
-        tournament: ("compare", "combine"),
+        programs: ("dealt_share", "form", "folded_form", "lookup", "truncate"),
+        payloads: ("compare", "_by_words"),
     }
     for module, names in operations.items():
         for operation in names:
@@ -576,13 +583,19 @@ def test_words_dealt(name: str, federation: Federation, monkeypatch: pytest.Monk
 def _counting(operation: Callable[..., Any], counted: list[int]) -> Callable[..., Any]:
     """The operation, with the corrections that it asks for put on a list."""
 
+    def in_rounds(run: Any, *arguments: Any, **options: Any) -> Any:
+        before = run.correction_words
+        result = yield from operation(run, *arguments, **options)
+        counted.append(run.correction_words - before)
+        return result
+
     def counting(run: Any, *arguments: Any, **options: Any) -> Any:
         before = run.correction_words
         result = operation(run, *arguments, **options)
         counted.append(run.correction_words - before)
         return result
 
-    return counting
+    return in_rounds if isgeneratorfunction(operation) else counting
 
 
 # Recorded programs
@@ -663,13 +676,18 @@ def test_bit_budgets(federation: Federation) -> None:
 
 def test_bits_of_a_key(federation: Federation) -> None:
     key = f"comparison key, at A = 10 and n = {federation.max_interactions:,}"
-    rows = _table(PROTOCOLS, key, "bits when rounded", "bits as it is")
-    ends, tag = (1, federation.score_range_bits), federation.tag_bits
-    rounded = [*ends, federation.key_fraction_bits, tag, federation.comparison_bits]
-    exact = [*ends, 2 * federation.fraction_bits, tag, federation.exact_comparison_bits]
-    assert [(int(when_rounded), int(as_it_is)) for _, when_rounded, as_it_is in rows] == list(
-        zip(rounded, exact, strict=True)
-    )
+    rows = _table(PROTOCOLS, key, "bits")
+    bits = [
+        1,
+        federation.score_range_bits,
+        federation.key_fraction_bits,
+        federation.tag_bits,
+        federation.comparison_bits,
+    ]
+    assert [int(number) for _, number in rows] == bits
+    least = [replace(federation, features=(2,) * parties, max_interactions=0).least_key_bits for parties in (2, 5)]
+    assert f"0.004 at most: {least[0]} fractional bits for two parties, {least[1]} for five" in _flat(PROTOCOLS)
+    assert f"exceed the {MAX_BITS} bits of the widest comparison" in _flat(PROTOCOLS)
     assert 2 * (federation.score_bound * (1 + 2.0**-8) + 0.02) <= 2.0**federation.score_range_bits
 
 

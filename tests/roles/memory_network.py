@@ -18,9 +18,11 @@ from numpy.typing import ArrayLike
 
 from handouts import HandOuts
 from hiddenarm.bandit.audit import audit_coins
-from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE_AHEAD
-from hiddenarm.bandit.decisions import decision_name
+from hiddenarm.bandit.catalogue import STEP_ONE, ProgramId
+from hiddenarm.bandit.decisions import decision_name, decision_number, split_number
+from hiddenarm.bandit.features import checked_features
 from hiddenarm.bandit.federation import FastNumbers, Federation
+from hiddenarm.bandit.interactions import Interaction
 from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.plain import coins_at
@@ -37,7 +39,7 @@ from hiddenarm.roles.client_records import (
 )
 from hiddenarm.roles.dealer import Dealer
 from hiddenarm.roles.epochs.attempts import PeerLoss
-from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER, Kind, read_decide
+from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER, Kind, program_and_step, read_decide
 from hiddenarm.roles.party import Party
 from hiddenarm.roles.party_epoch import PartyEpoch
 from hiddenarm.roles.party_records import MemoryPartyRecords, PartyRecords
@@ -117,7 +119,8 @@ class MemoryNetwork:
     decisions: dict[int, Decision] = field(default_factory=dict)
     refused: dict[int, Exception] = field(default_factory=dict)
     asked: dict[Ticket, int] = field(default_factory=dict)
-    """Single decisions that were asked for by `ask`, by their tickets."""
+    """Single decisions that were asked for by `ask`, by their tickets. A decision is known by its number, which says by
+    what program it was made; `versions` has them in the order of the actor's requests."""
     taught: list[Taught] = field(default_factory=list)
     lessons: dict[int, Exception | None] = field(default_factory=dict)
     handouts: HandOuts = field(default_factory=HandOuts)
@@ -208,7 +211,8 @@ class MemoryNetwork:
             if (me, to) not in self._ready:
                 raise PeerLost(f"{to} is not connected")
             if frame.kind is Kind.DECIDE:
-                self.versions[frame.step], (self.keys[frame.step], *_) = read_decide(frame)
+                number = decision_number(*program_and_step(frame))
+                self.versions[number], (self.keys[number], *_), _ = read_decide(frame, self.federation.arms)
             self.links[me, to].append(frame)
 
         return send
@@ -274,7 +278,7 @@ class MemoryNetwork:
             number, outcome = self.asked.pop(ticket), self.actor.outcomes.pop(ticket)
             (answer,) = outcome if isinstance(outcome, list) else [outcome]
             if isinstance(answer, Decision):
-                self.decisions[number] = answer
+                self.decisions[int(answer.id.split("-")[1])] = self.decisions[number] = answer
             else:
                 self.refused[number] = answer
         for lesson in range(len(self.lessons), self.rewarder._records.kept):
@@ -284,10 +288,10 @@ class MemoryNetwork:
     # Clients
 
     def ask(self, key: str, after: int = 0) -> int:
-        """Ask for a single decision; its number."""
+        """Ask for a single decision; its number, unless the parties cannot make it as it was asked for."""
         with self.handouts:
-            number = self.asking._next_step.get(1, 0)
-            self.asked[self.actor.ask(key, after=after)] = number
+            ticket = self.actor.ask(key, after=after)
+        number = self.asked[ticket] = decision_number(*next(reversed(self.asking._runs)))
         return number
 
     def teach(self, identifier: str, reward: float) -> int:
@@ -328,7 +332,8 @@ class MemoryNetwork:
 
     def round_at(self, number: int, decision: int) -> int | None:
         """The round a decision has come to at a party; None when it is not under way."""
-        active = self.epoch(number)._runs._runs.get((DECIDE_ONE, decision))
+        program, step, _ = split_number(decision)
+        active = self.epoch(number)._runs._runs.get((program, step))
         return None if active is None else active.evaluation.round
 
     def waiting_at(self, number: int) -> list[int]:
@@ -351,7 +356,7 @@ class MemoryNetwork:
     def check_nothing_is_left(self) -> None:
         """Nobody waits, nobody keeps frames that no run will take, and all count alike."""
         assert self.actor.idle
-        assert not self.asking._asked
+        assert not self.asking._runs
         assert not self.rewarder.busy
         numbers = range(self.federation.parties)
         for number in numbers:
@@ -390,8 +395,9 @@ def _journaled() -> tuple[MemoryStore, DirectJournal]:
 def replay(network: MemoryNetwork, follow: Callable[[int], None], learn: Callable[[Taught], None]) -> None:
     """Repeat what happened, one thing after another: every decision with the version it asked for."""
     lessons = deque(network.learned())
-    assert all(former <= later for former, later in pairwise(network.versions[n] for n in sorted(network.decisions)))
-    for number in sorted(network.decisions):
+    made = [number for number in network.versions if number in network.decisions]
+    assert all(former <= later for former, later in pairwise(network.versions[number] for number in made))
+    for number in made:
         while lessons and lessons[0].lesson < network.versions[number]:
             learn(lessons.popleft())
         follow(number)
@@ -407,13 +413,26 @@ class _Twin:
         self.bandit = federation.policy.twin(federation)
         self._network = network
         self._contexts = user_contexts(federation)
-        count = max(network.versions, default=0) + 1
-        self._coins = audit_coins(Seeds(network.epoch_key), federation, 0, count)
+        steps: dict[ProgramId, int] = {}
+        for number in network.versions:
+            program, step, _ = split_number(number)
+            steps[program] = max(step + 1, steps.get(program, 0))
+        seeds = Seeds(network.epoch_key)
+        self._coins = {
+            program: audit_coins(seeds, federation, 0, count, program=program) for program, count in steps.items()
+        }
 
     def follow(self, number: int) -> None:
         context = self._contexts[self._network.keys[number]]
-        arm = self.bandit.decide(context, *coins_at(self._coins, number))
-        assert self._network.decisions[number].arm == arm, f"decision {number}"
+        program, step, _ = split_number(number)
+        explore, tags = coins_at(self._coins[program], step)
+        best, made = self.bandit.decide(context, explore, tags), self._network.decisions[number].arm
+        assert best == made or (not explore and self._tie(context, best, made)), f"decision {number}"
+
+    def _tie(self, context: np.ndarray, best: int, other: int) -> bool:
+        """Whether two arms are as good as each other within the rounding of keys and model."""
+        federation, scores = self._network.federation, self.bandit.weights @ context
+        return bool(scores[best] - scores[other] <= federation.parties * 2.0**-federation.key_fraction_bits + 2.0**-14)
 
     def learn(self, taught: Taught) -> None:
         context = self._contexts[self._network.keys[taught.decision]]
@@ -427,22 +446,28 @@ class _LockstepTwin:
         self.federation = Lockstep(network.federation, network.epoch_key)
         self._network = network
         self._contexts = user_contexts(network.federation)
+        self._kept: dict[int, list[list[Interaction]]] = {}
 
     def follow(self, number: int) -> None:
-        while self.federation.decisions < number:
-            self._decide(KEYS[0])
-        assert self._network.decisions[number].arm == self._decide(self._network.keys[number]), f"decision {number}"
+        program, step, _ = split_number(number)
+        while self.federation._supply(program).next_step < step:
+            self._decide(program, KEYS[0])
+        arm = self._decide(program, self._network.keys[number])
+        assert self._network.decisions[number].arm == arm, f"decision {number}"
 
     def learn(self, taught: Taught) -> None:
-        self.federation.learn(taught.decision, [taught.reward], ahead=self._is_ahead(taught))
+        """The parties go on with the run of `step` that made the decision if it was the model of this lesson's number
+        by which it was made, and otherwise run `learn`."""
+        program, step, _ = split_number(taught.decision)
+        goes_on = program == STEP_ONE and taught.lesson == self._network.versions[taught.decision]
+        kept = self._kept.pop(taught.decision)
+        self.federation._learn(kept, program, step, [[taught.reward]], step if goes_on else None)
 
-    def _is_ahead(self, taught: Taught) -> bool:
-        """Whether the parties must have run the lesson ahead: its decision was the first to name its version."""
-        versions, decision = self._network.versions, taught.decision
-        before = max((version for number, version in versions.items() if number < decision), default=-1)
-        runs_ahead = LEARN_ONE_AHEAD in self._network.federation.learner.single_lessons
-        return runs_ahead and taught.lesson == versions[decision] > before
-
-    def _decide(self, key: str) -> int:
-        own = [part[None] for part in slices(self._network.federation, self._contexts[key])]
-        return int(self.federation.decide(own)[1][0])
+    def _decide(self, program: ProgramId, key: str) -> int:
+        own = [
+            checked_features(part[None], self._network.federation, number)[:, None]
+            for number, part in enumerate(slices(self._network.federation, self._contexts[key]))
+        ]
+        step, arms, kept = self.federation._decide(program, own, None)
+        self._kept[decision_number(program, step)] = kept
+        return int(arms[0, 0])

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from memory_network import KEYS, MemoryNetwork, small_federation
 
-from hiddenarm.bandit.decisions import split_number
+from hiddenarm.bandit.catalogue import DECIDE, STEP_ONE, ProgramId
+from hiddenarm.bandit.decisions import decision_number, split_number
 from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.schedule import GATHERED_AT_ONCE, Counters, Repairing, RidgeSchedule
 from hiddenarm.errors import DecisionIdError, FeatureError, InputError
@@ -111,7 +112,7 @@ def all_kinds_of_lessons() -> MemoryNetwork:
     room.reward((second, 0.0))  # learn at step 1
     for version in (2, 3):
         (newest,) = room.decide(KEYS[3], after=version)
-        room.reward((newest, 1.0))  # learn ahead at steps 3 and 4
+        room.reward((newest, 1.0))  # step at steps 0 and 1
     room.reward((first, 1.0))  # learn at step 4
     pair = room.decide(*KEYS[:2])
     room.reward(*((decision, 1.0) for decision in pair))  # repair 4 at step 0
@@ -124,7 +125,7 @@ def all_kinds_of_lessons() -> MemoryNetwork:
 
 def test_no_word_is_handed_out_twice_in_lessons_of_all_kinds() -> None:
     dealt = all_kinds_of_lessons().handouts.dealt
-    assert {"decide", "decide 2", "learn", "learn ahead", "gather 2", "repair 2", "repair 4"} <= dealt
+    assert {"decide", "decide 2", "learn", "step", "gather 2", "repair 2", "repair 4"} <= dealt
 
 
 def learn_singly(room: Class, rng: random.Random, times: int) -> None:
@@ -295,4 +296,6 @@ def test_numbers_of_decisions_are_taken_apart_again() -> None:
     room = Class(MemoryNetwork(small_federation(2)).start())
     for count in (1, 2, 3):
         numbers = [int(decision.id.split("-")[1]) for decision in room.decide(*KEYS[:count])]
-        assert [split_number(number) for number in numbers] == [(count, 0, position) for position in range(count)]
+        program = ProgramId(DECIDE, count)
+        assert [split_number(number) for number in numbers] == [(program, 0, position) for position in range(count)]
+    assert split_number(decision_number(STEP_ONE, 2**32 - 1)) == (STEP_ONE, 2**32 - 1, 0)

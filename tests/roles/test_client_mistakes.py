@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from hiddenarm.bandit.catalogue import DECIDE_ONE
 from hiddenarm.errors import PeerLost
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
@@ -16,7 +17,7 @@ from hiddenarm.service.application import ActorClient, RewarderClient
 PARTIES = [Identity(Role.PARTY, number) for number in range(2)]
 SERVERS = [*PARTIES, DEALER]
 MISTAKES = {
-    "a number that is not due": (decide_frame(999, 0, "k"), reward_frame(999, (0, 0))),
+    "a number that is not due": (decide_frame(DECIDE_ONE, 999, 0, ["k"]), reward_frame(999, (0, 0))),
     "a payload that is none": (Frame(Kind.DECIDE, 1), Frame(Kind.REWARD, 2)),
     "a kind that it may not send": (Frame(Kind.LEARNED), Frame(Kind.LEARNED)),
     "an attempt that cannot be": (Frame(Kind.OPEN, step=2**63), Frame(Kind.OPEN, step=2**63)),
@@ -53,7 +54,7 @@ def log_of(session: Session, server: Identity) -> str:
 @pytest.mark.parametrize("receivers", [PARTIES[:1], PARTIES[1:], PARTIES], ids=["first", "last", "all"])
 def test_an_actor_in_memory_is_cut_off_and_the_rewarder_goes_on(session: Session, receivers: list[Identity]) -> None:
     decisions = [session.actor.decide(f"user {step}") for step in range(3)]
-    err(session.actor, decide_frame(999, 0, "k"), *receivers)
+    err(session.actor, decide_frame(DECIDE_ONE, 999, 0, ["k"]), *receivers)
     with pytest.raises(PeerLost, match=r"party \d is gone: the actor asked for decision 999 where 3 was due"):
         session.actor.idle(seconds=30)
     session.actor.__exit__(PeerLost, PeerLost("as an application ends that does not catch it"), None)

@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from hiddenarm.bandit.decisions import decision_name
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.state import initial_state
 from hiddenarm.errors import FrameError, PeerLost, UnavailableError
@@ -70,7 +71,9 @@ def test_what_is_said_is_what_is_heard() -> None:
     assert RewarderStatement.decode(RewarderStatement(5, 4, True).encode()) == RewarderStatement(5, 4, True)
     assert Committed.decode(Committed(5, 4).encode()) == Committed(5, 4)
     assert Standing.decode(Standing(5, 4, 3).encode()) == Standing(5, 4, 3)
-    assert Heard.decode(Heard(2**48 - 1, 256, 2**40).encode()) == Heard(2**48 - 1, 256, 2**40)
+    heard = Heard(decision_name(2**48 - 1, 256), decision_name(3, 2**40))
+    assert Heard.decode(heard.encode()) == heard
+    assert Heard.decode(Heard(0).encode()) == Heard(0, 0)
 
 
 def test_a_message_of_another_length_is_refused() -> None:
@@ -80,7 +83,7 @@ def test_a_message_of_another_length_is_refused() -> None:
         RewarderStatement(5, 4),
         Committed(1, 1),
         Standing(1, 2, 3),
-        Heard(1, 2, 3),
+        Heard(1, 2),
     ]
     for message in messages:
         whole = message.encode()

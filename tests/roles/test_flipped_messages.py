@@ -11,15 +11,15 @@ from memory_network import KEYS, Link, MemoryNetwork, party, small_federation
 from hiddenarm.errors import HiddenArmError
 from hiddenarm.net.frames import Frame, LinkKind
 from hiddenarm.net.identity import Role
-from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER, Kind
+from hiddenarm.roles.messages import ACTOR, DEALER, END_OF_ARMS, REWARDER, Kind
 
 Change = Callable[[Frame], Frame]
 
 MESSAGES: list[tuple[Link, Kind]] = [
     ((party(0), party(1)), Kind.ROUND),
     ((party(1), party(0)), Kind.ROUND),
-    ((party(0), ACTOR), Kind.SLOT),
-    ((party(1), ACTOR), Kind.SLOT),
+    ((party(0), ACTOR), Kind.PAYLOADS),
+    ((party(1), ACTOR), Kind.PAYLOADS),
     ((party(0), ACTOR), Kind.LEARNED),
     ((party(0), REWARDER), Kind.LEARNED),
     ((party(1), REWARDER), Kind.LEARNED),
@@ -34,12 +34,13 @@ MESSAGES: list[tuple[Link, Kind]] = [
     ((party(0), ACTOR), Kind.ACTIVE),
     ((party(1), REWARDER), Kind.ACTIVE),
     ((ACTOR, party(0)), Kind.DECIDE),
+    ((ACTOR, party(1)), Kind.ARMS),
     ((REWARDER, party(1)), Kind.REWARD),
 ]
 CHANGES: dict[str, Change] = {
     "a byte less": lambda frame: frame._replace(payload=frame.payload[:-1]),
     "a byte more": lambda frame: frame._replace(payload=frame.payload + b"\0"),
-    "another kind": lambda frame: frame._replace(kind=Kind.WANT if frame.kind is not Kind.WANT else Kind.SLOT),
+    "another kind": lambda frame: frame._replace(kind=Kind.WANT if frame.kind is not Kind.WANT else Kind.PAYLOADS),
     "an unknown program": lambda frame: frame._replace(program=frame.program ^ 0x80),
 }
 EMPTY = {Kind.LEARNED}
@@ -64,7 +65,7 @@ def changed_on_its_way(network: MemoryNetwork, link: Link, kind: Kind, change: C
         queue = network.links[link]
         for at, frame in enumerate(queue):
             due = not changed or (kind is Kind.OPEN and not any(frame is one for one in changed))
-            if due and frame is not None and frame.kind is kind:
+            if due and frame is not None and frame.kind is kind and frame != END_OF_ARMS:
                 sent = change(frame)
                 queue[at] = sent
                 changed.append(sent)
@@ -96,6 +97,6 @@ def run_a_step(network: MemoryNetwork, link: Link, kind: Kind, change: Change) -
 
 def test_all_kinds_that_roles_send_are_here() -> None:
     own = {LinkKind.HELLO, LinkKind.PROBE, LinkKind.PING, LinkKind.PONG, LinkKind.ABORT, LinkKind.BYE}
-    elsewhere = {Kind.REFUSED, Kind.ONE_HOT, Kind.COMMITTED}
+    elsewhere = {Kind.REFUSED, Kind.ONE_HOT, Kind.COMMITTED, Kind.ARMS_KEPT}
     assert {kind for _, kind in MESSAGES} == set(Kind) - own - elsewhere
     assert all(sender.role is not Role.ACTOR or receiver.role is Role.PARTY for (sender, receiver), _ in MESSAGES)

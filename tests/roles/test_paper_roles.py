@@ -21,7 +21,7 @@ from role_processes import (
     paper_federation_of,
 )
 
-from hiddenarm.bandit.catalogue import GATHER, INVERT_LAST, SOLVE, ProgramId
+from hiddenarm.bandit.catalogue import DECIDE_ONE, GATHER, INVERT_LAST, SOLVE, ProgramId
 from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.plain import PlainBandit, coins_at
@@ -35,10 +35,10 @@ from hiddenarm.roles.messages import (
     REWARDER,
     Kind,
     one_hot_frame,
+    payloads_frame,
     read_one_hots,
     reward_frame,
     run_frame,
-    slot_frame,
     want_frame,
 )
 from hiddenarm.service.kit import Kit
@@ -170,7 +170,7 @@ def test_shares_of_the_one_hot_are_uniform_and_add_up_to_nothing_but_the_arm(par
 
 def test_the_fast_suite_sends_no_one_hot() -> None:
     watched, _ = watched_run(MemoryNetwork(small_federation(2)), 4)
-    assert watched.kinds(ACTOR) == {Kind.OPEN, Kind.ACTIVE, Kind.SLOT, Kind.LEARNED}
+    assert watched.kinds(ACTOR) == {Kind.OPEN, Kind.ACTIVE, Kind.PAYLOADS, Kind.LEARNED}
 
 
 def test_many_are_decided_at_once(network: MemoryNetwork) -> None:
@@ -198,7 +198,7 @@ def test_caps_are_those_of_the_suite(tmp_path: Path) -> None:
     kit = Kit.read(kit_of(tmp_path, DEALER))
     caps = frame_caps(kit)
     assert caps[Kind.ONE_HOT] == 8 * kit.federation.arms * kit.file.max_batch
-    assert Kind.SLOT not in caps
+    assert Kind.PAYLOADS not in caps
 
 
 # What this suite does not have
@@ -243,12 +243,12 @@ class TestAnswers:
     @pytest.mark.parametrize("words", [(0, 0, 0), (1, 1, 0), (0, 2, 0), (2**64 - 1, 1, 1), (7, 9, 2**63)])
     def test_shares_that_add_up_to_no_one_hot(self, network: MemoryNetwork, words: tuple[int, ...]) -> None:
         number = network.ask(KEYS[0])
-        network.inject(party(0), ACTOR, one_hot_frame(number, self.share(5, 6, 7)))
+        network.inject(party(0), ACTOR, one_hot_frame(DECIDE_ONE, number, self.share(5, 6, 7)))
         with pytest.raises(PeerError, match="do not agree on decision 0"):
-            network.inject(party(1), ACTOR, one_hot_frame(number, self.share(*words) - self.share(5, 6, 7)))
+            network.inject(party(1), ACTOR, one_hot_frame(DECIDE_ONE, number, self.share(*words) - self.share(5, 6, 7)))
 
     def test_shares_that_nobody_asked_for_or_that_come_twice(self, network: MemoryNetwork) -> None:
-        frame = one_hot_frame(0, self.share(1, 0, 0))
+        frame = one_hot_frame(DECIDE_ONE, 0, self.share(1, 0, 0))
         with pytest.raises(FrameError, match="decision 0, which does not wait"):
             network.inject(party(0), ACTOR, frame)
         network.ask(KEYS[0])
@@ -259,9 +259,9 @@ class TestAnswers:
     def test_shares_of_the_wrong_length(self, network: MemoryNetwork) -> None:
         number = network.ask(KEYS[0])
         with pytest.raises(FrameError, match="ONE_HOT"):
-            network.inject(party(0), ACTOR, one_hot_frame(number, self.share(1, 0)))
+            network.inject(party(0), ACTOR, one_hot_frame(DECIDE_ONE, number, self.share(1, 0)))
 
-    def test_a_slot(self, network: MemoryNetwork) -> None:
+    def test_payloads(self, network: MemoryNetwork) -> None:
         number = network.ask(KEYS[0])
-        with pytest.raises(FrameError, match="party 0 may not send SLOT"):
-            network.inject(party(0), ACTOR, slot_frame(number, 0))
+        with pytest.raises(FrameError, match="party 0 may not send PAYLOADS"):
+            network.inject(party(0), ACTOR, payloads_frame(DECIDE_ONE, number, self.share(1, 0, 0)))

@@ -25,6 +25,7 @@ from hiddenarm.store.memory import MemoryStore
 
 FEDERATION = Federation(arms=3, features=(2, 1), epsilon=0.1)
 NAMED = 77
+FOUR = ProgramId(DECIDE, 4)
 
 
 def records_on(store: MemoryStore) -> PartyRecords:
@@ -61,7 +62,7 @@ def test_decisions_come_back_one_by_one() -> None:
     again = records_on(store)
     assert again.committed == Committed(0, 4)
     for position in range(4):
-        kept = again.interaction(decision_name(NAMED, decision_number(4, 9, position)))
+        kept = again.interaction(decision_name(NAMED, decision_number(FOUR, 9, position)))
         assert kept is not None
         assert np.array_equal(kept.features, features[:, position])
         assert decided.arm_mask.share is not None
@@ -69,8 +70,8 @@ def test_decisions_come_back_one_by_one() -> None:
         assert kept.masked_arm is not None
         assert np.array_equal(kept.masked_arm, np.zeros((1, 3)))
         assert kept.reward_mask.shape == (1,)
-    assert again.interaction(decision_name(NAMED, decision_number(4, 8, 0))) is None
-    assert again.interaction(decision_name(NAMED + 1, decision_number(4, 9, 0))) is None
+    assert again.interaction(decision_name(NAMED, decision_number(FOUR, 8, 0))) is None
+    assert again.interaction(decision_name(NAMED + 1, decision_number(FOUR, 9, 0))) is None
 
 
 def test_decisions_of_earlier_versions_come_back() -> None:
@@ -79,7 +80,7 @@ def test_decisions_of_earlier_versions_come_back() -> None:
     payload = b"".join(array.tobytes() for array in (features, shares, masks))
     store.commit([Put("decision", struct.pack(">QHQ", NAMED, 4, 9), payload)])
     for position in range(4):
-        kept = records_on(store).interaction(decision_name(NAMED, decision_number(4, 9, position)))
+        kept = records_on(store).interaction(decision_name(NAMED, decision_number(FOUR, 9, position)))
         assert kept is not None
         assert np.array_equal(kept.features, features[:, position])
         assert np.array_equal(kept.arm_share(adds_constants=True), shares[:, position])
@@ -93,7 +94,7 @@ def test_decisions_wait_until_a_lesson_has_used_them() -> None:
     keep(records, 4, 9)
     keep(records, 1, 3)
     assert records.pending == 5
-    learn(records, 0, decision_name(NAMED, decision_number(4, 9, 2)), decision_name(NAMED, 3))
+    learn(records, 0, decision_name(NAMED, decision_number(FOUR, 9, 2)), decision_name(NAMED, 3))
     assert records.pending == records_on(store).pending == 3
     plan = Plan(1, (NAMED + 1).to_bytes(6, "big"), INITIAL, 0)
     assert Ledger(records_on(store), plan).pending == 3  # of an epoch before, none at hand

@@ -203,7 +203,7 @@ def test_peers_are_not_told_which_keys_a_party_refuses() -> None:
 def test_a_refusal_of_positions_that_cannot_be(payload: bytes) -> None:
     network = MemoryNetwork(small_federation(2)).start()
     network.actor.ask(*KEYS[:3])
-    frame = decide_frame(0, 0, *KEYS[:3])
+    frame = decide_frame(ProgramId(DECIDE, 3), 0, 0, KEYS[:3])
     with pytest.raises(FrameError, match="REFUSED"):
         network.inject(party_number(0), ACTOR, Frame(Kind.REFUSED, frame.program, 0, frame.step, payload))
 

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_network import EPOCH_KEY, KEYS, Machine, MemoryNetwork, party, small_federation
 
-from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, LEARN, LEARN_ONE, ProgramId, program_texts
+from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, LEARN, LEARN_ONE, ProgramId, program_text
 from hiddenarm.errors import (
     ClientError,
     FrameError,
@@ -35,9 +36,9 @@ from hiddenarm.roles.messages import (
     Kind,
     decide_frame,
     learned_frame,
+    payloads_frame,
     refused_frame,
     reward_frame,
-    slot_frame,
     want_frame,
 )
 from hiddenarm.roles.party import Party
@@ -46,9 +47,9 @@ from hiddenarm.roles.runs import MAX_WAITING
 ALLOWED = {
     (Role.PARTY, Role.PARTY): {Kind.ROUND, Kind.REFUSED, Kind.OPEN, Kind.PREPARED},
     (Role.DEALER, Role.PARTY): {Kind.CORRECTIONS, Kind.OPEN},
-    (Role.ACTOR, Role.PARTY): {Kind.DECIDE},
+    (Role.ACTOR, Role.PARTY): {Kind.DECIDE, Kind.ARMS},
     (Role.REWARDER, Role.PARTY): {Kind.REWARD},
-    (Role.PARTY, Role.ACTOR): {Kind.SLOT, Kind.LEARNED, Kind.REFUSED, Kind.OPEN, Kind.ACTIVE},
+    (Role.PARTY, Role.ACTOR): {Kind.PAYLOADS, Kind.ARMS_KEPT, Kind.LEARNED, Kind.REFUSED, Kind.OPEN, Kind.ACTIVE},
     (Role.DEALER, Role.ACTOR): {Kind.OPEN},
     (Role.PARTY, Role.REWARDER): {Kind.LEARNED, Kind.REFUSED, Kind.OPEN, Kind.ACTIVE},
     (Role.DEALER, Role.REWARDER): {Kind.OPEN},
@@ -62,6 +63,11 @@ LAST = party(1)
 @pytest.fixture
 def network() -> MemoryNetwork:
     return MemoryNetwork(small_federation(2)).start()
+
+
+def answer(step: int, *shares: int) -> Frame:
+    """What a party answers about a decision, for each arm."""
+    return payloads_frame(DECIDE_ONE, step, np.array([shares], np.uint64))
 
 
 def at_round(network: MemoryNetwork) -> Frame:
@@ -198,12 +204,12 @@ class TestRequests:
     @pytest.mark.parametrize("number", [1, 5, 2**40])
     def test_a_decision_number_is_skipped(self, network: MemoryNetwork, number: int) -> None:
         with pytest.raises(FrameError, match=f"decision {number} where 0 was due"):
-            network.inject(ACTOR, party(0), decide_frame(number, 0, "k"))
+            network.inject(ACTOR, party(0), decide_frame(DECIDE_ONE, number, 0, ["k"]))
 
     def test_a_decision_number_is_repeated(self, network: MemoryNetwork) -> None:
         network.decide(KEYS[0])
         with pytest.raises(FrameError, match="decision 0 where 1 was due"):
-            network.inject(ACTOR, party(0), decide_frame(0, 0, KEYS[0]))
+            network.inject(ACTOR, party(0), decide_frame(DECIDE_ONE, 0, 0, KEYS[:1]))
 
     def test_a_lesson_number_is_skipped(self, network: MemoryNetwork) -> None:
         with pytest.raises(FrameError, match="lesson 1 where 0 was due"):
@@ -222,9 +228,9 @@ class TestRequests:
     def test_too_many_decisions_at_once(self, network: MemoryNetwork) -> None:
         """All of them wait for a lesson."""
         for number in range(MAX_WAITING):
-            network.inject(ACTOR, party(0), decide_frame(number, 1, "k"))
+            network.inject(ACTOR, party(0), decide_frame(DECIDE_ONE, number, 1, ["k"]))
         with pytest.raises(FrameError, match="more than 1024 requests waiting"):
-            network.inject(ACTOR, party(0), decide_frame(MAX_WAITING, 1, "k"))
+            network.inject(ACTOR, party(0), decide_frame(DECIDE_ONE, MAX_WAITING, 1, ["k"]))
 
     def test_too_many_lessons_at_once(self, network: MemoryNetwork) -> None:
         """The first one is under way, and party 1 does not answer."""
@@ -244,7 +250,9 @@ class TestRequests:
         network.settle()
         assert isinstance(network.actor.outcomes[ticket], list)
 
-    @pytest.mark.parametrize("frame", [decide_frame(0, 0, "k"), reward_frame(0, (0, 0))], ids=["DECIDE", "REWARD"])
+    @pytest.mark.parametrize(
+        "frame", [decide_frame(DECIDE_ONE, 0, 0, ["k"]), reward_frame(0, (0, 0))], ids=["DECIDE", "REWARD"]
+    )
     def test_a_client_that_does_not_wait(self, frame: Frame) -> None:
         network = MemoryNetwork(small_federation(2))
         client = ACTOR if frame.kind is Kind.DECIDE else REWARDER
@@ -254,7 +262,7 @@ class TestRequests:
 
 class TestCorrections:
     def columns(self, network: MemoryNetwork) -> int:
-        text = program_texts(network.federation)[DECIDE]
+        text = program_text(network.federation, DECIDE_ONE)
         return layout_of(text, network.federation.parties, 1).correction_words
 
     @pytest.mark.parametrize("step", [0, 7, 8, 2**40])
@@ -288,33 +296,26 @@ class TestCorrections:
 
 
 class TestAnswers:
-    def test_parties_that_disagree_on_the_slot(self, network: MemoryNetwork) -> None:
-        number = network.ask(KEYS[0])
-        network.inject(party(0), ACTOR, slot_frame(number, 0))
-        with pytest.raises(PeerError, match="do not agree on decision 0"):
-            network.inject(party(1), ACTOR, slot_frame(number, 1))
-
-    @pytest.mark.parametrize("slot", [3, 2**32 - 1])
-    def test_a_slot_beyond_the_arms(self, network: MemoryNetwork, slot: int) -> None:
-        number = network.ask(KEYS[0])
-        network.inject(party(0), ACTOR, slot_frame(number, slot))
-        with pytest.raises(PeerError, match="do not agree on decision 0"):
-            network.inject(party(1), ACTOR, slot_frame(number, slot))
-
-    def test_a_slot_that_nobody_asked_for(self, network: MemoryNetwork) -> None:
+    def test_an_answer_that_nobody_asked_for(self, network: MemoryNetwork) -> None:
         with pytest.raises(FrameError, match="decision 0, which does not wait"):
-            network.inject(party(0), ACTOR, slot_frame(0, 0))
+            network.inject(party(0), ACTOR, answer(0, 1, 2, 3))
 
-    def test_a_slot_reported_twice(self, network: MemoryNetwork) -> None:
+    def test_an_answer_that_comes_twice(self, network: MemoryNetwork) -> None:
         number = network.ask(KEYS[0])
-        network.inject(party(0), ACTOR, slot_frame(number, 0))
+        network.inject(party(0), ACTOR, answer(number, 1, 2, 3))
         with pytest.raises(FrameError, match="party 0 reported decision 0"):
-            network.inject(party(0), ACTOR, slot_frame(number, 0))
+            network.inject(party(0), ACTOR, answer(number, 1, 2, 3))
 
-    def test_a_slot_of_the_wrong_length(self, network: MemoryNetwork) -> None:
+    @pytest.mark.parametrize("payload", [b"", bytes(11), bytes(13), bytes(24)])
+    def test_an_answer_of_the_wrong_length(self, network: MemoryNetwork, payload: bytes) -> None:
         number = network.ask(KEYS[0])
-        with pytest.raises(FrameError, match="SLOT"):
-            network.inject(party(0), ACTOR, Frame(Kind.SLOT, 1, 0, number, b"\0"))
+        with pytest.raises(FrameError, match="PAYLOADS"):
+            network.inject(party(0), ACTOR, answer(number, 1, 2, 3)._replace(payload=payload))
+
+    def test_an_answer_of_one_hots(self, network: MemoryNetwork) -> None:
+        number = network.ask(KEYS[0])
+        with pytest.raises(FrameError, match="may not send ONE_HOT"):
+            network.inject(party(0), ACTOR, answer(number, 1, 2, 3)._replace(kind=Kind.ONE_HOT))
 
     @pytest.mark.parametrize("frame", [learned_frame(2**63), learned_frame(0)._replace(payload=b"!")])
     def test_a_lesson_learned_that_cannot_be(self, network: MemoryNetwork, frame: Frame) -> None:
@@ -391,15 +392,15 @@ FRAMES = st.builds(
     st.binary(max_size=64) | st.integers(0, 400).map(lambda count: struct.pack("<Q", count) * 2),
 )
 BAD_FRAMES = [
-    (ACTOR, decide_frame(7, 0, "k")),
-    (ACTOR, decide_frame(0, 0, *["k"] * 257)),
+    (ACTOR, decide_frame(DECIDE_ONE, 7, 0, ["k"])),
+    (ACTOR, decide_frame(ProgramId(DECIDE, 257), 0, 0, ["k"] * 257)),
     (ACTOR, Frame(Kind.DECIDE, 1, 0, 0, bytes(8) + b"\xff\xfe")),
     (ACTOR, Frame(Kind.DECIDE, 99, 0, 0, bytes(8))),
     (ACTOR, reward_frame(0, (0, 0))),
     (ACTOR, Frame(Kind.OPEN, step=1)),
     (REWARDER, reward_frame(7, (0, 0))),
     (REWARDER, Frame(Kind.REWARD, 2, 0, 0, bytes(15))),
-    (REWARDER, decide_frame(0, 0, "k")),
+    (REWARDER, decide_frame(DECIDE_ONE, 0, 0, ["k"])),
     (REWARDER, Frame(Kind.PREPARED)),
 ]
 
@@ -487,7 +488,7 @@ def test_too_many_refused_lessons_ahead(network: MemoryNetwork) -> None:
 @pytest.mark.parametrize(
     "frame",
     [
-        decide_frame(0, 0, *["k"] * 257),
+        decide_frame(ProgramId(DECIDE, 257), 0, 0, ["k"] * 257),
         reward_frame(0, *[(number, 0) for number in range(257)]),
     ],
     ids=["DECIDE", "REWARD"],

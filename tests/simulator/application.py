@@ -12,12 +12,13 @@ from world import KEYS, Faults, Violation, World
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.plain import PlainBandit
-from hiddenarm.errors import DecisionIdError, HiddenArmError, InputError, RefusedKeyError, UnavailableError
-from hiddenarm.roles.actor import Actor
+from hiddenarm.errors import DecisionIdError, HiddenArmError, InputError, UnavailableError
+from hiddenarm.roles.actor import Actor, Outcome
 from hiddenarm.roles.epochs.attempts import PeerLoss
 from hiddenarm.roles.messages import ACTOR, REWARDER
 from hiddenarm.roles.party import Party
 from hiddenarm.roles.party_epoch import NO_LESSON
+from hiddenarm.roles.party_records import Records
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.updater import Lesson
 
@@ -182,7 +183,7 @@ class Application:
                 if not job.acknowledged and self.world.random.random() < 0.5:
                     self._hear_ending(rewarder, number, job)
 
-    def _hear_decisions(self, job: Job, outcome: list[Decision | RefusedKeyError] | HiddenArmError) -> None:
+    def _hear_decisions(self, job: Job, outcome: Outcome) -> None:
         if isinstance(outcome, UnavailableError):
             self.given_up += NO_LESSON in str(outcome)
             return
@@ -210,15 +211,11 @@ class Application:
     # What came out
 
     def _log(self, party: int) -> list[Lesson]:
-        machine = self.world.nodes[self.world.parties[party]].machine
-        assert isinstance(machine, Party)
-        return machine.records.lessons(0, 2**60)
+        return self._records(party).lessons(0, 2**60)
 
     def _kept(self, party: int) -> int:
         """How many lessons a party has written down; in memory, has counted."""
-        machine = self.world.nodes[self.world.parties[party]].machine
-        assert isinstance(machine, Party)
-        return len(self._log(party)) if self.world.lasting else machine.records.committed.lessons
+        return len(self._log(party)) if self.world.lasting else self._records(party).committed.lessons
 
     def check(self) -> None:
         """Every acknowledged reward is learned once, all parties hold the same log, and the model is its fold."""
@@ -234,7 +231,24 @@ class Application:
         by_version = {job.version: job for job in self.jobs}
         if by_version.keys() != {lesson.number + 1 for lesson in learned}:
             raise Violation("a lesson was acknowledged that is not in the log")
+        for lesson in learned:
+            self._check_arms(by_version[lesson.number + 1], lesson)
         self._check_model([by_version[lesson.number + 1] for lesson in learned])
+
+    def _check_arms(self, job: Job, lesson: Lesson) -> None:
+        """The arms that were learned are those that the application was told."""
+        assert job.decisions is not None
+        for decision, (name, _) in zip(job.decisions, lesson.rewards, strict=True):
+            kept = [self._records(number).interaction(name) for number in range(len(self.world.parties))]
+            shares = [own.arm_share(number == 0) for number, own in enumerate(kept) if own is not None]
+            one_hot = np.eye(self.world.federation.arms, dtype=np.uint64)[decision.arm]
+            if len(shares) != len(kept) or not np.array_equal(np.add.reduce(shares)[0], one_hot):
+                raise Violation(f"another arm was learned than that which {job.name} was told")
+
+    def _records(self, party: int) -> Records:
+        machine = self.world.nodes[self.world.parties[party]].machine
+        assert isinstance(machine, Party)
+        return machine.records
 
     def _check_in_memory(self) -> None:
         """There is no log: all parties have counted as many lessons as were acknowledged, and learned those."""

@@ -173,7 +173,7 @@ def test_an_actor_without_notes_of_an_earlier_version_is_taken(monkeypatch: pyte
     world = quiet_world()
     decided(world, "first")
     disk = disk_of(world.nodes[ACTOR])
-    disk._areas.pop("heard")
+    disk._areas.pop("told")
     world.crash(world.nodes[ACTOR])
     until_refused_or_opened(world)
     assert not world.refused

@@ -29,7 +29,17 @@ from hiddenarm.roles.actor import Actor
 from hiddenarm.roles.client_records import ActorRecords, MemoryActorRecords, MemoryRewarderRecords, RewarderRecords
 from hiddenarm.roles.dealer import Dealer
 from hiddenarm.roles.epochs.attempts import PeerLoss
-from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER, Kind, program_and_step, read_rewards
+from hiddenarm.roles.messages import (
+    ACTOR,
+    DEALER,
+    END_OF_ARMS,
+    REWARDER,
+    Kind,
+    ReturnedArms,
+    program_and_step,
+    read_arms,
+    read_rewards,
+)
 from hiddenarm.roles.party import Party
 from hiddenarm.roles.party_records import MemoryPartyRecords, PartyRecords, Records
 from hiddenarm.roles.rewarder import Rewarder
@@ -171,6 +181,9 @@ class World:
         self.later: list[tuple[Node, int, Callable[[], None]]] = []
         self.sent: dict[tuple[object, ...], bytes] = {}
         self.masked: dict[int, int] = {}
+        self.returned: dict[int, bytes] = {}
+        self.sent_again = 0
+        """One-hots that were returned once more, in a later epoch."""
         self.handouts = HandOuts()
         self.refused: list[Identity] = []
         self.links: dict[tuple[Identity, Identity], End] = {}
@@ -373,6 +386,16 @@ class World:
             for name, word in read_rewards(frame):
                 if self.masked.setdefault(name, word) != word:
                     raise Violation(f"the mask of decision {split_name(name)[1]} hides two rewards")
+        elif frame.kind is Kind.ARMS and frame != END_OF_ARMS:
+            self._note_arms(read_arms(frame, self.federation.arms))
+
+    def _note_arms(self, returned: ReturnedArms) -> None:
+        machine = self.nodes[ACTOR].machine
+        assert isinstance(machine, Actor)
+        epoch = machine._epoch
+        self.sent_again += epoch is None or epoch.name != returned.epoch
+        if self.returned.setdefault(returned.name, returned.masked) != returned.masked:
+            raise Violation(f"the mask of decision {split_name(returned.name)[1]} hides two arms")
 
     def _once(self, address: tuple[object, ...], payload: bytes) -> None:
         if self.sent.setdefault(address, payload) != payload:

@@ -37,30 +37,38 @@ from hiddenarm.roles.epochs.plan import (
     encode_members,
 )
 from hiddenarm.roles.messages import (
+    END_OF_ARMS,
     MAX_KEY_BYTES,
     MAX_LESSONS,
     PROGRAM_NUMBERS,
     Kind,
+    ReturnedArms,
+    arms_frame,
+    arms_kept_frame,
+    bitmap_arms,
     decide_frame,
     decided_payload,
+    eligible_bitmap,
     learned_frame,
     one_hot_frame,
+    payloads_frame,
     program_and_step,
+    read_arms,
+    read_arms_kept,
     read_client_seed,
     read_decide,
     read_decided,
     read_learned,
     read_one_hots,
+    read_payloads,
     read_refused,
     read_rewards,
     read_seed,
-    read_slots,
     read_want,
     refused_frame,
     reward_frame,
     run_frame,
     seed_payload,
-    slot_frame,
     want_frame,
 )
 
@@ -237,12 +245,37 @@ def _raw_words(kind: Kind) -> tuple[Callable[[Fields], Frame], Callable[[Frame],
 
 
 def _decide(frame: Frame) -> Fields:
-    version, keys = read_decide(frame)
-    return {"step": _run_of(frame)["step"], "version": version, "keys": keys}
+    version, keys, eligible = read_decide(frame, ARMS)
+    return {**_run_of(frame), "version": version, "keys": keys, "eligible": bitmap_arms(eligible)}
+
+
+def _write_decide(fields: Fields) -> Frame:
+    eligible = eligible_bitmap(ARMS, fields["eligible"]) if fields["eligible"] else b""
+    return decide_frame(_program(fields), fields["step"], fields["version"], fields["keys"], eligible)
+
+
+def _payloads(frame: Frame) -> Fields:
+    shares = np.frombuffer(read_payloads(frame, ARMS), "<u4").reshape(-1, ARMS)
+    return {**_run_of(frame), "shares": shares.tolist()}
 
 
 def _one_hots(frame: Frame) -> Fields:
-    return {"step": _run_of(frame)["step"], "shares": read_one_hots(frame, ARMS).tolist()}
+    return {**_run_of(frame), "shares": read_one_hots(frame, ARMS).tolist()}
+
+
+def _arms(frame: Frame) -> Fields:
+    returned = read_arms(frame, ARMS)
+    return {**_run_of(frame), "epoch": returned.epoch, "masked": returned.words[0].tolist()}
+
+
+def _write_arms(fields: Fields) -> Frame:
+    masked = np.array(fields["masked"], "<u8").tobytes()
+    return arms_frame(ReturnedArms(fields["epoch"], _program(fields), fields["step"], masked))
+
+
+def _arms_kept(frame: Frame) -> Fields:
+    runs = [split_name(name) for name in read_arms_kept(frame)]
+    return {"runs": [{"epoch": epoch, "number": number} for epoch, number in runs]}
 
 
 def _rewards(frame: Frame) -> Fields:
@@ -271,6 +304,11 @@ def _positions(*numbers: int) -> Damage:
 def _key(length: int, key: bytes) -> Damage:
     """A DECIDE frame with one key, which says that it has `length` bytes."""
     return with_payload(bytes(8) + length.to_bytes(2, "little") + key)
+
+
+def _bitmap(bits: int) -> Damage:
+    """A DECIDE frame with a bitmap of eligible arms."""
+    return lambda frame: frame._replace(round=1, payload=frame.payload[:8] + bytes([bits]) + frame.payload[8:])
 
 
 REWARD_EXAMPLES: Final = {
@@ -306,11 +344,15 @@ MESSAGES: Final = (
     Message(
         "decide",
         Kind.DECIDE,
-        lambda fields: decide_frame(fields["step"], fields["version"], *fields["keys"]),
+        _write_decide,
         _decide,
         {
-            "one key": {"step": 5, "version": 4, "keys": ["ada"]},
-            "three keys": {"step": 0, "version": LARGEST, "keys": ["a", "\u00e4\u4e16", "c" * MAX_KEY_BYTES]},
+            "one key": _run("decide", 1, 5, version=4, keys=["ada"], eligible=[]),
+            "three keys": _run(
+                "decide", 3, 0, version=LARGEST, keys=["a", "\u00e4\u4e16", "c" * MAX_KEY_BYTES], eligible=[]
+            ),
+            "two eligible arms": _run("decide", 2, 7, version=1, keys=["a", "b"], eligible=[0, 2]),
+            "a step": _run("step", 1, 6, version=2, keys=["ada"], eligible=[]),
         },
         {
             **LENGTHS,
@@ -323,26 +365,65 @@ MESSAGES: Final = (
             "a key that is shorter than it says": _key(4, b"ada"),
             "a key that is no text": _key(2, b"\xc3\x28"),
             "a key too many": lambda frame: frame._replace(payload=frame.payload + b"\x01\x00k"),
+            "no eligible arm": _bitmap(0),
+            "an eligible arm that is not there": _bitmap(1 << ARMS),
+            "eligible arms that are not named": lambda frame: frame._replace(round=1, payload=bytes(8)),
+            "another round": lambda frame: frame._replace(round=2),
         },
     ),
     Message(
-        "slot",
-        Kind.SLOT,
-        lambda fields: slot_frame(fields["step"], *fields["slots"]),
-        lambda frame: {"step": _run_of(frame)["step"], "slots": read_slots(frame)},
-        {"one": {"step": 5, "slots": [2]}, "three": {"step": 2**48 - 1, "slots": [0, 1, 2**32 - 1]}},
+        "payloads",
+        Kind.PAYLOADS,
+        lambda fields: payloads_frame(_program(fields), fields["step"], np.array(fields["shares"], np.uint64)),
+        _payloads,
+        {
+            "one": _run("decide", 1, 5, shares=[[0, 2**32 - 1, 2]]),
+            "two": _run("decide", 2, 6, shares=[[1, 2, 3], [4, 5, 2**31]]),
+            "a step": _run("step", 1, 2**48 - 1, shares=[[1, 2, 3]]),
+        },
         {**LENGTHS, **RUNS},
     ),
     Message(
         "one-hot",
         Kind.ONE_HOT,
-        lambda fields: one_hot_frame(fields["step"], np.array(fields["shares"], np.uint64)),
+        lambda fields: one_hot_frame(_program(fields), fields["step"], np.array(fields["shares"], np.uint64)),
         _one_hots,
         {
-            "one": {"step": 5, "shares": [[0, LARGEST, 2]]},
-            "two": {"step": 6, "shares": [[1, 2, 3], [4, 5, 2**63]]},
+            "one": _run("decide", 1, 5, shares=[[0, LARGEST, 2]]),
+            "two": _run("decide", 2, 6, shares=[[1, 2, 3], [4, 5, 2**63]]),
         },
         {**LENGTHS, **RUNS},
+    ),
+    Message(
+        "arms",
+        Kind.ARMS,
+        _write_arms,
+        _arms,
+        {
+            "one": _run("decide", 1, 5, epoch=int(EPOCH, 16), masked=[[0, LARGEST, 2]]),
+            "two": _run("decide", 2, 6, epoch=LARGEST, masked=[[1, 2, 3], [4, 5, 2**63]]),
+            "of a step": _run("step", 1, 2**32 - 1, epoch=1, masked=[[1, 2, 3]]),
+        },
+        {**LENGTHS, **RUNS, "nothing": empty, "another program": with_program("learn")},
+    ),
+    Message(
+        "end of arms",
+        Kind.ARMS,
+        lambda fields: END_OF_ARMS,
+        lambda frame: {} if frame == END_OF_ARMS else {"run": _arms(frame)},
+        {"of earlier epochs": {}},
+        {"with words": longer},
+    ),
+    Message(
+        "arms kept",
+        Kind.ARMS_KEPT,
+        lambda fields: arms_kept_frame([decision_name(each["epoch"], each["number"]) for each in fields["runs"]]),
+        _arms_kept,
+        {
+            "one run": {"runs": [{"epoch": int(EPOCH, 16), "number": 5}]},
+            "two runs": {"runs": [{"epoch": 0, "number": 0}, {"epoch": LARGEST, "number": LARGEST}]},
+        },
+        {**LENGTHS, "nothing": empty},
     ),
     Message(
         "reward",
@@ -488,8 +569,22 @@ MADE: Final = _Payload(
     lambda fields: RewarderStatement(**_without_attempt(fields)).encode(),
     lambda payload: RewarderStatement.decode(payload)._asdict(),
 )
+
+
+def _run_name(run: Fields) -> int:
+    return decision_name(run["epoch"], run["number"])
+
+
+def _run_fields(name: int) -> Fields:
+    return dict(zip(("epoch", "number"), split_name(name), strict=True))
+
+
 HEARD: Final = _Payload(
-    lambda fields: Heard(**_without_attempt(fields)).encode(), lambda payload: Heard.decode(payload)._asdict()
+    lambda fields: Heard(_run_name(fields["decided"]), _run_name(fields["kept"])).encode(),
+    lambda payload: {
+        name: dict(zip(("epoch", "number"), split_name(run), strict=True))
+        for name, run in Heard.decode(payload)._asdict().items()
+    },
 )
 SEED: Final = _Payload(lambda fields: seed_payload(fields["epoch"], bytes.fromhex(fields["seed"])), _seed)
 CLIENT_SEED: Final = _Payload(
@@ -595,12 +690,16 @@ OPENINGS: Final = (
         {**LENGTHS, "an unknown role": with_payload(AN_UNKNOWN_ROLE)},
     ),
     _opening(
-        "last decision that the actor heard of",
+        "last runs that the actor heard of",
         Kind.OPEN,
         HEARD,
         {
-            "a batch": {"attempt": 2, "epoch": int(EPOCH, 16), "at_once": 2**16 - 1, "step": 12},
-            "none": {"attempt": 0, "epoch": 0, "at_once": 0, "step": 0},
+            "a batch": {
+                "attempt": 2,
+                "decided": {"epoch": int(EPOCH, 16), "number": LARGEST},
+                "kept": {"epoch": 5, "number": 12},
+            },
+            "none": {"attempt": 0, "decided": {"epoch": 0, "number": 0}, "kept": {"epoch": 0, "number": 0}},
         },
         {**LENGTHS, "nothing": empty},
     ),

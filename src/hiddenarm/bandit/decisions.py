@@ -14,6 +14,7 @@ import re
 import secrets
 from dataclasses import dataclass, field
 
+from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, STEP_ONE, ProgramId
 from hiddenarm.errors import DecisionIdError
 
 MAX_PENDING = 100_000
@@ -30,18 +31,20 @@ def new_epoch() -> str:
     return secrets.token_hex(_EPOCH_BYTES)
 
 
-def decision_number(count: int, step: int, position: int) -> int:
-    """The number of one decision of a run: the step for a single one, else count, step and position side by side."""
-    return step if count == 1 else count << _COUNT_BITS | step << _POSITION_BITS | position
+def decision_number(program: ProgramId, step: int, position: int = 0) -> int:
+    """The number of one decision of a run: the step if it was made singly by `decide`; else a count, the step and the
+    position side by side. The count is that of a batch, or 1 for a decision by `step`."""
+    return step if program == DECIDE_ONE else program.count << _COUNT_BITS | step << _POSITION_BITS | position
 
 
-def split_number(number: int) -> tuple[int, int, int]:
-    """Count, step and position of a decision."""
+def split_number(number: int) -> tuple[ProgramId, int, int]:
+    """Program, step and position of a decision."""
     count = number >> _COUNT_BITS
     if count == 0:
-        return 1, number, 0
+        return DECIDE_ONE, number, 0
+    program = STEP_ONE if count == 1 else ProgramId(DECIDE, count)
     low = number & ((1 << _COUNT_BITS) - 1)
-    return count, low >> _POSITION_BITS, low & ((1 << _POSITION_BITS) - 1)
+    return program, low >> _POSITION_BITS, low & ((1 << _POSITION_BITS) - 1)
 
 
 def decision_name(epoch: int, number: int) -> int:
@@ -57,6 +60,12 @@ def split_name(name: int) -> tuple[int, int]:
 def epoch_of(identifier: str) -> str:
     """The epoch's public name in an id."""
     return _parts(identifier)[0]
+
+
+def run_of(identifier: str) -> tuple[ProgramId, int]:
+    """The program and the step by which a decision was made, in an id that need not be checked."""
+    program, step, _ = split_number(int(_parts(identifier)[1]))
+    return program, step
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -473,13 +473,11 @@ class Federation:
     # What would fit
 
     def _default_interactions(self) -> int:
-        """The most interactions that fit, of two significant digits; rather fewer than a decision of more rounds."""
+        """The most interactions that fit, of two significant digits."""
         least, most = DEFAULT_INTERACTIONS[0], DEFAULT_INTERACTIONS[-1]
-        three = self._with(max_interactions=least).decides_in_three_rounds
 
         def fits(count: int) -> bool:
-            federation = self._with(max_interactions=count)
-            return federation._problem() is None and federation.decides_in_three_rounds == three
+            return self._with(max_interactions=count)._problem() is None
 
         found = largest(fits, (two_digits(least * 10 ** (step / 50)) for step in range(101)))
         return min(most, found or least)

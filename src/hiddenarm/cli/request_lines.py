@@ -5,7 +5,8 @@
 
 Many at once: {"keys": [...], "after": 3} -> {"decisions": [{"id": ..., "arm": ...}, ...]}, and
 {"rewards": [{"id": ..., "reward": ...}, ...]} -> {"version": 4}. A key for which a party has no features gets
-{"key": ..., "error": ...} in its place; the others are decided.
+{"key": ..., "error": ...} in its place; the others are decided. "eligible": [0, 3] names the arms that may be chosen,
+by their numbers, for all keys of the request; all may where it is left out.
 
 A request may have a name, "request": "order 4711". Made again under this name, it gets the same answer; after a
 restart only where state lasts (`durable` in kit.json). What cannot be answered now gets {"error": ...,
@@ -30,9 +31,10 @@ from queue import SimpleQueue
 from threading import Semaphore, Thread
 from typing import Any, Final, TextIO
 
-from hiddenarm.errors import InputError, RefusedKeyError, UnavailableError
+from hiddenarm.bandit.local import Decision
+from hiddenarm.errors import InputError, NoArmError, UnavailableError
 from hiddenarm.net.identity import Role
-from hiddenarm.roles.actor import KeyAnswer
+from hiddenarm.roles.client_records import KeyAnswer
 from hiddenarm.roles.messages import MAX_KEY_BYTES
 from hiddenarm.service.application import ActorClient, RewarderClient
 from hiddenarm.service.process import StopRequest
@@ -88,7 +90,7 @@ class Desk:
                 if isinstance(request, InputError):
                     raise request
                 reply = answer(request)
-            except InputError as error:
+            except (InputError, NoArmError) as error:
                 reply = {"error": str(error)}
             except UnavailableError as error:
                 reply = {"error": str(error), "retry_after": error.retry_after}
@@ -191,18 +193,18 @@ def actor_answer(actor: ActorClient, arm_names: Sequence[str]) -> Answer:
     """What answers the actor's requests."""
 
     def shown(answer: KeyAnswer) -> Request:
-        if isinstance(answer, RefusedKeyError):
+        if not isinstance(answer, Decision):
             return {"key": answer.key, "error": str(answer)}
         return asdict(answer) | ({"name": arm_names[answer.arm]} if arm_names else {})
 
     def answer(request: Request) -> Request:
-        after, name = _count(request, "after"), _name(request)
+        after, name, eligible = _count(request, "after"), _name(request), _arms(request, "eligible")
         if "keys" not in request:
-            return shown(actor.decide(_text(request, "key"), after, name))
+            return shown(actor.decide(_text(request, "key"), after, name, eligible=eligible))
         keys = request["keys"]
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
             raise InputError("'keys' must be a list of texts")
-        return {"decisions": [shown(one) for one in actor.decide_many(keys, after, name)]}
+        return {"decisions": [shown(one) for one in actor.decide_many(keys, after, name, eligible=eligible)]}
 
     return answer
 
@@ -255,6 +257,14 @@ def _text(request: Request, name: str) -> str:
 def _name(request: Request) -> str | None:
     """The name that the application gave its request."""
     return _text(request, "request") if "request" in request else None
+
+
+def _arms(request: Request, name: str) -> list[int] | None:
+    """Some arms by their numbers, if the request names any."""
+    arms = request.get(name)
+    if arms is not None and not isinstance(arms, list):
+        raise InputError(f"{name!r} must be a list of arms, by their numbers")
+    return arms
 
 
 def _count(request: Request, name: str) -> int:

@@ -4,10 +4,11 @@ A party and the dealer serve until the federation ends. The actor and the reward
 standard input, until that ends (`request_lines`).
 
 Roles that share a process share nothing else. Each has its own certificate, state, links, monitor and event loop, in a
-thread of its own, and they reach each other by TLS as they reach the rest: the loop of a party polls for its peers'
-words and computes, and so must not be that of a client. The process ends when one of them does, with all of them: first
-actor and rewarder, which finish what they were asked for, then the party. It ends with the code and the reason of the
-role that failed, of several the first one that did not just lose a peer, so that a supervisor starts all of them again.
+thread of its own, and they reach each other by TLS as they reach the rest: the loop of a party stays with its peers
+while it polls for their words, and so cannot be that of a client. The process ends when one of them does, with all of
+them: first actor and rewarder, which finish what they were asked for, then the party. It ends with the code and the
+reason of the role that failed, of several the first one that did not just lose a peer, so that a supervisor starts all
+of them again.
 
 What it does when it is sent a signal:
 

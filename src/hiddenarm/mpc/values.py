@@ -153,6 +153,7 @@ class Masked(Secret):
         axes = len(self.shape)
         delta = None if self.delta is None else _without_axis(self.delta, axes)
         return Masked(self.shape[1:], delta, tuple(part.single(axes) for part in self.parts), opened=self.opened)
+
     def __sub__(self, other: Masked) -> Masked:
         """The difference of two opened values, each with one part without a sign: such a part again, and all parts with
         signs."""

@@ -6,11 +6,13 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
 from hiddenarm.bandit.audit import audit_coins
+from hiddenarm.bandit.catalogue import ProgramId
+from hiddenarm.bandit.coins import Coins
+from hiddenarm.bandit.decisions import run_of
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.research.data.worlds import World
@@ -37,7 +39,7 @@ class Demo:
                 board = self._play(roles, display)
                 if not board.steps:
                     raise KeyboardInterrupt
-                return board, count_traffic(roles.stop(), board.steps)
+                return board, count_traffic(self.federation, roles.stop(), board.steps)
 
     def _play(self, roles: LocalRoles, display: ProgressDisplay) -> Scoreboard:
         twins = PlainTwins(self.federation, [self.world], self._coins)
@@ -50,7 +52,7 @@ class Demo:
             version = roles.reward(identifier, reward)
             board.private_seconds += (perf_counter() - start) if step else 0.0
             context, rewards = self.world.context(step)[None], np.array([reward])
-            agreed, plain_rewards = twins.step(step, context, step, np.array([arm]), rewards)
+            agreed, plain_rewards = twins.step(step, context, run_of(identifier), np.array([arm]), rewards)
             board.plain_seconds = twins.seconds
             board.record(rewards, plain_rewards, agreed)
             display.update(
@@ -58,8 +60,8 @@ class Demo:
             )
         return board
 
-    def _coins(self, first: int, count: int) -> Any:
-        return audit_coins(Seeds(self.epoch_key), self.federation, first, count)
+    def _coins(self, program: ProgramId, first: int, count: int) -> Coins:
+        return audit_coins(Seeds(self.epoch_key), self.federation, first, count, program=program)
 
 
 def _key(row: int) -> str:

@@ -19,19 +19,20 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from hiddenarm.bandit.catalogue import DECIDE
+from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, STEP, STEP_ONE, ProgramId, program_text
 from hiddenarm.bandit.coins import Coins
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.plain import PlainBandit, coins_at
 from hiddenarm.errors import ConfigError
+from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.research.data.worlds import World
 from hiddenarm.research.plots import plot_learning_curves
 from hiddenarm.research.progress import percent, summary_table
 from hiddenarm.ring.words import Floats
 from hiddenarm.roles.messages import PROGRAM_NUMBERS
 
-CoinSource = Callable[[int, int], Coins]
-"""(first decision, count) -> the dealer's coins."""
+CoinSource = Callable[[ProgramId, int, int], Coins]
+"""(program, first step, count) -> the dealer's coins of runs that decided."""
 
 _COINS_AT_A_TIME = 1024
 
@@ -49,16 +50,14 @@ class PlainTwins:
         self._rounding = federation.score_rounding
         self._worlds = worlds
         self._source = coins
-        self._coins: Coins | None = None
-        self._first = 0
+        self._coins: dict[ProgramId, tuple[int, Coins]] = {}
 
     def step(
-        self, step: int, contexts: Floats, decision: int, arms: NDArray[np.int64], rewards: Floats
+        self, step: int, contexts: Floats, run: tuple[ProgramId, int], arms: NDArray[np.int64], rewards: Floats
     ) -> tuple[NDArray[np.bool_], Floats]:
-        """Follow a step in every world; `decision` is the number under which the private learner decided, arms and
-        rewards are its own. Where the taught twins agree, and what those on their own way earn."""
-        coins = self._coins_for(decision)
-        at = decision - self._first
+        """Follow a step in every world; `run` is the one in which the private learner decided, arms and rewards are its
+        own. Where the taught twins agree, and what those on their own way earn."""
+        coins, at = self._coins_of(*run)
         drawn = Coins(coins.explore[at][:, None], coins.tags[at][:, None])
         agreed, earned = self._follow(range(step, step + 1), contexts[:, None], drawn, arms[:, None], rewards[:, None])
         return agreed[:, 0], earned[:, 0]
@@ -106,11 +105,13 @@ class PlainTwins:
         self.seconds += perf_counter() - resumed + decided - start
         return earned
 
-    def _coins_for(self, decision: int) -> Coins:
-        if self._coins is None or not self._first <= decision < self._first + _COINS_AT_A_TIME:
-            self._first = decision
-            self._coins = self._source(decision, _COINS_AT_A_TIME)
-        return self._coins
+    def _coins_of(self, program: ProgramId, step: int) -> tuple[Coins, int]:
+        """Coins among which those of a run are, and where."""
+        first, coins = self._coins.get(program, (0, None))
+        if coins is None or not first <= step < first + _COINS_AT_A_TIME:
+            first, coins = step, self._source(program, step, _COINS_AT_A_TIME)
+            self._coins[program] = first, coins
+        return coins, step - first
 
 
 Meter = dict[str, list[dict[str, Any]]]
@@ -126,10 +127,17 @@ class Traffic:
     bytes_per_step_per_party: float
 
 
-def count_traffic(meters: list[Meter], steps: int, kinds: Container[str] | None = None) -> Traffic:
-    """What a step took, by the parties' own meters: the most that any counted, of some kinds of frames or of all."""
+def count_traffic(
+    federation: Federation, meters: list[Meter], steps: int, kinds: Container[str] | None = None
+) -> Traffic:
+    """What a step took, by the parties' own meters: the most that any counted, of some kinds of frames or of all. A run
+    of `step` begins with the rounds of a decision."""
+    deciding = sum(
+        max(_rounds(meter, PROGRAM_NUMBERS[name]) for meter in meters) * share
+        for name, share in ((DECIDE, 1.0), (STEP, _deciding_part(federation)))
+    )
     return Traffic(
-        rounds_per_decision=max(_rounds(meter, PROGRAM_NUMBERS[DECIDE]) for meter in meters) / steps,
+        rounds_per_decision=deciding / steps,
         rounds_per_step=max(_rounds(meter, None) for meter in meters) / steps,
         bytes_per_step_per_party=max(_bytes(meter, kinds) for meter in meters) / steps,
     )
@@ -145,7 +153,15 @@ def _rounds(meter: Meter, program: int | None) -> int:
     for row in meter["sent"]:
         if row["kind"] == "ROUND" and program in (None, row["program"]):
             by_peer[row["peer"]] = by_peer.get(row["peer"], 0) + row["frames"]
-    return max(by_peer.values())
+    return max(by_peer.values(), default=0)
+
+
+def _deciding_part(federation: Federation) -> float:
+    """The part of the rounds of `step` in which it decides."""
+    if not federation.learner.has_step:
+        return 0.0
+    decide, step = (layout_of(program_text(federation, one), federation.parties, 1) for one in (DECIDE_ONE, STEP_ONE))
+    return decide.rounds / step.rounds
 
 
 @dataclass(frozen=True, slots=True)

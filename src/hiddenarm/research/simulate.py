@@ -9,7 +9,7 @@ from time import perf_counter
 
 import numpy as np
 
-from hiddenarm.bandit.catalogue import DECIDE, STEP
+from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, STEP
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.errors import ConfigError
@@ -47,7 +47,7 @@ class Simulation:
         if made >= self.steps:
             raise ConfigError(f"{self.state} holds {made} steps already; ask for more with --steps, or remove it")
         lockstep = Lockstep(self.federation, self.epoch_key, replicates=len(self.worlds), online=self.batch == 1)
-        twins = PlainTwins(self.federation, self.worlds, lockstep.coins)
+        twins = PlainTwins(self.federation, self.worlds, lambda _, first, count: lockstep.coins(first, count))
         board = Scoreboard(self.steps, len(self.worlds))
         if checkpoint is not None and saved is not None:
             checkpoint.resume(saved, lockstep, twins, board)
@@ -90,7 +90,7 @@ class Simulation:
         start = perf_counter()
         lockstep.learn(decision, rewards)
         board.private_seconds += perf_counter() - start
-        agreed, plain_rewards = twins.step(step, contexts, decision, arms, rewards)
+        agreed, plain_rewards = twins.step(step, contexts, (DECIDE_ONE, decision), arms, rewards)
         board.plain_seconds = twins.seconds
         board.record(rewards, plain_rewards, agreed)
 

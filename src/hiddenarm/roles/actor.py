@@ -9,18 +9,33 @@ was refused has no answer to keep: made again, it is asked anew.
 A run in which a party has no features for some keys is refused as a whole, with the positions of these keys. Then the
 actor asks again for the others, in another run with its own randomness. A party names all its keys at once, so there
 are at most as many runs more as parties that refuse; and each has fewer keys than the one before.
+
+Where the parties do not have the arms, the actor returns them, masked. Two one-hots under one mask would reveal both:
+
+    1. what will be sent is written down, before an arm is given to anybody, and before it is sent
+    2. it is sent to all parties, and where state lasts again in every epoch, byte for byte the same
+    3. until all parties have said that they keep it
+
+In each epoch, END_OF_ARMS follows all that was found in earlier ones: what has not come by then never comes.
+
+In strictly online use the actor asks for `step`, which goes on to learn when the reward has come: if nothing else is
+under way, and the model has one lesson more than that of the request before, which was a single decision. A party that
+cannot run it refuses, and the actor asks for `decide`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from hiddenarm.bandit.catalogue import DECIDE, ProgramId
-from hiddenarm.bandit.decisions import decision_number
+import numpy as np
+
+from hiddenarm.bandit.answers import TWO_ARMS, eligible_words, masked_one_hots
+from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, STEP_ONE, ProgramId
+from hiddenarm.bandit.decisions import decision_name, decision_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import (
@@ -28,6 +43,7 @@ from hiddenarm.errors import (
     FrameError,
     HiddenArmError,
     InputError,
+    NoArmError,
     PeerError,
     RefusedKeyError,
     UnavailableError,
@@ -36,115 +52,152 @@ from hiddenarm.mpc.material import program_stream
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import Stream
-from hiddenarm.roles.arms import Answer, arm_reports
+from hiddenarm.ring.words import Words
+from hiddenarm.roles.arms import Collected, arm_reports
 from hiddenarm.roles.client import Client, check_name
-from hiddenarm.roles.client_records import ActorRecords, MemoryActorRecords
+from hiddenarm.roles.client_records import ActorRecords, KeyAnswer, MemoryActorRecords
 from hiddenarm.roles.epochs.attempts import PeerLoss
 from hiddenarm.roles.epochs.plan import Heard, Plan, decode_members
 from hiddenarm.roles.health import Health
 from hiddenarm.roles.messages import (
     ACTOR,
+    END_OF_ARMS,
     MAX_KEY_BYTES,
     MAX_LESSONS,
+    NO_MODEL,
     NO_STOCK,
     Kind,
+    ReturnedArms,
+    arms_frame,
     decide_frame,
+    eligible_bitmap,
     program_and_step,
+    read_arms_kept,
     read_client_seed,
     read_learned,
     read_refused,
 )
-from hiddenarm.roles.runs import MAX_WAITING, Send
+from hiddenarm.roles.runs import MAX_WAITING, RunKey, Send
 
 MAX_ASKED = MAX_WAITING // 2
 """Requests that may be under way: a party can be so many runs behind a peer, and keep what is for them."""
 
-PREPARED_AT_ONCE = 64
-"""Decisions whose answers are prepared together, before they are asked for."""
-
-RunName = tuple[int, int]
-"""How many decisions are made at once, and the step."""
-
+EXPANDED_AHEAD = 64
+"""Decisions whose masks are expanded from the seed together."""
 
 Ticket = int
 """Names a request that waits, in this process."""
-
-KeyAnswer = Decision | RefusedKeyError
-"""What becomes of a key that was asked for."""
 
 Outcome = list[KeyAnswer] | HiddenArmError
 """What becomes of a request: an answer for each key, or the error to raise for all."""
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Asked:
+    """What the application asks: decisions for some keys, by a model that holds at least `after` lessons; and which
+    arms may be chosen for each of them, None for all."""
+
+    keys: tuple[str, ...]
+    after: int = 0
+    eligible: frozenset[int] | None = None
+
+    @property
+    def digest(self) -> bytes:
+        """The same for the same content. Eligible arms come last, so that without them it is that of earlier
+        versions."""
+        digest = hashlib.blake2b(self.after.to_bytes(8, "big"), digest_size=32, person=b"hiddenarm ask")
+        for key in self.keys:
+            encoded = key.encode()
+            digest.update(len(encoded).to_bytes(4, "big") + encoded)
+        if self.eligible is not None:
+            digest.update(b"".join(arm.to_bytes(4, "big") for arm in (2**32 - 1, *sorted(self.eligible))))
+        return digest.digest()
+
+
 @dataclass(slots=True, repr=False)
 class _Question:
-    """Keys that were asked for together, and what became of each. It is named by its first run."""
+    """What was asked in one epoch, and what became of each key. It is named by its first run."""
 
-    name: RunName
-    keys: tuple[str, ...]
+    name: RunKey
+    asked: Asked
     answers: dict[int, KeyAnswer] = field(default_factory=dict)
 
 
 @dataclass(slots=True, repr=False)
-class _Asked:
+class _Run:
     """A run under way: which keys of a question it is for, by position; the model they want, the ids of the decisions,
-    who has told about them, and what."""
+    the masks under which their one-hots are returned, who has told about them, and what."""
 
     question: _Question
     positions: Sequence[int]
     version: int
+    collected: Collected
     ids: list[str] = field(default_factory=list)
+    masks: Words | None = None
     told: set[Identity] = field(default_factory=set)
-    answer: Answer | None = None
 
 
 class ActorEpoch:
     """What the actor asks in one epoch, from its seed; `outcomes` holds what came of it: an answer for each key, or the
-    error to raise for all. `version` is that of the model when the epoch began."""
+    error to raise for all. `found` holds what is to be returned before. `version` is that of the model when the epoch
+    began."""
 
     def __init__(
         self, federation: Federation, send: Send, seed: bytes, version: int, name_of: Callable[[Identity], str] = str
     ) -> None:
-        self.outcomes: dict[RunName, Outcome] = {}
+        self.outcomes: dict[RunKey, Outcome] = {}
+        self.found: list[ReturnedArms] = []
         self.out_of_stock = False
         """Whether the last party has refused a single decision, as it has nothing in stock."""
         self._send = send
         self._party_name = name_of
+        self._arms = federation.arms
         self._parties = [Identity(Role.PARTY, number) for number in range(federation.parties)]
         self._ids, self._seed = read_client_seed(seed)
+        self.name = int(self._ids.epoch, 16)
         self._reports = arm_reports(federation)
-        self._streams: dict[int, Stream] = {}
-        self._prepared: dict[int, tuple[int, Sequence[Answer]]] = {}  # by count: the first step, what follows
-        self._next_step: dict[int, int] = {}
+        self._returns = federation.learner.answers.returned
+        self._streams: dict[ProgramId, Stream] = {}
+        self._next_step: dict[ProgramId, int] = {}
         self._version = version
-        self._asked: dict[RunName, _Asked] = {}
+        self._runs: dict[RunKey, _Run] = {}
+        self._has_step = federation.learner.has_step
+        self._single_version: int | None = None
+        """The version that the request before has named, if it was for a single decision."""
 
     @property
     def full(self) -> bool:
         """Whether nothing more can be asked until answers have come."""
-        return len(self._asked) >= MAX_ASKED
+        return len(self._runs) >= MAX_ASKED
 
-    def ask(self, keys: tuple[str, ...], after: int) -> RunName:
-        """Ask all parties to decide for some keys at once, with a model that holds at least `after` lessons."""
-        name = len(keys), self._next_step.get(len(keys), 0)
-        self._run(_Question(name, keys), range(len(keys)), max(self._version, after))
+    def ask(self, asked: Asked) -> RunKey:
+        """Ask all parties to decide."""
+        version, count = max(self._version, asked.after), len(asked.keys)
+        before, self._single_version = self._single_version, version if count == 1 else None
+        online = self._has_step and count == 1 and before is not None and version == before + 1
+        program = STEP_ONE if online else ProgramId(DECIDE, count)
+        name = program, self._next_step.get(program, 0)
+        self._run(program, _Question(name, asked), range(count), version)
         return name
 
-    def _run(self, question: _Question, positions: Sequence[int], version: int) -> None:
+    def _run(self, program: ProgramId, question: _Question, positions: Sequence[int], version: int) -> None:
         """Have the parties decide for some keys of a question."""
-        count, keys = len(positions), [question.keys[position] for position in positions]
-        step = self._next_step.get(count, 0)
-        self._next_step[count] = step + 1
-        asked = self._asked[count, step] = _Asked(question, positions, version)
-        frame = decide_frame(step, version, *keys)
+        asked, step = question.asked, self._next_step.get(program, 0)
+        self._next_step[program] = step + 1
+        keys = asked.keys if len(positions) == len(asked.keys) else [asked.keys[position] for position in positions]
+        eligible = b"" if asked.eligible is None else eligible_bitmap(self._arms, asked.eligible)
+        frame = decide_frame(program, step, version, keys, eligible)
         for party in self._parties:
             self._send(party, frame)
-        self._prepare(asked, count, step)  # while the parties are at work
+        run = _Run(question, positions, version, self._reports.collected(program.count, asked.eligible))
+        self._runs[program, step] = run
+        self._prepare(run, program, step)  # while the parties are at work
 
-    def _prepare(self, asked: _Asked, count: int, step: int) -> None:
+    def _prepare(self, run: _Run, program: ProgramId, step: int) -> None:
         """Find out what can be known before the answers come."""
-        asked.ids = [self._ids.id_of(decision_number(count, step, position)) for position in range(count)]
-        asked.answer = self._answer(count, step)
+        run.ids = [self._ids.id_of(decision_number(program, step, place)) for place in range(program.count)]
+        if self._returns:
+            run.masks = self._stream(program).step(step).reshape(program.count, self._arms)
 
     def on_frame(self, identity: Identity, frame: Frame) -> None:
         """A frame of a party."""
@@ -158,65 +211,66 @@ class ActorEpoch:
             raise FrameError(f"{identity} may not send {frame.kind.name}")
 
     def _on_report(self, identity: Identity, frame: Frame) -> None:
-        program, step = program_and_step(frame)
-        name = (program.count, step)
-        asked = self._asked.get(name)
-        if asked is None or identity in asked.told:
-            raise FrameError(f"{identity} reported decision {step}, which does not wait for it")
-        assert asked.answer is not None
-        asked.answer.take(frame)
-        asked.told.add(identity)
-        if len(asked.told) == len(self._parties):
-            del self._asked[name]
-            self._version = max(self._version, asked.version)
-            self._take(asked.question, dict(zip(asked.positions, self._decisions(step, asked), strict=True)))
+        name = program_and_step(frame)
+        run = self._runs.get(name)
+        if run is None or identity in run.told:
+            raise FrameError(f"{identity} reported decision {name[1]}, which does not wait for it")
+        run.collected.take(frame)
+        run.told.add(identity)
+        if len(run.told) == len(self._parties):
+            del self._runs[name]
+            self._version = max(self._version, run.version)
+            self._take(run.question, dict(zip(run.positions, self._answers(name, run), strict=True)))
 
     def _take(self, question: _Question, answers: Mapping[int, KeyAnswer]) -> None:
         """Answers to some keys of a question; it ends with the last of them."""
         question.answers.update(answers)
-        if len(question.answers) == len(question.keys):
-            self.outcomes[question.name] = [question.answers[position] for position in range(len(question.keys))]
+        count = len(question.asked.keys)
+        if len(question.answers) == count:
+            self.outcomes[question.name] = [question.answers[position] for position in range(count)]
 
-    def _decisions(self, step: int, asked: _Asked) -> list[Decision]:
-        """Turn what all parties have told into arms."""
-        assert asked.answer is not None
-        arms = asked.answer.arms()
+    def _answers(self, name: RunKey, run: _Run) -> list[KeyAnswer]:
+        """Turn what all parties have told into arms, and into what is returned."""
+        program, step = name
+        arms = run.collected.arms()
         if arms is None:
             raise PeerError(f"the parties do not agree on decision {step}: they are not in step")
-        return [Decision(identifier, arm) for identifier, arm in zip(asked.ids, arms, strict=True)]
+        if run.masks is not None:
+            masked = masked_one_hots(np.array(arms), run.masks).tobytes()
+            self.found.append(ReturnedArms(self.name, program, step, masked))
+        keys = run.question.asked.keys
+        return [
+            Decision(identifier, arm) if arm >= 0 else NoArmError(keys[position], ambiguous=arm == TWO_ARMS)
+            for identifier, arm, position in zip(run.ids, arms, run.positions, strict=True)
+        ]
 
-    def _answer(self, count: int, step: int) -> Answer:
-        """Where the answers to a request are collected. Those of many requests are prepared together."""
-        first, answers = self._prepared.get(count, (0, ()))
-        if not first <= step < first + len(answers):
-            words = self._stream(count).steps(step, max(1, PREPARED_AT_ONCE // count))
-            first, answers = self._prepared[count] = step, self._reports.answers(count, words)
-        return answers[step - first]
-
-    def _stream(self, count: int) -> Stream:
-        """This role's words for decisions that are made `count` at once."""
-        if count not in self._streams:
-            label, words = ProgramId(DECIDE, count).label, count * self._reports.actor_words
-            self._streams[count] = program_stream(self._seed, label, words)
-        return self._streams[count]
+    def _stream(self, program: ProgramId) -> Stream:
+        """This role's words for a program: the masks of one-hots."""
+        if program not in self._streams:
+            words, ahead = program.count * self._arms, max(1, EXPANDED_AHEAD // program.count)
+            self._streams[program] = program_stream(self._seed, program.label, words, ahead=ahead)
+        return self._streams[program]
 
     def _on_refused(self, identity: Identity, frame: Frame) -> None:
         program, step = program_and_step(frame)
         refused, why = read_refused(frame)
-        asked = self._asked.pop((program.count, step), None)
-        if asked is None:
+        run = self._runs.pop((program, step), None)
+        if run is None:
             return  # another party has refused it before
-        question = asked.question
+        question, version = run.question, max(self._version, run.version)
+        if program == STEP_ONE and why in (NO_MODEL, NO_STOCK):
+            self._run(DECIDE_ONE, question, run.positions, version)
+            return
         if not refused:
             kind = UnavailableError if frame.round else FeatureError
             self.outcomes[question.name] = kind(f"{self._party_name(identity)} refused the decision: {why}")
             self.out_of_stock |= program.count == 1 and why == NO_STOCK
             return
-        positions, named = [asked.positions[place] for place in refused], self._party_name(identity)
-        errors = {at: RefusedKeyError(question.keys[at], identity.number, why, named=named) for at in positions}
-        self._take(question, errors)
-        if left := [position for position in asked.positions if position not in question.answers]:
-            self._run(question, left, max(self._version, asked.version))
+        positions, named = [run.positions[place] for place in refused], self._party_name(identity)
+        keys = question.asked.keys
+        self._take(question, {at: RefusedKeyError(keys[at], identity.number, why, named=named) for at in positions})
+        if left := [position for position in run.positions if position not in question.answers]:
+            self._run(ProgramId(DECIDE, len(left)), question, left, version)
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -225,8 +279,7 @@ class _Waiting:
 
     request: str | None
     digest: bytes
-    keys: tuple[str, ...]
-    after: int
+    asked: Asked
     first: Ticket
     tickets: set[Ticket]
     answered: bool = False
@@ -256,10 +309,13 @@ class Actor(Client):
         self._waiting: dict[Ticket, _Waiting] = {}  # by the first ticket, in the order of requests
         self._by_ticket: dict[Ticket, _Waiting] = {}
         self._by_name: dict[str, _Waiting] = {}
-        self._asked: dict[RunName, _Waiting] = {}
+        self._asked: dict[RunKey, _Waiting] = {}
         self._epoch: ActorEpoch | None = None
-        self._epoch_name = 0
         self._reported = arm_reports(federation).kind
+        self._unwritten: set[int] = set()
+        """Runs whose one-hots are being written down."""
+        self._before_end: set[int] | None = None
+        """Those of earlier epochs among them, as long as END_OF_ARMS is still to be sent."""
 
     @property
     def idle(self) -> bool:
@@ -270,25 +326,39 @@ class Actor(Client):
         """How it is doing."""
         return Health(waiting=len(self._waiting), out_of_stock=self._epoch is not None and self._epoch.out_of_stock)
 
-    def ask(self, *keys: str, after: int = 0, request: str | None = None) -> Ticket:
-        """Ask for decisions, now or when an epoch is open."""
+    def ask(
+        self, *keys: str, after: int = 0, request: str | None = None, eligible: Iterable[int] | None = None
+    ) -> Ticket:
+        """Ask for decisions, now or when an epoch is open. `eligible` names the arms that may be chosen for each of the
+        keys; all may unless given."""
         check_request(keys, after, self._max_batch)
+        asked = Asked(keys, after, self._checked_eligible(eligible))
         ticket = next(self._tickets)
         digest = b""
         if request is not None:
-            digest = _digest(keys, after)
+            digest = asked.digest
             if self._answer_again(ticket, check_name(request), digest, keys):
                 return ticket
         if len(self._waiting) >= MAX_ASKED or (self._epoch is not None and self._epoch.full):
             raise UnavailableError(f"{MAX_ASKED} requests wait already; make this one again later")
-        waiting = _Waiting(request, digest, keys, after, ticket, {ticket})
+        waiting = _Waiting(request, digest, asked, ticket, {ticket})
         self._waiting[ticket] = self._by_ticket[ticket] = waiting
         if request is not None:
             self._by_name[request] = waiting
             self._records.ask(request, digest, lambda: None)
         if self._epoch is not None:
-            self._asked[self._epoch.ask(keys, after)] = waiting
+            self._asked[self._epoch.ask(asked)] = waiting
         return ticket
+
+    def _checked_eligible(self, eligible: Iterable[int] | None) -> frozenset[int] | None:
+        """Some arms; None if it is all of them."""
+        if eligible is None:
+            return None
+        if not self.federation.learner.takes_eligible:
+            raise InputError(f"suite {self.federation.suite} takes no eligible arms: all may be chosen")
+        arms = list(eligible)
+        eligible_words(self.federation.arms, arms)  # raises if they are none, repeated or not there
+        return None if len(arms) == self.federation.arms else frozenset(int(arm) for arm in arms)
 
     def expected(self, ticket: Ticket) -> bool:
         """Whether an answer is awaited, or there."""
@@ -309,7 +379,9 @@ class Actor(Client):
         waiting = self._by_name.get(request)
         for other in (self._records.asked(request), None if waiting is None else waiting.digest):
             if other is not None and other != digest:
-                raise InputError(f"request {request!r} was made before, with other keys or another `after`")
+                raise InputError(
+                    f"request {request!r} was made before, with other keys, other eligible arms or another `after`"
+                )
         if (reply := self._records.reply(request, keys, self._party_name)) is not None:
             self.outcomes[ticket] = reply
         elif waiting is not None:
@@ -325,37 +397,84 @@ class Actor(Client):
         return b"" if heard is None else heard.encode()
 
     def _start(self, plan: Plan, seed: bytes) -> None:
-        self._epoch_name = plan.named
+        for returned in self._records.unkept:
+            self._send_arms(returned)
+        self._before_end = set(self._unwritten)
+        self._end_arms()
         self._epoch = epoch = ActorEpoch(self.federation, self._send, seed, plan.length, self._party_name)
         for waiting in self._waiting.values():
             if not waiting.answered:
-                self._asked[epoch.ask(waiting.keys, waiting.after)] = waiting
+                self._asked[epoch.ask(waiting.asked)] = waiting
 
     def _stop(self) -> None:
         self._epoch = None
+        self._before_end = None
         self._asked = {}
 
     def _on_epoch_frame(self, identity: Identity, frame: Frame) -> None:
+        if frame.kind is Kind.ARMS_KEPT:
+            self._records.arms_kept(identity.number, read_arms_kept(frame), len(self.parties))
+            return
         epoch = self._epoch
         if epoch is None:
             return  # told before all parties are active: a new lesson, or the end of a run nobody asked for
         epoch.on_frame(identity, frame)
         if self.lasting and frame.kind is self._reported:
-            program, step = program_and_step(frame)
-            self._records.heard[identity.number] = Heard(self._epoch_name, program.count, step)
+            self._note_heard(identity, frame)
+        while epoch.found:
+            self._return(epoch.found.pop())
         while epoch.outcomes:
             self._settle(*epoch.outcomes.popitem())
 
-    def _settle(self, name: RunName, outcome: Outcome) -> None:
-        """Give an answer; one that must be the same when the request is repeated lasts before."""
+    def _note_heard(self, identity: Identity, frame: Frame) -> None:
+        assert self._epoch is not None
+        name = decision_name(self._epoch.name, decision_number(*program_and_step(frame)))
+        heard = self._records.heard.get(identity.number, Heard(0))
+        self._records.heard[identity.number] = heard._replace(decided=name)
+
+    # Returning arms
+
+    def _return(self, found: ReturnedArms) -> None:
+        """Send what was found, once it is written down. What is settled after this is given later."""
+        self._unwritten.add(found.name)
+        self._records.keep_arms(found, partial(self._arms_last, found))
+
+    def _arms_last(self, found: ReturnedArms) -> None:
+        self._unwritten.discard(found.name)
+        if self.active:
+            self._send_arms(found)
+            if self._before_end is not None:
+                self._before_end.discard(found.name)
+                self._end_arms()
+
+    def _send_arms(self, returned: ReturnedArms) -> None:
+        frame = arms_frame(returned)
+        for party in self.parties:
+            self._send(party, frame)
+
+    def _end_arms(self) -> None:
+        """Say that all arms of earlier epochs were sent, when they were."""
+        if not self._before_end:
+            self._before_end = None
+            for party in self.parties:
+                self._send(party, END_OF_ARMS)
+
+    # Answering
+
+    def _settle(self, name: RunKey, outcome: Outcome) -> None:
+        """Give an answer; one that must be the same when the request is repeated lasts before, as do arms that are
+        returned: they were handed to the records before."""
         waiting = self._asked.pop(name)
         waiting.answered = True
-        answers = None if isinstance(outcome, HiddenArmError) else outcome
-        if waiting.request is None or answers is None or not any(isinstance(answer, Decision) for answer in answers):
-            self._give(waiting, outcome)
+        give = partial(self._give, waiting, outcome)
+        if isinstance(outcome, HiddenArmError) or not any(isinstance(answer, Decision) for answer in outcome):
+            give()
+        elif waiting.request is not None:
+            self._records.answer(waiting.request, waiting.digest, outcome, give)
+        elif self._unwritten:
+            self._records.when_written(give)
         else:
-            give = partial(self._give, waiting, outcome)
-            self._records.answer(waiting.request, waiting.digest, answers, give)
+            give()
 
     def _give(self, waiting: _Waiting, outcome: Outcome) -> None:
         self._waiting.pop(waiting.first, None)
@@ -367,10 +486,10 @@ class Actor(Client):
 
 
 def all_decided(answers: Sequence[KeyAnswer]) -> list[Decision]:
-    """The decisions for all keys; raises for the first key that was refused."""
+    """The decisions for all keys; raises for the first key that has none."""
     decisions = []
     for answer in answers:
-        if isinstance(answer, RefusedKeyError):
+        if not isinstance(answer, Decision):
             raise answer
         decisions.append(answer)
     return decisions
@@ -384,14 +503,6 @@ def check_request(keys: Sequence[str], after: int, max_batch: int) -> None:
         _check_key(key)
     if type(after) is not int or not 0 <= after < MAX_LESSONS:
         raise InputError("`after` must be a version of the model: a whole number, not negative")
-
-
-def _digest(keys: Sequence[str], after: int) -> bytes:
-    digest = hashlib.blake2b(after.to_bytes(8, "big"), digest_size=32, person=b"hiddenarm ask")
-    for key in keys:
-        encoded = key.encode()
-        digest.update(len(encoded).to_bytes(4, "big") + encoded)
-    return digest.digest()
 
 
 def _check_key(key: str) -> None:

@@ -1,133 +1,139 @@
-"""How the actor learns the arms of some decisions. It is the one thing that parties and actor do differently by suite:
+"""How the actor learns the arms of a run from what all parties answer (`bandit.answers`).
 
-    fast    SLOT      all parties tell the same public slots; the actor's seed says which arm lies in each
-    paper   ONE_HOT   each party sends its share of the one-hots; the actor, who alone gets them all, adds them up
+    PAYLOADS   shares of 32-bit words, by xor: zero at the chosen arm, uniform at the others. The parties do not have
+               the arm: the actor returns its one-hot, under a mask of its seed that the parties have shares of.
+    ONE_HOT    additive shares of the one-hot, which the parties have
 
-The shares of a one-hot are those of a sharing made in the last operation of `decide`, with words dealt for it: all but
-one of them are uniform, and the last is what is missing to the one-hot. So the actor learns the arm and no more.
+Where none of the words is zero a score has left its range, and where two are it is a coincidence. Then the actor's
+caller gets an error, and the parties a masked zero vector, so that they do not notice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 
+from hiddenarm.bandit.answers import ALL_BITS, NO_ARM, TWO_ARMS, Answers, arms_in
+from hiddenarm.bandit.catalogue import ProgramId
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.mpc.shuffle import permutation_of
 from hiddenarm.net.frames import Frame
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.messages import (
     Kind,
     one_hot_bytes,
     one_hot_frame,
+    payloads_bytes,
+    payloads_frame,
     read_one_hots,
-    read_slots,
-    slot_frame,
-    slots_bytes,
+    read_payloads,
 )
 
+_PAYLOAD = np.dtype("<u4")
 
-class Answer(Protocol):
-    """What the parties have told the actor about decisions made together."""
+
+class Collected(Protocol):
+    """What the parties have told the actor about a run."""
 
     def take(self, frame: Frame) -> None:
         """Take what one party tells."""
 
     def arms(self) -> list[int] | None:
-        """The arms, once all parties have told; None if the parties are not in step."""
+        """The arms, once all parties have told, with NO_ARM or TWO_ARMS in place of one; None if the parties are not in
+        step."""
 
 
 class ArmReports(Protocol):
-    """What travels from a party to the actor, in one suite."""
+    """What travels from a party to the actor."""
 
     kind: Kind
-    actor_words: int
-    """Words of the actor's seed for one decision."""
 
-    def frame(self, step: int, announced: Words) -> Frame:
-        """What a party tells the actor: what `decide` announced to this party."""
+    def frame(self, program: ProgramId, step: int, answer: Words) -> Frame:
+        """What a party tells the actor: the answer of its run."""
 
     def most_bytes(self, count: int) -> int:
         """The largest payload that tells of so many decisions."""
 
-    def answers(self, count: int, words: Words) -> Sequence[Answer]:
-        """Where the actor collects the answers to some requests, of `count` decisions each; `words` are those of its
-        seed, a row for each request."""
+    def collected(self, count: int, eligible: frozenset[int] | None) -> Collected:
+        """Where the actor collects the answers about a run, of which these arms were eligible, or all."""
 
 
-class SlotReports:
-    """Of the fast suite: public slots."""
+class PayloadReports:
+    """Words that are zero at the chosen arm."""
 
-    kind = Kind.SLOT
-
-    def __init__(self, arms: int) -> None:
-        self.actor_words = arms
-
-    def frame(self, step: int, announced: Words) -> Frame:
-        return slot_frame(step, *announced[0].tolist())
-
-    def most_bytes(self, count: int) -> int:
-        return slots_bytes(count)
-
-    def answers(self, count: int, words: Words) -> Sequence[Answer]:
-        orders = permutation_of(words.reshape(len(words), count, self.actor_words))
-        return [_SlotAnswer(arms_by_slot) for arms_by_slot in orders.tolist()]
-
-
-class OneHotReports:
-    """Of the paper's suite: shares of one-hots."""
-
-    kind = Kind.ONE_HOT
-    actor_words = 0
+    kind = Kind.PAYLOADS
 
     def __init__(self, arms: int) -> None:
         self._arms = arms
 
-    def frame(self, step: int, announced: Words) -> Frame:
-        return one_hot_frame(step, announced[0])
+    def frame(self, program: ProgramId, step: int, answer: Words) -> Frame:
+        return payloads_frame(program, step, answer)
+
+    def most_bytes(self, count: int) -> int:
+        return payloads_bytes(count, self._arms)
+
+    def collected(self, count: int, eligible: frozenset[int] | None) -> Collected:
+        return _CollectedPayloads(count, self._arms, eligible)
+
+
+class OneHotReports:
+    """Shares of one-hots."""
+
+    kind = Kind.ONE_HOT
+
+    def __init__(self, arms: int) -> None:
+        self._arms = arms
+
+    def frame(self, program: ProgramId, step: int, answer: Words) -> Frame:
+        return one_hot_frame(program, step, answer)
 
     def most_bytes(self, count: int) -> int:
         return one_hot_bytes(count, self._arms)
 
-    def answers(self, count: int, words: Words) -> Sequence[Answer]:
-        return [_OneHotAnswer(count, self._arms) for _ in words]
+    def collected(self, count: int, eligible: frozenset[int] | None) -> Collected:
+        return _CollectedOneHots(count, self._arms, eligible)
 
 
-class _SlotAnswer:
-    """Knows what each slot will mean before the first one is told."""
+class _CollectedPayloads:
+    """The exclusive or of all shares, as one large number: of one decision nothing is quicker."""
 
-    def __init__(self, arms_by_slot: list[list[int]]) -> None:
-        self._arms_by_slot = arms_by_slot
-        self._told: list[list[int]] = []
+    def __init__(self, count: int, arms: int, eligible: frozenset[int] | None) -> None:
+        self._count = count
+        self._arms = arms
+        self._eligible = eligible
+        self._xor = 0
 
     def take(self, frame: Frame) -> None:
-        self._told.append(read_slots(frame))
+        self._xor ^= int.from_bytes(read_payloads(frame, self._arms), "little")
 
-    def arms(self) -> list[int] | None:
-        slots = self._told[0]
-        if self._told.count(slots) < len(self._told) or max(slots) >= len(self._arms_by_slot[0]):
-            return None
-        return [arms[slot] for arms, slot in zip(self._arms_by_slot, slots, strict=True)]
+    def arms(self) -> list[int]:
+        words = self._xor.to_bytes(payloads_bytes(self._count, self._arms), "little")
+        zeros = (np.frombuffer(words, _PAYLOAD).reshape(self._count, self._arms) == 0).tolist()
+        return [self._only(row) for row in zeros]
+
+    def _only(self, zeros: list[bool]) -> int:
+        found = [arm for arm, zero in enumerate(zeros) if zero and (self._eligible is None or arm in self._eligible)]
+        return found[0] if len(found) == 1 else TWO_ARMS if found else NO_ARM
 
 
-class _OneHotAnswer:
-    """Adds up shares; what comes out must be one-hot."""
+class _CollectedOneHots:
+    """The sum of all shares; what comes out must be one-hots of eligible arms."""
 
-    def __init__(self, count: int, arms: int) -> None:
+    def __init__(self, count: int, arms: int, eligible: frozenset[int] | None) -> None:
         self._sum = np.zeros((count, arms), np.uint64)
+        self._eligible = np.full(arms, ALL_BITS)
+        if eligible is not None:
+            self._eligible[[arm for arm in range(arms) if arm not in eligible]] = 0
 
     def take(self, frame: Frame) -> None:
         self._sum += read_one_hots(frame, self._sum.shape[1])
 
     def arms(self) -> list[int] | None:
-        arms = self._sum.argmax(axis=1)
-        if not np.array_equal(self._sum, np.eye(self._sum.shape[1], dtype=np.uint64)[arms]):
-            return None
-        return list(map(int, arms))
+        arms: list[int] = arms_in(Answers.ONE_HOTS, [self._sum], self._eligible).tolist()
+        return None if min(arms) < 0 else arms
 
 
 def arm_reports(federation: Federation) -> ArmReports:
     """How the actor of a federation learns the arms."""
-    return SlotReports(federation.arms) if federation.learner.tells_slots else OneHotReports(federation.arms)
+    payloads = federation.learner.answers is Answers.PAYLOADS
+    return PayloadReports(federation.arms) if payloads else OneHotReports(federation.arms)

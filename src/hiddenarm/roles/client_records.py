@@ -3,7 +3,10 @@
 role      area      key                   payload
 actor     request   request               digest of what was asked; once it is answered, for each key the id and the
                                           arm, or null, the number of the party that refused it and why (JSON)
-actor     heard     -                     the last decision of which each party has told
+actor     arms      epoch, number of a    the masked one-hots of all decisions of this run, until all parties have said
+                    run's first decision  that they keep them
+actor     told      -                     the last run of which each party has told, and the last whose one-hots it has
+                                          said to keep
 rewarder  epoch     the epoch's name      the rewarder's seed, the key of decision ids
 rewarder  lesson    number                request; names of decisions and masked rewards
 rewarder  request   request               number of the lesson
@@ -19,40 +22,111 @@ import json
 import struct
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
-from hiddenarm.bandit.decisions import MAX_PENDING, DecisionIds, decision_name, split_name, split_number
+from hiddenarm.bandit.answers import NO_ARM, TWO_ARMS
+from hiddenarm.bandit.catalogue import DECIDE, ProgramId
+from hiddenarm.bandit.decisions import (
+    MAX_PENDING,
+    DecisionIds,
+    decision_name,
+    decision_number,
+    split_name,
+    split_number,
+)
 from hiddenarm.bandit.local import Decision
-from hiddenarm.errors import DamagedStoreError, RefusedKeyError
+from hiddenarm.errors import DamagedStoreError, NoArmError, RefusedKeyError
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import KEY_BYTES, SpentSteps
 from hiddenarm.roles.epochs.plan import Heard
-from hiddenarm.store.contract import DeleteFrom, Put, Store
+from hiddenarm.roles.messages import ReturnedArms
+from hiddenarm.store.contract import Delete, DeleteFrom, Put, Store
 from hiddenarm.store.journal import Journal, Then
 
-_REQUEST, _HEARD, _EPOCH, _LESSON, _ENDING, _KEPT = "request", "heard", "epoch", "lesson", "ending", "kept"
+_REQUEST, _ARMS, _TOLD, _EPOCH, _LESSON, _ENDING, _KEPT = "request", "arms", "told", "epoch", "lesson", "ending", "kept"
+_HEARD = "heard"
+"""In the place of `told` in earlier versions: epoch, how many at once, step."""
 _ONLY = b""
 _NUMBER = struct.Struct(">Q")
 _KEPT_STATE = struct.Struct("<QB")
+_TOLD_OF = struct.Struct("<HQQQQ")
 _HEARD_OF = struct.Struct("<HQHQ")
+_RUN = struct.Struct(">QQ")
 _LENGTH = struct.Struct("<H")
 _REWARD = struct.Struct("<QQQ")
 _DIGEST_BYTES = 32
 _NO_EPOCH = 0
 """The name of no epoch: others are drawn from 2^48."""
-_Spent = dict[tuple[int, int], SpentSteps]
-"""Which rewards were masked, by the epoch of their decisions and how many were made at once."""
+_Spent = dict[tuple[int, ProgramId], SpentSteps]
+"""Which rewards were masked, by the epoch of their decisions and the program that made them."""
+KeyAnswer = Decision | RefusedKeyError | NoArmError
+"""What becomes of a key that was asked for."""
+
+
+@dataclass(slots=True, repr=False)
+class _Unkept:
+    """One-hots that last at the actor, and the parties that have said to keep them."""
+
+    returned: ReturnedArms
+    kept_by: set[int] = field(default_factory=set)
 
 
 class ActorRecords:
-    """Requests that the application has named, and the replies they got."""
+    """Requests that the application has named, and the replies they got; one-hots that are returned to the parties,
+    until all of them keep them."""
 
     def __init__(self, store: Store, journal: Journal) -> None:
         self._store = store
         self._journal = journal
-        notes = _HEARD_OF.iter_unpack(store.get(_HEARD, _ONLY) or b"")
-        self.heard = {party: Heard(*heard) for party, *heard in notes}
-        """The last decision of which each party has told, by its number. It is written down with what is answered."""
+        self.heard = _decode_told(store)
+        """What each party has told last, by its number. It is written down with what is answered, and when one-hots
+        are forgotten that all parties keep."""
+        self._unkept: dict[int, _Unkept] = {}
+        for key, masked in store.items(_ARMS):
+            epoch, number = _RUN.unpack(key)
+            program, step, _ = split_number(number)
+            returned = ReturnedArms(epoch, program, step, masked)
+            self._unkept[returned.name] = _Unkept(returned)
+
+    @property
+    def unkept(self) -> list[ReturnedArms]:
+        """The one-hots that last here, and that not all parties have said to keep."""
+        return [unkept.returned for unkept in self._unkept.values()]
+
+    def keep_arms(self, returned: ReturnedArms, then: Then) -> None:
+        """Keep one-hots as they will be sent."""
+        self._journal.append(
+            [Put(_ARMS, _run_key(returned.name), returned.masked)], partial(self._lasts, returned, then)
+        )
+
+    def _lasts(self, returned: ReturnedArms, then: Then) -> None:
+        self._unkept[returned.name] = _Unkept(returned)
+        then()
+
+    def when_written(self, then: Then) -> None:
+        """Call `then` when all that was handed over before lasts."""
+        self._journal.append([], then)
+
+    def arms_kept(self, party: int, names: Sequence[int], parties: int) -> None:
+        """A party keeps the one-hots of these runs; what all `parties` keep is forgotten."""
+        gone = []
+        for name in names:
+            self.heard[party] = Heard(self.heard[party].decided if party in self.heard else 0, name)
+            if (unkept := self._unkept.get(name)) is not None:
+                unkept.kept_by.add(party)
+                if len(unkept.kept_by) == parties:
+                    del self._unkept[name]
+                    gone.append(Delete(_ARMS, _run_key(name)))
+        if gone:
+            self._journal.append([*gone, self._told()], lambda: None)
+
+    def _told(self) -> Put:
+        told = (
+            _TOLD_OF.pack(party, *split_name(decided), *split_name(kept))
+            for party, (decided, kept) in self.heard.items()
+        )
+        return Put(_TOLD, _ONLY, b"".join(told))
 
     def asked(self, request: str) -> bytes | None:
         """The digest of what was asked under this name."""
@@ -61,7 +135,7 @@ class ActorRecords:
 
     def reply(
         self, request: str, keys: Sequence[str], name_of: Callable[[Identity], str] = str
-    ) -> list[Decision | RefusedKeyError] | None:
+    ) -> list[KeyAnswer] | None:
         """What was answered under this name to these keys, which are not kept; nor are names of parties."""
         payload = self._store.get(_REQUEST, request.encode())
         if payload is None or len(payload) == _DIGEST_BYTES:
@@ -72,28 +146,38 @@ class ActorRecords:
     def ask(self, request: str, digest: bytes, then: Then) -> None:
         self._journal.append([Put(_REQUEST, request.encode(), digest)], then)
 
-    def answer(self, request: str, digest: bytes, answers: Sequence[Decision | RefusedKeyError], then: Then) -> None:
+    def answer(self, request: str, digest: bytes, answers: Sequence[KeyAnswer], then: Then) -> None:
         text = json.dumps([_encode_answer(answer) for answer in answers]).encode()
-        heard = b"".join(_HEARD_OF.pack(party, *heard) for party, heard in self.heard.items())
-        changes = [Put(_REQUEST, request.encode(), digest + text), Put(_HEARD, _ONLY, heard)]
-        self._journal.append(changes, then)
+        self._journal.append([Put(_REQUEST, request.encode(), digest + text), self._told()], then)
 
 
 class MemoryActorRecords:
-    """The records of an actor whose state ends with it: the newest requests and their answers, `most` in all."""
+    """The records of an actor whose state ends with it: the newest requests and their answers, `most` in all. One-hots
+    are sent once, on links that end with the federation."""
+
+    unkept: Sequence[ReturnedArms] = ()
 
     def __init__(self, most: int = MAX_PENDING) -> None:
         self.heard: dict[int, Heard] = {}
         self._most = most
         self._size = 0
-        self._kept: OrderedDict[str, tuple[bytes, Sequence[Decision | RefusedKeyError]]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[bytes, Sequence[KeyAnswer]]] = OrderedDict()
+
+    def keep_arms(self, returned: ReturnedArms, then: Then) -> None:
+        then()
+
+    def when_written(self, then: Then) -> None:
+        then()
+
+    def arms_kept(self, party: int, names: Sequence[int], parties: int) -> None:
+        return
 
     def asked(self, request: str) -> bytes | None:
         return self._kept[request][0] if request in self._kept else None
 
     def reply(
         self, request: str, keys: Sequence[str], name_of: Callable[[Identity], str] = str
-    ) -> list[Decision | RefusedKeyError] | None:
+    ) -> list[KeyAnswer] | None:
         if request not in self._kept or not (answers := self._kept[request][1]):
             return None
         return [_answered_again(answer, key, name_of) for answer, key in zip(answers, keys, strict=True)]
@@ -101,7 +185,7 @@ class MemoryActorRecords:
     def ask(self, request: str, digest: bytes, then: Then) -> None:
         self.answer(request, digest, (), then)
 
-    def answer(self, request: str, digest: bytes, answers: Sequence[Decision | RefusedKeyError], then: Then) -> None:
+    def answer(self, request: str, digest: bytes, answers: Sequence[KeyAnswer], then: Then) -> None:
         if request in self._kept:
             self._size -= 1 + len(self._kept.pop(request)[1])
         self._kept[request] = digest, answers
@@ -112,26 +196,46 @@ class MemoryActorRecords:
         then()
 
 
-def _answered_again(
-    answer: Decision | RefusedKeyError, key: str, name_of: Callable[[Identity], str]
-) -> Decision | RefusedKeyError:
+def _run_key(name: int) -> bytes:
+    return _RUN.pack(*split_name(name))
+
+
+def _decode_told(store: Store) -> dict[int, Heard]:
+    """What each party has told last; earlier versions wrote only of which decision."""
+    if (told := store.get(_TOLD, _ONLY)) is not None:
+        runs = _TOLD_OF.iter_unpack(told)
+        return {party: Heard(decision_name(*run[:2]), decision_name(*run[2:])) for party, *run in runs}
+    earlier = _HEARD_OF.iter_unpack(store.get(_HEARD, _ONLY) or b"")
+    return {
+        party: Heard(decision_name(epoch, decision_number(ProgramId(DECIDE, count), step)))
+        for party, epoch, count, step in earlier
+    }
+
+
+def _answered_again(answer: KeyAnswer, key: str, name_of: Callable[[Identity], str]) -> KeyAnswer:
     """An error that may be raised once more is made anew."""
     if isinstance(answer, Decision):
         return answer
+    if isinstance(answer, NoArmError):
+        return NoArmError(key, ambiguous=answer.ambiguous)
     return RefusedKeyError(key, answer.party, answer.reason, named=name_of(Identity(Role.PARTY, answer.party)))
 
 
-def _encode_answer(answer: Decision | RefusedKeyError) -> tuple[object, ...]:
+def _encode_answer(answer: KeyAnswer) -> tuple[object, ...]:
     if isinstance(answer, Decision):
         return answer.id, answer.arm
+    if isinstance(answer, NoArmError):
+        return None, TWO_ARMS if answer.ambiguous else NO_ARM
     return None, answer.party, answer.reason
 
 
 def _decode_answer(
     name_of: Callable[[Identity], str], key: str, identifier: str | None, number: int, why: str = ""
-) -> Decision | RefusedKeyError:
+) -> KeyAnswer:
     if identifier is not None:
         return Decision(identifier, number)
+    if number in (NO_ARM, TWO_ARMS):
+        return NoArmError(key, ambiguous=number == TWO_ARMS)
     return RefusedKeyError(key, number, why, named=name_of(Identity(Role.PARTY, number)))
 
 
@@ -363,10 +467,10 @@ def _is_spent(spent: _Spent, name: int) -> bool:
     return line in spent and place in spent[line]
 
 
-def _place(name: int) -> tuple[tuple[int, int], int]:
+def _place(name: int) -> tuple[tuple[int, ProgramId], int]:
     epoch, number = split_name(name)
-    count, step, position = split_number(number)
-    return (epoch, count), step * count + position
+    program, step, position = split_number(number)
+    return (epoch, program), step * program.count + position
 
 
 def _lost(number: int) -> MadeLesson:

@@ -1,5 +1,9 @@
 """Where a party keeps its decisions until they are rewarded, and notes how lessons ended, in one epoch.
 
+A decision is *complete* when the one-hot of its arm is there: with it, or returned by the actor. The one-hot of a
+decision of an earlier epoch may still be returned until the actor has said that all were (`end_arms`); one of this
+epoch always.
+
 What a party may say depends on what it has kept: the rewarder hears of a lesson only once it is kept; so does the actor
 of a decision where state lasts.
 """
@@ -8,11 +12,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+import numpy as np
+
 from hiddenarm.bandit.catalogue import ProgramId
-from hiddenarm.bandit.decisions import MAX_PENDING, decision_name, decision_number
+from hiddenarm.bandit.decisions import MAX_PENDING, decision_name, decision_number, split_name
 from hiddenarm.bandit.interactions import Decided, Interaction, interactions
+from hiddenarm.errors import ClientError
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.epochs.plan import Plan
+from hiddenarm.roles.messages import ReturnedArms
 from hiddenarm.roles.party_records import Records
 from hiddenarm.roles.updater import LessonEnded
 from hiddenarm.store.journal import Then
@@ -29,6 +37,7 @@ class Ledger:
         self._named = plan.named
         self._at_hand: OrderedDict[int, Interaction] = OrderedDict()
         self._begun: set[int] = set()
+        self._arms_ended = False
 
     @property
     def pending(self) -> int:
@@ -39,16 +48,51 @@ class Ledger:
     def keep(self, program: ProgramId, step: int, features: Words, decided: Decided, then: Then) -> None:
         """Keep decisions that were made together; `then` is called when they are kept."""
         for position, interaction in enumerate(interactions(features, decided)):
-            number = decision_number(program.count, step, position)
+            number = decision_number(program, step, position)
             self._at_hand[decision_name(self._named, number)] = interaction
         while len(self._at_hand) > MAX_PENDING:
             self._at_hand.popitem(last=False)
         self._records.keep_decisions(self._named, program, step, features, decided, then)
 
-    def __contains__(self, name: object) -> bool:
-        if not isinstance(name, int) or name in self._begun or self._records.is_taught(name):
+    def take_arms(self, returned: ReturnedArms, then: Then) -> None:
+        """Keep the one-hots that the actor has returned for a run; `then` is called when they last. The mask of a
+        decision hides one one-hot: another is refused."""
+        fits = self._records.keep_arms(returned, then)
+        first, words = returned.name, returned.words
+        for position in range(returned.program.count):
+            interaction = self._at_hand.get(first + position)
+            if interaction is None:
+                continue
+            masked = words[:, position]
+            if interaction.masked_arm is None:
+                interaction.masked_arm = masked.copy()
+            elif not np.array_equal(interaction.masked_arm, masked):
+                fits = False
+        if not fits:
+            raise ClientError("the actor has returned two arms for one decision")
+
+    def end_arms(self) -> None:
+        """The actor has returned all that it will return for decisions of earlier epochs."""
+        self._arms_ended = True
+
+    def awaits_arm(self, name: int) -> bool:
+        """Whether a decision waits for its reward, and its one-hot is still to be returned."""
+        if self._arms_ended and split_name(name)[0] != self._named:
             return False
-        return name in self._at_hand or self._records.interaction(name) is not None
+        waiting = self._waiting(name)
+        return waiting is not None and waiting.masked_arm is None
+
+    def __contains__(self, name: object) -> bool:
+        if not isinstance(name, int):
+            return False
+        waiting = self._waiting(name)
+        return waiting is not None and waiting.masked_arm is not None
+
+    def _waiting(self, name: int) -> Interaction | None:
+        """A decision that waits for its reward, whether its one-hot is there or not."""
+        if name in self._begun or self._records.is_taught(name):
+            return None
+        return self._at_hand.get(name) or self._records.interaction(name)
 
     def __getitem__(self, name: int) -> Interaction:
         interaction = self._at_hand.get(name) or self._records.interaction(name)

@@ -2,9 +2,14 @@
 
     WANT         last party -> dealer      program, first step; number of steps (u32)
     CORRECTIONS  dealer -> last party      program, first step; rows of words
-    DECIDE       actor -> parties          program, step; model version (u64), keys (length u16, text)
-    SLOT         party -> actor            program, step; a slot for each key (u32)
-    ONE_HOT      party -> actor            program, step; a share of a one-hot for each key (words): paper's suite
+    DECIDE       actor -> parties          program, step; model version (u64); round = 1: a bitmap of the arms that are
+                                           eligible, the first arm lowest; keys (length u16, text)
+    PAYLOADS     party -> actor            program, step; its share of a payload (u32) for each key and arm
+    ONE_HOT      party -> actor            program, step; its share of a one-hot (words) for each key
+    ARMS         actor -> parties          program, step; the run's epoch (u64), a masked one-hot (words) for each key;
+                                           program 0 and nothing: all of earlier epochs were sent
+    ARMS_KEPT    party -> actor            runs whose ARMS last here: for each its epoch, number of its first decision
+                                           (u64 each)
     REWARD       rewarder -> parties       step = number of the lesson; for each: the decision's epoch and number (u64
                                            each), masked reward (u64)
     LEARNED      party -> rewarder         step = number of the lesson now in the model; party 0 tells the actor too
@@ -27,14 +32,15 @@ only reads. It may be a version that the parties do not have yet: they wait for 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
-from hiddenarm.bandit.catalogue import DECIDE, LEARN, PROGRAMS, SINGLE_PROGRAMS, ProgramId
-from hiddenarm.bandit.decisions import DecisionIds, decision_name, split_name
+from hiddenarm.bandit.catalogue import DECIDE, LEARN, PROGRAMS, SINGLE_PROGRAMS, STEP, ProgramId
+from hiddenarm.bandit.decisions import DecisionIds, decision_name, decision_number, split_name
 from hiddenarm.errors import ClientError, FrameError
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
@@ -48,7 +54,6 @@ class Kind(IntEnum):
     WANT = 3
     CORRECTIONS = 4
     DECIDE = 5
-    SLOT = 6
     REWARD = 7
     LEARNED = 8
     ROUND = 9
@@ -58,6 +63,9 @@ class Kind(IntEnum):
     PREPARED = 15
     ACTIVE = 16
     COMMITTED = 17
+    PAYLOADS = 18
+    ARMS = 19
+    ARMS_KEPT = 23
 
     __hash__ = int.__hash__  # the hash of a kind is taken for every frame
 
@@ -69,11 +77,14 @@ REWARDER = Identity(Role.REWARDER)
 CLIENTS = (ACTOR, REWARDER)
 
 PROGRAM_NUMBERS = {name: number for number, name in enumerate(PROGRAMS, start=1)}
-_DECIDE_NUMBER, _LEARN_NUMBER = PROGRAM_NUMBERS[DECIDE], PROGRAM_NUMBERS[LEARN]
+_LEARN_NUMBER = PROGRAM_NUMBERS[LEARN]
 PROGRAM_NAMES = {number: name for name, number in PROGRAM_NUMBERS.items()}
 
 NO_STOCK = "the dealer is away and what it dealt is used up; try again when it is back"
 """Why the last party refuses a decision that may be asked for again."""
+
+NO_MODEL = "it no longer has all of this version of the model that `step` needs; ask for a decision alone"
+"""Why a party refuses a `step` that may be asked for as `decide`."""
 
 MAX_KEY_BYTES = 512
 MAX_REASON_BYTES = 512
@@ -87,8 +98,13 @@ _LENGTH = struct.Struct("<H")
 _VERSION = struct.Struct("<Q")
 _REWARD = struct.Struct("<QQQ")
 REWARD_BYTES = _REWARD.size
+_RUN = struct.Struct("<QQ")
+_PAYLOAD = "<u4"
+_PAYLOAD_BYTES = 4
 _WORD = "<u8"
 _WORD_BYTES = 8
+KEPT_AT_ONCE = 64
+"""Runs that one ARMS_KEPT names."""
 
 
 def run_frame(kind: Kind, program: ProgramId, step: int, *, round: int = 0, payload: bytes = b"") -> Frame:
@@ -161,25 +177,50 @@ def read_want(frame: Frame) -> tuple[ProgramId, int, int]:
     return *program_and_step(frame), _COUNT.unpack(frame.payload)[0]
 
 
-def decide_frame(step: int, version: int, *keys: str) -> Frame:
+def decide_frame(program: ProgramId, step: int, version: int, keys: Sequence[str], eligible: bytes = b"") -> Frame:
+    """`eligible` is the bitmap of the arms that may be chosen, if not all may."""
     encoded = [key.encode() for key in keys]
-    payload = _VERSION.pack(version) + b"".join([_LENGTH.pack(len(key)) + key for key in encoded])
-    return Frame(Kind.DECIDE, _DECIDE_NUMBER, 0, _address(len(keys), step), payload)
+    payload = _VERSION.pack(version) + eligible + b"".join([_LENGTH.pack(len(key)) + key for key in encoded])
+    return Frame(Kind.DECIDE, PROGRAM_NUMBERS[program.name], int(bool(eligible)), _address(len(keys), step), payload)
 
 
-def read_decide(frame: Frame) -> tuple[int, list[str]]:
-    """The model version and the keys; as many as the program's count says."""
+def read_decide(frame: Frame, arms: int) -> tuple[int, list[str], bytes]:
+    """The model version, the keys, as many as the program's count says, and the bitmap of eligible arms, if not all."""
     program, _ = program_and_step(frame)
-    if program.name != DECIDE or len(frame.payload) < _VERSION.size:
+    at = _VERSION.size + (bitmap_bytes(arms) if frame.round else 0)
+    if program.name not in (DECIDE, STEP) or frame.round > 1 or len(frame.payload) < at:
         raise FrameError(f"a DECIDE frame is malformed: program {program.name}, {len(frame.payload)} bytes")
-    keys, at = [], _VERSION.size
+    eligible = frame.payload[_VERSION.size : at]
+    if eligible:
+        _check_bitmap(eligible, arms)
+    keys = []
     while at + _LENGTH.size <= len(frame.payload):
         (length,) = _LENGTH.unpack_from(frame.payload, at)
         at += _LENGTH.size + length
         keys.append(_key_text(frame.payload[at - length : at], length))
     if at != len(frame.payload) or len(keys) != program.count:
         raise FrameError(f"a DECIDE frame for {program.count} keys holds {len(keys)}, or is cut short")
-    return _VERSION.unpack_from(frame.payload)[0], keys
+    return _VERSION.unpack_from(frame.payload)[0], keys, eligible
+
+
+def bitmap_bytes(arms: int) -> int:
+    return -(-arms // 8)
+
+
+def eligible_bitmap(arms: int, eligible: Iterable[int]) -> bytes:
+    """Some arms as a bitmap."""
+    return sum(1 << arm for arm in eligible).to_bytes(bitmap_bytes(arms), "little")
+
+
+def bitmap_arms(bitmap: bytes) -> list[int]:
+    """The arms of a bitmap, in order."""
+    bits = int.from_bytes(bitmap, "little")
+    return [arm for arm in range(bits.bit_length()) if bits >> arm & 1]
+
+
+def _check_bitmap(bitmap: bytes, arms: int) -> None:
+    if not 0 < int.from_bytes(bitmap, "little") < 1 << arms:
+        raise FrameError("a DECIDE frame names no eligible arm, or one that is not there")
 
 
 def _key_text(key: bytes, length: int) -> str:
@@ -191,25 +232,25 @@ def _key_text(key: bytes, length: int) -> str:
         raise FrameError("a key in a DECIDE frame is not text") from None
 
 
-def slot_frame(step: int, *slots: int) -> Frame:
-    payload = b"".join(_COUNT.pack(slot) for slot in slots)
-    return run_frame(Kind.SLOT, ProgramId(DECIDE, len(slots)), step, payload=payload)
+def payloads_frame(program: ProgramId, step: int, shares: Words) -> Frame:
+    """This party's shares of some payloads [count, arms]."""
+    return run_frame(Kind.PAYLOADS, program, step, payload=shares.astype(_PAYLOAD).tobytes())
 
 
-def read_slots(frame: Frame) -> list[int]:
+def read_payloads(frame: Frame, arms: int) -> bytes:
+    """Shares of payloads as they came: [count, arms] numbers of 32 bits."""
     program, _ = program_and_step(frame)
-    _check_length(frame, program.count * _COUNT.size)
-    return [slot for (slot,) in _COUNT.iter_unpack(frame.payload)]
+    _check_length(frame, payloads_bytes(program.count, arms))
+    return frame.payload
 
 
-def slots_bytes(count: int) -> int:
-    return count * _COUNT.size
+def payloads_bytes(count: int, arms: int) -> int:
+    return count * arms * _PAYLOAD_BYTES
 
 
-def one_hot_frame(step: int, shares: Words) -> Frame:
+def one_hot_frame(program: ProgramId, step: int, shares: Words) -> Frame:
     """This party's shares of some one-hots [count, arms]."""
-    payload = np.ascontiguousarray(shares, _WORD).tobytes()
-    return run_frame(Kind.ONE_HOT, ProgramId(DECIDE, len(shares)), step, payload=payload)
+    return run_frame(Kind.ONE_HOT, program, step, payload=np.ascontiguousarray(shares, _WORD).tobytes())
 
 
 def read_one_hots(frame: Frame, arms: int) -> Words:
@@ -221,6 +262,61 @@ def read_one_hots(frame: Frame, arms: int) -> Words:
 
 def one_hot_bytes(count: int, arms: int) -> int:
     return count * arms * _WORD_BYTES
+
+
+class ReturnedArms(NamedTuple):
+    """The one-hots of all decisions of a run, masked, as the actor returns them: words [count, arms]."""
+
+    epoch: int
+    program: ProgramId
+    step: int
+    masked: bytes
+
+    @property
+    def name(self) -> int:
+        """The name of the run's first decision."""
+        return decision_name(self.epoch, decision_number(self.program, self.step))
+
+    @property
+    def words(self) -> Words:
+        return np.frombuffer(self.masked, _WORD).reshape(1, self.program.count, -1)
+
+
+END_OF_ARMS = Frame(Kind.ARMS)
+"""All one-hots of earlier epochs that will ever be returned were sent."""
+
+
+def arms_frame(returned: ReturnedArms) -> Frame:
+    epoch, program, step, masked = returned
+    return run_frame(Kind.ARMS, program, step, payload=_VERSION.pack(epoch) + masked)
+
+
+def read_arms(frame: Frame, arms: int) -> ReturnedArms:
+    """Not of END_OF_ARMS."""
+    program, step = program_and_step(frame)
+    _check_length(frame, arms_bytes(program.count, arms))
+    if program.name not in (DECIDE, STEP):
+        raise FrameError(f"an ARMS frame is about program {program.name}")
+    return ReturnedArms(_VERSION.unpack_from(frame.payload)[0], program, step, frame.payload[_VERSION.size :])
+
+
+def arms_bytes(count: int, arms: int) -> int:
+    return _VERSION.size + one_hot_bytes(count, arms)
+
+
+def arms_kept_frame(names: Sequence[int]) -> Frame:
+    """Names of runs, KEPT_AT_ONCE at most."""
+    return Frame(Kind.ARMS_KEPT, payload=b"".join([_RUN.pack(*split_name(name)) for name in names]))
+
+
+def read_arms_kept(frame: Frame) -> list[int]:
+    if not frame.payload or len(frame.payload) % _RUN.size:
+        raise FrameError(f"an ARMS_KEPT frame has {len(frame.payload)} bytes, no multiple of {_RUN.size}")
+    return [decision_name(epoch, number) for epoch, number in _RUN.iter_unpack(frame.payload)]
+
+
+def arms_kept_bytes() -> int:
+    return KEPT_AT_ONCE * _RUN.size
 
 
 def reward_frame(lesson: int, *rewards: tuple[int, int]) -> Frame:

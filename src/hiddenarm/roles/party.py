@@ -117,7 +117,7 @@ class Party:
             stock,
             expand_ahead,
             max_batch,
-            tells_early=not self._lasting,
+            lasting=self._lasting,
             checkpoint_every=checkpoint_every if self._lasting else 0,
             compiled=compiled or CompiledPrograms(federation, number),
             clock=clock,
@@ -278,9 +278,9 @@ class Party:
     def _lost_decisions(self) -> list[Behind]:
         """This party, if the actor has heard from it of a decision that it does not hold."""
         payload = self._attempts.said.get(ACTOR)
-        if not payload or not self.records.lacks(heard := Heard.decode(payload)):
+        if not payload or not self.records.lacks(Heard.decode(payload)):
             return []
-        return [Behind(f"party {self.number}", f"it told the actor of decision {heard.step}, and does not hold it")]
+        return [Behind(f"party {self.number}", "it told the actor of a decision, or kept an arm, and does not hold it")]
 
     def _complain(self, behind: list[Behind]) -> None:
         """Somebody has lost state. If it is us, end; otherwise wait for it to come back with what it had."""

@@ -3,6 +3,9 @@
 It holds its own features, its shares of the model and of every decision that waits for a reward. It answers the actor's
 DECIDE and the rewarder's REWARD by running programs with the other parties. Runs of several decisions may overlap;
 lessons are learned one after another, in the rewarder's order (`updater`).
+
+The actor returns the arms that it has found, under masks (ARMS). Where state lasts it sends them until this party has
+said that it keeps them, which is not urgent: some runs are named together, when there is nothing else to do.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ from functools import partial
 
 import numpy as np
 
-from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, LEARN, LEARN_ONE, ProgramId
-from hiddenarm.bandit.decisions import decision_name, split_name, split_number
+from hiddenarm.bandit.answers import eligible_words
+from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, LEARN, LEARN_ONE, STEP, STEP_ONE, ProgramId
+from hiddenarm.bandit.decisions import decision_name, decision_number, split_name, split_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Decided
 from hiddenarm.bandit.schedule import GATHERED_BEFORE_A_BATCH
@@ -31,12 +35,18 @@ from hiddenarm.roles.ledger import Ledger
 from hiddenarm.roles.messages import (
     ACTOR,
     DEALER,
+    END_OF_ARMS,
+    KEPT_AT_ONCE,
+    NO_MODEL,
     NO_STOCK,
     REWARDER,
     Kind,
+    arms_kept_frame,
+    bitmap_arms,
     learned_frame,
     misuse,
     program_and_step,
+    read_arms,
     read_decide,
     read_refused,
     read_rewards,
@@ -61,6 +71,7 @@ TAKEN = (
     (Role.PARTY, Kind.REFUSED),
     (Role.DEALER, Kind.CORRECTIONS),
     (Role.ACTOR, Kind.DECIDE),
+    (Role.ACTOR, Kind.ARMS),
     (Role.REWARDER, Kind.REWARD),
 )
 """What an open epoch takes, and from whom."""
@@ -80,6 +91,8 @@ class _DecideRequest:
     step: int
     version: int
     keys: list[str]
+    eligible: Words | None
+    """Which arms may be chosen; None where a request cannot say so."""
     features: Words | _NoFeatures | None = None
     """None until they are looked up."""
     blocked_since: float | None = None
@@ -99,8 +112,9 @@ class Links:
 @dataclass(frozen=True, slots=True, repr=False)
 class Setup:
     """What is the same in all epochs of a party: its features, as words by key; how much it keeps in stock and expands
-    ahead; the most that is asked for at once; whether the actor may hear of a decision before it is kept; after how
-    many lessons a checkpoint is kept, 0 for never; the programs that were recorded, the runs that were counted."""
+    ahead; the most that is asked for at once; whether state lasts, so that the actor hears of a decision when it is
+    kept; after how many lessons a checkpoint is kept, 0 for never; the programs that were recorded, the runs that were
+    counted."""
 
     federation: Federation
     number: int
@@ -108,7 +122,7 @@ class Setup:
     stock: int
     expand_ahead: int
     max_batch: int
-    tells_early: bool
+    lasting: bool
     checkpoint_every: int
     compiled: CompiledPrograms
     clock: Callable[[], float]
@@ -127,7 +141,7 @@ class PartyEpoch:
         self.number = number
         self._own_words = setup.own_words
         self._max_batch = setup.max_batch
-        self._tells_early = setup.tells_early
+        self._lasting = setup.lasting
         self._log = get_logger("hiddenarm.party")
         self._send = links.send
         self._send_later = links.send_later
@@ -139,10 +153,21 @@ class PartyEpoch:
         self._reports = arm_reports(federation)
         self._requests: deque[_DecideRequest] = deque()
         self._refused_by_peer: set[RunKey] = set()
+        self._arms_kept: list[int] = []
+        """Runs whose returned one-hots last here, and of which the actor was not told."""
+        self._takes_eligible = federation.learner.takes_eligible
+        self._all_eligible: dict[int, Words] = {}
         self._interactions = ledger
         self._epoch = named
         self._out_of_stock = False
-        handlers = (self._on_round, self._on_refused, self._on_corrections, self._on_decide, self._on_reward)
+        handlers = (
+            self._on_round,
+            self._on_refused,
+            self._on_corrections,
+            self._on_decide,
+            self._on_arms,
+            self._on_reward,
+        )
         self._handlers: dict[tuple[Role, IntEnum], Callable[[Identity, Frame], None]] = dict(
             zip(TAKEN, handlers, strict=True)
         )
@@ -181,6 +206,7 @@ class PartyEpoch:
 
     def on_idle(self) -> None:
         self._start_what_can_start()  # a request may have waited long enough
+        self._tell_arms_kept()
         if DEALER in self._present:
             self._supply.stock_up()
 
@@ -210,23 +236,60 @@ class PartyEpoch:
             request = self._read_request(identity, frame)
         except FrameError as error:
             raise ClientError(str(error)) from None
-        name = self._name(request.step) if request.program == DECIDE_ONE else None
-        self._updater.note_request(request.version, name)
         if len(self._requests) < LOOKED_UP_AHEAD:
             request.features = self._own_features(request.keys)
         self._requests.append(request)
         self._start_what_can_start()
 
     def _read_request(self, identity: Identity, frame: Frame) -> _DecideRequest:
-        version, keys = read_decide(frame)
+        version, keys, eligible = read_decide(frame, self.federation.arms)
         program, step = program_and_step(frame)
+        if program == STEP_ONE and not self.federation.learner.has_step:
+            raise FrameError("the actor asked for a `step`, which this policy does not have")
         self._check_batch(identity, program.count)
         due = self._supply.next_step(program) + sum(request.program == program for request in self._requests)
         if step != due:
             raise FrameError(f"the actor asked for decision {step} where {due} was due")
         if len(self._requests) >= MAX_WAITING:
             raise FrameError(f"the actor has more than {MAX_WAITING} requests waiting")
-        return _DecideRequest(program, step, version, keys)
+        return _DecideRequest(program, step, version, keys, self._eligible(program.count, eligible))
+
+    def _eligible(self, count: int, bitmap: bytes) -> Words | None:
+        """The eligible arms as a program takes them, [1, count, arms]."""
+        if not self._takes_eligible:
+            if bitmap:
+                raise FrameError("the actor named eligible arms, which this suite does not take")
+            return None
+        if bitmap:
+            return _repeated(eligible_words(self.federation.arms, bitmap_arms(bitmap)), count)
+        if count not in self._all_eligible:
+            self._all_eligible[count] = _repeated(eligible_words(self.federation.arms), count)
+        return self._all_eligible[count]
+
+    def _on_arms(self, identity: Identity, frame: Frame) -> None:
+        """The actor has returned the arms of a run, or all of earlier epochs."""
+        if frame == END_OF_ARMS:
+            self._interactions.end_arms()
+        else:
+            try:
+                returned = read_arms(frame, self.federation.arms)
+                self._check_batch(identity, returned.program.count)
+            except FrameError as error:
+                raise ClientError(str(error)) from None
+            self._interactions.take_arms(returned, partial(self._note_arms_kept, returned.name))
+            if returned.program == STEP_ONE and returned.epoch == self._epoch:
+                self._updater.arm_returned(returned.step, returned.words)
+        self._start_what_can_start()
+
+    def _note_arms_kept(self, name: int) -> None:
+        self._arms_kept.append(name)
+        if len(self._arms_kept) >= KEPT_AT_ONCE:
+            self._tell_arms_kept()
+
+    def _tell_arms_kept(self) -> None:
+        if self._arms_kept:
+            self._tell(self._send_later, [ACTOR], arms_kept_frame(self._arms_kept))
+            self._arms_kept = []
 
     def _on_reward(self, identity: Identity, frame: Frame) -> None:
         try:
@@ -244,7 +307,7 @@ class PartyEpoch:
             self._out_of_stock = True
         if program.name == LEARN:
             self._updater.refused_by_peer(identity, step, read_refused(frame)[1])
-        elif program.name != DECIDE:
+        elif program.name not in (DECIDE, STEP):
             raise FrameError(f"{identity} refused {program.name}")
         elif not self._runs.drop((program, step)) and step >= self._supply.next_step(program):
             if len(self._refused_by_peer) >= MAX_WAITING:
@@ -263,7 +326,6 @@ class PartyEpoch:
         while self._requests and self._can_decide(self._requests[0]):
             self._start_decision(self._requests.popleft())
             self._learn()
-        self._updater.look_ahead()
 
     def _can_decide(self, request: _DecideRequest) -> bool:
         """Whether the request can be run now, or refused."""
@@ -291,7 +353,7 @@ class PartyEpoch:
 
     @property
     def _is_at_work(self) -> bool:
-        """Whether a decision or a lesson is under way; not one that was begun before its reward is there."""
+        """Whether a decision or a lesson is under way; not a `step` that has decided, and waits for its reward."""
         return self._runs_under_way > 0 or self._updater.taught > self._updater.version
 
     @property
@@ -318,9 +380,12 @@ class PartyEpoch:
             self._refuse_decision(key, NO_LESSON, retry=True)
             return
         try:
-            model = self._updater.brought_at(request.version)
+            model = self._brought(request)
         except InputError as error:
             self._refuse_decision(key, str(error))
+            return
+        if model is None:
+            self._refuse_decision(key, NO_MODEL, retry=True)
             return
         features = self._own_features(request.keys) if request.features is None else request.features
         if isinstance(features, _NoFeatures):
@@ -330,30 +395,39 @@ class PartyEpoch:
             return
         self._launch_decision(request, model, features)
 
+    def _brought(self, request: _DecideRequest) -> list[Words] | None:
+        """What of the model this party brings; None if a `step` cannot have it."""
+        if request.program == STEP_ONE:
+            return self._updater.brought_to_step(request.version)
+        return self._updater.brought_at(request.version)
+
     def _launch_decision(self, request: _DecideRequest, model: list[Words], features: Words) -> None:
         program, step = key = request.program, request.step
-        evaluation = self._supply.evaluate(program, step, [*model, features])
-        report: list[Frame] = []
-
-        def announce(words: Words) -> None:
-            report.append(self._reports.frame(step, words))
-            if self._tells_early:
-                self._tell(self._send, [ACTOR], report.pop())
-
-        def tell() -> None:
-            for frame in report:
-                self._tell(self._send, [ACTOR], frame)
+        given = [*model, features]
+        if request.eligible is not None:
+            given.append(request.eligible)
+        evaluation = self._supply.evaluate(program, step, given)
 
         def out_of_range(why: str) -> None:  # seen by all parties alike: the decision ends, the federation goes on
             self._tell(self._send, [ACTOR], refused_frame(program, step, why))
 
-        def finish() -> None:
-            decided = evaluation.result
-            assert isinstance(decided, Decided)
-            self._interactions.keep(program, step, features, decided, tell)
-            self._updater.note_decision(request.version, self._name(step))
+        def decided(found: Decided) -> None:
+            assert found.answer is not None
+            tell = partial(self._tell, self._send, [ACTOR], self._reports.frame(program, step, found.answer[0]))
+            if not self._lasting:
+                tell()
+            self._interactions.keep(program, step, features, found, tell if self._lasting else _nothing)
 
-        self._runs.launch(key, evaluation, Outcome(finish, announce, out_of_range))
+        def step_decided(found: Decided) -> None:
+            decided(found)
+            if not self._updater.step_decided(request.version, self._name(step), evaluation):
+                self._runs.drop(key)
+
+        if program == STEP_ONE:
+            outcome = Outcome(partial(self._updater.step_ended, step), step_decided, out_of_range)
+        else:
+            outcome = Outcome(lambda: decided(evaluation.result), None, out_of_range)  # type: ignore[arg-type]
+        self._runs.launch(key, evaluation, outcome)
 
     def _own_features(self, keys: list[str]) -> Words | _NoFeatures:
         """This party's features under some keys, [1, keys, features], or which of them have none."""
@@ -374,13 +448,15 @@ class PartyEpoch:
         self._tell(self._send, [ACTOR], refused_frame(*key, why, positions=positions, retry=retry))
 
     def _name(self, step: int) -> int:
-        """The name of a single decision."""
-        return decision_name(self._epoch, step)
+        """The name of a decision by `step`."""
+        return decision_name(self._epoch, decision_number(STEP_ONE, step))
 
     def _still_deciding(self, name: int) -> bool:
         epoch, number = split_name(name)
-        count, step, _ = split_number(number)
-        return epoch == self._epoch and (ProgramId(DECIDE, count), step) in self._runs
+        program, step, _ = split_number(number)
+        if epoch != self._epoch or (program, step) not in self._runs:
+            return False
+        return program != STEP_ONE or not self._updater.has_decided(step)
 
     # Learning
 
@@ -404,3 +480,12 @@ class PartyEpoch:
         for identity in identities:
             if identity in self._present:
                 send(identity, frame)
+
+
+def _repeated(words: Words, count: int) -> Words:
+    """The same words for each of some decisions: [1, count, *words]."""
+    return np.ascontiguousarray(np.broadcast_to(words, (1, count, len(words))))
+
+
+def _nothing() -> None:
+    return

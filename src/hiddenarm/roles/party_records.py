@@ -6,7 +6,10 @@
                                              committed
     opened      epoch                        the plan of an epoch that was activated
     went back   -                            the last epoch that was prepared with the consent of all to go back
-    decision    epoch's name, count, step    own features, shares of the masks of one-hots and rewards
+    decision    epoch's name, count, step    own features, shares of the masks of one-hots and rewards; the count is 0
+                                             for a decision by `step`
+    arms        epoch's name, count, step    the masked one-hots that the actor has returned, of all decisions of this
+                                             run
     lesson      number                       learned or why refused; names of decisions and masked rewards
     checkpoint  version, epoch               counters; this party's shares, by name (`bandit.state`)
 
@@ -22,7 +25,7 @@ from functools import partial
 
 import numpy as np
 
-from hiddenarm.bandit.catalogue import ProgramId
+from hiddenarm.bandit.catalogue import STEP, ProgramId
 from hiddenarm.bandit.decisions import decision_name, split_name, split_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Decided, Interaction, own_words
@@ -32,11 +35,13 @@ from hiddenarm.errors import DamagedStoreError, StoreError
 from hiddenarm.ring.streams import SpentSteps
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.epochs.plan import INITIAL, MAX_CHECKPOINTS, CheckpointName, Committed, Heard, PartyStatement, Plan
+from hiddenarm.roles.messages import ReturnedArms
 from hiddenarm.roles.updater import LearnedState, Lesson
 from hiddenarm.store.contract import Change, Delete, DeleteFrom, Put, Store
 from hiddenarm.store.journal import Journal, Then
 
-_EPOCH, _OPENED, _DECISION, _LESSON, _CHECKPOINT = "epoch", "opened", "decision", "lesson", "checkpoint"
+_EPOCH, _OPENED, _DECISION, _ARMS, _LESSON = "epoch", "opened", "decision", "arms", "lesson"
+_CHECKPOINT = "checkpoint"
 _WENT_BACK = "went back"
 _ONLY = b""
 _NUMBER = struct.Struct(">Q")
@@ -78,7 +83,8 @@ class PartyRecords:
         self._length = 0
         self._origin = INITIAL
         self._kept_notes = list(self.noted)
-        self._taught: dict[tuple[int, int], SpentSteps] = {}
+        self._unwritten_arms: dict[bytes, bytes] = {}
+        self._taught: dict[tuple[int, ProgramId], SpentSteps] = {}
         self._taught_count = 0
         self._load()
 
@@ -145,7 +151,7 @@ class PartyRecords:
         arrays = [features, *own_words(decided.arm_mask, decided.reward_mask)]
         words = b"".join(np.ascontiguousarray(array, _WORD).tobytes() for array in arrays)
         payload = (_HIDES_ZERO if decided.masked_arm is not None else _RETURNED) + words
-        change = Put(_DECISION, _DECISIONS.pack(epoch, program.count, step), payload)
+        change = Put(_DECISION, _run_key(epoch, program, step), payload)
         self._journal.append([change, *self._new_notes()], partial(self._decisions_lasting, program.count, then))
 
     def _decisions_lasting(self, count: int, then: Then) -> None:
@@ -155,8 +161,9 @@ class PartyRecords:
     def interaction(self, name: int) -> Interaction | None:
         """What was kept of a decision, whether it was rewarded or not."""
         epoch, number = split_name(name)
-        count, step, position = split_number(number)
-        payload = self._store.get(_DECISION, _DECISIONS.pack(epoch, count, step))
+        program, step, position = split_number(number)
+        count, key = program.count, _run_key(epoch, program, step)
+        payload = self._store.get(_DECISION, key)
         if payload is None or position >= count:
             return None
         own, arms = self._federation.features[self._number], self._federation.arms
@@ -170,9 +177,39 @@ class PartyRecords:
         return Interaction(
             features.reshape(1, count, own)[:, position].copy(),
             -arm_mask if head == _OF_ONE_HOTS else arm_mask.copy(),
-            None if head == _RETURNED else np.zeros_like(arm_mask),
+            self._returned_arm(key, count, position) if head == _RETURNED else np.zeros_like(arm_mask),
             reward_masks.reshape(1, count)[:, position].copy(),
         )
+
+    def _returned_arm(self, key: bytes, count: int, position: int) -> Words | None:
+        masked = self._arms(key)
+        if masked is None:
+            return None
+        arms = self._federation.arms
+        if len(masked) != count * arms * _WORD_BYTES:
+            raise DamagedStoreError("a record of returned one-hots has a wrong length")
+        return np.frombuffer(masked, _WORD).reshape(1, count, arms)[:, position].copy()
+
+    def _arms(self, key: bytes) -> bytes | None:
+        return self._unwritten_arms.get(key) or self._store.get(_ARMS, key)
+
+    def keep_arms(self, returned: ReturnedArms, then: Then) -> bool:
+        """Keep the one-hots that the actor has returned for a run, also if the run is not known here; False if others
+        are kept."""
+        key = _run_key(returned.epoch, returned.program, returned.step)
+        kept = self._arms(key)
+        if kept is not None and kept != returned.masked:
+            return False
+        if key in self._unwritten_arms or kept is None:
+            self._unwritten_arms[key] = returned.masked
+            self._journal.append([Put(_ARMS, key, returned.masked)], partial(self._arms_lasting, key, then))
+        else:
+            then()
+        return True
+
+    def _arms_lasting(self, key: bytes, then: Then) -> None:
+        self._unwritten_arms.pop(key, None)
+        then()
 
     @property
     def pending(self) -> int:
@@ -180,13 +217,19 @@ class PartyRecords:
         return max(0, self.committed.decisions - self._taught_count)
 
     def lacks(self, heard: Heard) -> bool:
-        """Whether decisions of which this party has told the actor are gone, and all parties have not agreed since to
-        go back. After an agreement an epoch that is not known here may be one that was given up."""
+        """Whether decisions, or returned one-hots, of which this party has told the actor are gone, and all parties
+        have not agreed since to go back. After an agreement an epoch that is not known here may be one that was given
+        up."""
+        return self._lacks(_DECISION, heard.decided) or self._lacks(_ARMS, heard.kept)
+
+    def _lacks(self, area: str, name: int) -> bool:
+        epoch, number = split_name(name)
         went_back = self._store.get(_WENT_BACK, _ONLY)
-        opened = [number for number, plan in self.opened().items() if plan.named == heard.epoch]
-        if went_back is not None and _NUMBER.unpack(went_back)[0] > max(opened, default=0):
+        opened = [number for number, plan in self.opened().items() if plan.named == epoch]
+        if not name or (went_back is not None and _NUMBER.unpack(went_back)[0] > max(opened, default=0)):
             return False
-        return self._store.get(_DECISION, _DECISIONS.pack(*heard)) is None
+        program, step, _ = split_number(number)
+        return self._store.get(area, _run_key(epoch, program, step)) is None
 
     def is_taught(self, name: int) -> bool:
         """Whether a lesson has used this decision."""
@@ -279,7 +322,7 @@ class PartyRecords:
         if (plan := self._store.get(_OPENED, _NUMBER.pack(self.activated))) is not None:
             self.epoch = Plan.decode(plan).named
         self.checkpoints = {CheckpointName(*_NAME.unpack(key)) for key, _ in self._store.items(_CHECKPOINT)}
-        decisions = sum(_DECISIONS.unpack(key)[1] for key, _ in self._store.items(_DECISION))
+        decisions = sum(_DECISIONS.unpack(key)[1] or 1 for key, _ in self._store.items(_DECISION))
         self.committed = Committed(0, decisions)
         self._load_log()
 
@@ -353,6 +396,10 @@ class MemoryPartyRecords:
     def interaction(self, name: int) -> Interaction | None:
         return None
 
+    def keep_arms(self, returned: ReturnedArms, then: Then) -> bool:
+        """They are in the ledger. The actor sends them once, and does not ask."""
+        return True
+
     def lacks(self, heard: Heard) -> bool:
         return False
 
@@ -382,11 +429,15 @@ def _initial_state(federation: Federation, number: int) -> LearnedState:
     return LearnedState(0, initial_state(federation.learner.arrays, number))
 
 
-def _place(name: int) -> tuple[tuple[int, int], int]:
-    """Where a decision is marked as taught: epoch and count, and its place among their decisions."""
+def _run_key(epoch: int, program: ProgramId, step: int) -> bytes:
+    return _DECISIONS.pack(epoch, 0 if program.name == STEP else program.count, step)
+
+
+def _place(name: int) -> tuple[tuple[int, ProgramId], int]:
+    """Where a decision is marked as taught: epoch and program, and its place among their decisions."""
     epoch, number = split_name(name)
-    count, step, position = split_number(number)
-    return (epoch, count), step * count + position
+    program, step, position = split_number(number)
+    return (epoch, program), step * program.count + position
 
 
 def _encode_lesson(lesson: Lesson, refused: str | None) -> bytes:

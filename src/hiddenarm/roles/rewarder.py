@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from hiddenarm.bandit.catalogue import DECIDE, ProgramId
+from hiddenarm.bandit.catalogue import ProgramId
 from hiddenarm.bandit.decisions import decision_name, epoch_of, split_name, split_number
 from hiddenarm.bandit.features import checked_reward
 from hiddenarm.bandit.federation import Federation
@@ -41,8 +41,8 @@ ADVICE = (
 )
 NOT_CHECKED = "no epoch has opened since the rewarder was started; make the same request again"
 """Until then this may be an old backup, which knows neither all epochs nor all lessons."""
-_Streams = dict[tuple[int, int], Stream]
-"""Masks of rewards, by the epoch of the decisions and how many were made at once."""
+_Streams = dict[tuple[int, ProgramId], Stream]
+"""Masks of rewards, by the epoch of the decisions and the program that made them."""
 
 
 class Rewarder(Client):
@@ -131,11 +131,13 @@ class Rewarder(Client):
 
     def _mask(self, name: int, streams: _Streams) -> int:
         named, number = split_name(name)
-        count, step, position = split_number(number)
-        if (named, count) not in streams:
-            seed, label = self._records.epochs[named].seed, ProgramId(DECIDE, count).label
-            streams[named, count] = program_stream(seed, label, count, ahead=max(1, 64 // count), in_order=False)
-        return streams[named, count].word(step, position)
+        program, step, position = split_number(number)
+        if (named, program) not in streams:
+            seed, count = self._records.epochs[named].seed, program.count
+            streams[named, program] = program_stream(
+                seed, program.label, count, ahead=max(1, 64 // count), in_order=False
+            )
+        return streams[named, program].word(step, position)
 
     def _lesson_of(self, request: str) -> int | None:
         """The number of the lesson that was made under this name."""

@@ -11,6 +11,11 @@ interactions. What follows from a lesson's end is returned as an effect: the par
 
 A lesson that names an unknown decision changes nothing, but has its number, so that all parties count alike. Only the
 first program of a lesson can be refused: when it has ended, all parties have taken part.
+
+A decision by `step` has a run that goes on after the decision: with the one-hot of the arm that the actor returns, and
+then with the reward. It was begun with the model of a version v. If lesson v is the reward of this decision alone, the
+run is the first of this lesson; if it is another lesson, the run is dropped at its end, and its decision is learned
+later like any other. So all parties go on with the same runs, whatever came first at each of them.
 """
 
 from __future__ import annotations
@@ -28,19 +33,22 @@ from hiddenarm.bandit.catalogue import STEP_ONE, ProgramId
 from hiddenarm.bandit.decisions import split_name, split_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Interaction, Rewarded, joined
-from hiddenarm.bandit.policy import Brings, LearnerProgram
+from hiddenarm.bandit.policy import LearnerProgram
 from hiddenarm.bandit.schedule import Action, BeginSecond, DropSecond, LessonPlan, Run, TakeSecond
 from hiddenarm.bandit.state import State, initial_state
 from hiddenarm.errors import FrameError, InputError
 from hiddenarm.mpc.evaluation import Evaluation
 from hiddenarm.net.identity import Identity
 from hiddenarm.ring.words import Words
-from hiddenarm.roles.lookahead import Lookahead
 from hiddenarm.roles.runs import MAX_WAITING, Outcome, RunKey, RunTable
 from hiddenarm.roles.supply import Supply
 
 KEPT_VERSIONS = 64
 """How many past versions of the model a decision may still ask for."""
+KEPT_MODELS = 4
+"""How many versions may be asked for by `step`, which needs all of the model."""
+MAX_STEPS = 8
+"""Runs of `step` that may wait for what comes from outside."""
 
 
 @dataclass(slots=True, repr=False)
@@ -58,13 +66,16 @@ class Decisions(Protocol):
     """Where a party keeps decisions until their reward comes, by name."""
 
     def __contains__(self, name: object) -> bool:
-        """Whether a decision waits for its reward."""
+        """Whether a decision waits for its reward, and only for that."""
 
     def __getitem__(self, name: int) -> Interaction:
         """What is kept of a decision, also of one whose lesson is learned again."""
 
     def __delitem__(self, name: int) -> None:
         """Its reward has come: it does not wait any longer."""
+
+    def awaits_arm(self, name: int) -> bool:
+        """Whether a decision waits for its reward, and the one-hot of its arm is still to be returned."""
 
 
 @dataclass(slots=True, repr=False)
@@ -107,6 +118,15 @@ class _Current:
     plan: LessonPlan
     actions: deque[Action] = field(default_factory=deque)
     running: bool = False
+
+
+@dataclass(slots=True, repr=False)
+class _Step:
+    """A run of `step` that has decided by this version of the model, and the name of the decision."""
+
+    version: int
+    name: int
+    evaluation: Evaluation
 
 
 @dataclass(slots=True, repr=False)
@@ -157,13 +177,16 @@ class Updater:
         self._checkpoint_every = checkpoint_every
         self._programs: dict[ProgramId, LearnerProgram] = {}
         self._arrays = {array.name: array for array in learner.arrays}
-        self._versions: dict[int, list[Words]] = {0: self._brought()}
+        self._step_reads = learner.program(STEP_ONE).reads if learner.has_step else ()
+        self._versions: dict[int, list[Words]] = {}
+        self._models: dict[int, list[Words]] = {}
+        self._keep_version()
         self._lessons: deque[Lesson] = deque()
         self._current: _Current | None = None
         self._effects: list[LessonEnded] = []
-        self._lookahead = Lookahead(enabled=False)
-        self._begun_ahead: Evaluation | None = None
-        self._ahead_until = 0
+        self._steps: dict[int, _Step] = {}
+        """Runs of `step` that have decided, by their step, while the lesson that they may be of is still to come, or
+        under way."""
         self._refused: dict[int, str] = {}
         self._singly: deque[_Learned] = deque()
         self._second: _Second | None = None
@@ -175,7 +198,8 @@ class Updater:
         Addresses are counted from the state's version on, as this is another epoch."""
         self.version = state.version
         self.state = State(state.arrays)
-        self._versions = {self.version: self._brought()}
+        self._versions, self._models = {}, {}
+        self._keep_version()
         self._singly.extend(_Learned(lesson.number, self._rewarded(lesson)) for lesson in ungathered)
         self.schedule = self.schedule.resumed(state.version, len(self._singly), state.gathered, state.due)
         self._lessons.extend(again)
@@ -193,6 +217,18 @@ class Updater:
             raise InputError(f"model version {version} {why}; the newest is {self.version}")
         return self._versions[version]
 
+    def brought_to_step(self, version: int) -> list[Words] | None:
+        """What of this version a party brings to a `step`; None if it is not there, or too many steps are under way."""
+        return self._models.get(version) if len(self._steps) < MAX_STEPS else None
+
+    def _keep_version(self) -> None:
+        """Keep what decisions read of the model as it is now."""
+        self._versions[self.version] = [self.state[name] for name in self._decide_reads]
+        self._versions.pop(self.version - KEPT_VERSIONS, None)
+        if self._step_reads:
+            self._models[self.version] = [self.state[name] for name in self._step_reads]
+            self._models.pop(self.version - KEPT_MODELS, None)
+
     def receive(self, lesson: Lesson) -> None:
         """Take a lesson from the rewarder."""
         if len(lesson.rewards) > 1 and not self.schedule.learns_many:
@@ -205,24 +241,55 @@ class Updater:
 
     @property
     def runs_beside(self) -> int:
-        """Runs that nobody waits for: of a lesson whose reward is still to come, and may never come; of a repair."""
-        ahead = self._begun_ahead is not None and self._current is None
-        return ahead + (self._second is not None and self._second.running)
+        """Runs that nobody waits for: of a decision whose reward is still to come, and may never come; of a repair."""
+        awaited = (
+            self._current is not None and self._current.running and self._step_of(self._current.lesson) is not None
+        )
+        return len(self._steps) - awaited + (self._second is not None and self._second.running)
 
-    def note_request(self, version: int, decision: int | None) -> None:
-        """The actor has asked for decisions, or for a single one of this name, by a version of the model."""
-        self._lookahead.note_request(version, decision)
-        if version < self.version:  # the lesson that follows it has ended, and was not about this decision
-            self._settle_ahead(version)
+    # Runs of `step`
 
-    def note_decision(self, version: int, decision: int) -> None:
-        """A single decision was made, and waits for its reward."""
-        self._lookahead.note_decision(version, decision)
+    def has_decided(self, step: int) -> bool:
+        """Whether a `step` under way has decided."""
+        return step in self._steps
+
+    def step_decided(self, version: int, name: int, evaluation: Evaluation) -> bool:
+        """A `step` has decided, by a version of the model; False if the lesson that follows this version was begun
+        without it, and the run is of no use any more."""
+        if version < self.version or self._current is not None:
+            return False
+        self._steps[_step_number(name)] = _Step(version, name, evaluation)
+        return True
+
+    def arm_returned(self, step: int, masked: Words) -> None:
+        """The actor has returned the one-hot of a decision by `step`: its run, if it is under way, goes on."""
+        run = self._steps.get(step)
+        if run is not None:
+            run.evaluation.tell(masked)
+            self._runs.resume((STEP_ONE, step))
+
+    def step_ended(self, step: int) -> None:
+        """The first run of the current lesson has ended."""
+        evaluation = self._steps.pop(step).evaluation
+        self._run_ended(self._program(Run(STEP_ONE, step)), self.state, evaluation)
+
+    def _step_of(self, lesson: Lesson) -> int | None:
+        """The run of `step` that is the first of a lesson, if there is one."""
+        if not self._steps or len(lesson.rewards) > 1:
+            return None
+        name = lesson.rewards[0][0]
+        run = self._steps.get(_step_number(name))
+        return None if run is None or (run.name, run.version) != (name, lesson.number) else _step_number(name)
+
+    def _drop_steps(self) -> None:
+        """A lesson has ended: runs that were not of this lesson are not of any."""
+        for step in self._steps:
+            self._runs.drop((STEP_ONE, step))
+        self._steps.clear()
 
     def is_over(self, key: RunKey) -> bool:
-        """Whether a lesson that could have been run ahead is over, or a repair, and what comes for it is of no use."""
-        program, step = key
-        return self.schedule.is_over(program, step) or (program == STEP_ONE and step < self._ahead_until)
+        """Whether a repair is over, and what comes for it is of no use."""
+        return self.schedule.is_over(*key)
 
     def refused_by_peer(self, identity: Identity, number: int, why: str) -> None:
         """A peer does not know a decision of this lesson: nobody learns it. A peer can be ahead by what the rewarder
@@ -240,31 +307,24 @@ class Updater:
         self._go_on_with_second()
         while not self._effects:
             if self._current is None:
-                # A reward may come while its decision is still being finished: the slot is announced before the end.
-                if not self._lessons or any(self._still_deciding(name) for name, _ in self._lessons[0].rewards):
+                if not self._lessons or self._comes_early(self._lessons[0]):
                     break
                 self._begin(self._lessons.popleft())
             elif not self._next_action():
                 break
         return bool(self._effects)
 
+    def _comes_early(self, lesson: Lesson) -> bool:
+        """Whether a decision is not finished here: the reward came before the end of the run, or before its arm."""
+        if lesson.logged:
+            return False
+        awaits, deciding = self._ledger.awaits_arm, self._still_deciding
+        return any(awaits(name) or deciding(name) for name, _ in lesson.rewards)
+
     def take_effects(self) -> list[LessonEnded]:
         """What is to be persisted and then told, in order; it is given once."""
         effects, self._effects = self._effects, []
         return effects
-
-    def look_ahead(self) -> None:
-        """Nothing else can be done: begin the lesson that is likely to be next, as far as it goes without its
-        reward."""
-        if self._current is not None or self._lessons or self._begun_ahead is not None or self.version in self._refused:
-            return
-        decision = self._lookahead.promising_decision(self.version)
-        if decision is None or decision not in self._ledger:
-            return
-        run = Run(STEP_ONE, _step_ahead(decision))
-        if self._supply.ready(run.program, run.step):
-            awaited = Rewarded([self._ledger[decision]], np.empty((1, 0), np.uint64))
-            self._begun_ahead = self._launch(run, awaited)
 
     # Lessons
 
@@ -299,29 +359,23 @@ class Updater:
         self._current = _Current(lesson, self._rewarded(lesson), plan, deque(plan.actions))
 
     def _plan(self, lesson: Lesson) -> LessonPlan:
-        ahead = _step_ahead(lesson.rewards[0][0]) if self._is_ahead(lesson) else None
-        return self.schedule.lesson(lesson.number, len(lesson.rewards), ahead)
-
-    def _is_ahead(self, lesson: Lesson) -> bool:
-        """Whether a lesson is run ahead (`lookahead`)."""
-        return [name for name, _ in lesson.rewards] == [self._lookahead.fresh_decision(lesson.number)]
+        return self.schedule.lesson(lesson.number, len(lesson.rewards), self._step_of(lesson))
 
     def _give_up(self, lesson: Lesson) -> None:
         """Spend the randomness of a lesson that nobody learns, and forget what came for it."""
         first = self._plan(lesson).first
-        self._supply.begin(first.program, first.step)
+        if first.program != STEP_ONE:  # that is spent
+            self._supply.begin(first.program, first.step)
         self._runs.drop((first.program, first.step))
 
     def _end(self, lesson: Lesson, refused: str | None = None, tells_peers: bool = False) -> None:
         if refused is not None:
             self._give_up(lesson)
-        self._lookahead.hopeful = refused is None and self._is_ahead(lesson)
-        self._settle_ahead(self.version)
-        self._begun_ahead = None
+        if self._steps:
+            self._drop_steps()
         self._current = None
         self.version += 1
-        self._versions[self.version] = self._brought()
-        self._versions.pop(self.version - KEPT_VERSIONS, None)
+        self._keep_version()
         due = self._checkpoint_every and self.version % self._checkpoint_every == 0
         self._effects.append(LessonEnded(lesson, refused, self.learned() if due else None, tells_peers))
 
@@ -331,20 +385,11 @@ class Updater:
         schedule = self.schedule
         return LearnedState(self.version, State(self.state), schedule.gathered, ungathered, schedule.repair_is_due)
 
-    def _settle_ahead(self, version: int) -> None:
-        """The lesson that follows a version has ended: what was begun ahead for it, here or by peers, is over."""
-        decision = self._lookahead.fresh_decision(version)
-        if decision is not None:
-            step = _step_ahead(decision)
-            self._runs.drop((STEP_ONE, step))
-            self._ahead_until = step + 1
-            self._lookahead.forget(version)
-
     # What a plan takes
 
     def _next_action(self) -> bool:
-        """Do the current lesson's next action if that is possible now, or go on with the run that was begun ahead;
-        whether anything changed."""
+        """Do the current lesson's next action if that is possible now, or go on with the run that has decided; whether
+        anything changed."""
         current = self._current
         assert current is not None
         if current.running:
@@ -355,30 +400,26 @@ class Updater:
         if not isinstance(action, Run):
             self._end_if_done(current)
             return True
-        if self._begun_ahead is not None and action.program == STEP_ONE:
+        if action.program == STEP_ONE:
             current.running = True
-            self._begun_ahead.tell(current.rewarded.masked)
+            self._steps[action.step].evaluation.tell(current.rewarded.masked)
             self._runs.resume((action.program, action.step))
             return True
         if not self._supply.ready(action.program, action.step):
             return False
         current.running = True
-        self._launch(action, current.rewarded, tell=True)
+        self._launch(action, current.rewarded)
         return True
 
-    def _launch(self, run: Run, rewarded: Rewarded, tell: bool = False) -> Evaluation:
-        """Begin to run a program. When it ends it is the next action of the current lesson, also if it was begun
-        ahead."""
+    def _launch(self, run: Run, rewarded: Rewarded) -> None:
+        """Begin to run a program, the next action of the current lesson."""
         program = self._program(run)
         if run.of is not None:
             rewarded = joined([one.rewarded for one in islice(self._singly, run.of.start, run.of.stop)])
         state = self._second.state if run.second and self._second is not None else self.state
         evaluation = self._evaluate(run, program.given(state, rewarded, self._number))
-        if tell and program.brings is Brings.CONTEXTS:
-            evaluation.tell(rewarded.masked)
         outcome = Outcome(lambda: self._run_ended(program, state, evaluation))
         self._runs.launch((run.program, run.step), evaluation, outcome)
-        return evaluation
 
     def _program(self, run: Run) -> LearnerProgram:
         if run.program not in self._programs:
@@ -451,17 +492,11 @@ class Updater:
 
         self._runs.launch((run.program, run.step), evaluation, Outcome(finish), patient=True)
 
-    # What is brought
-
-    def _brought(self) -> list[Words]:
-        """What of the model a party brings to a decision."""
-        return [self.state[name] for name in self._decide_reads]
-
     def _rewarded(self, lesson: Lesson) -> Rewarded:
         kept = [self._ledger[name] for name, _ in lesson.rewards]
         return Rewarded(kept, np.array([[masked for _, masked in lesson.rewards]], np.uint64))
 
 
-def _step_ahead(decision: int) -> int:
-    """Where the randomness lies for the lesson of a decision that is run ahead: at the step of the decision."""
+def _step_number(decision: int) -> int:
+    """The step at which a decision was made."""
     return split_number(split_name(decision)[1])[1]

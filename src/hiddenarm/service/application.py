@@ -14,15 +14,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from types import TracebackType
 from typing import Self
 
 from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import HiddenArmError, InputError, PeerLost, UnavailableError
-from hiddenarm.roles.actor import Actor, KeyAnswer, Outcome, Ticket, all_decided
+from hiddenarm.roles.actor import Actor, Outcome, Ticket, all_decided
 from hiddenarm.roles.client import RETRY_SECONDS, Client
+from hiddenarm.roles.client_records import KeyAnswer
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.service.kit import Kit
 from hiddenarm.service.process import Endpoint, make_actor, make_rewarder
@@ -145,16 +146,39 @@ class ActorClient(_Client):
         self._machine = make_actor(endpoint, state)
         return self._machine
 
-    def decide(self, key: str, after: int = 0, request: str | None = None) -> Decision:
-        """A decision for a key, by a model that holds at least the lessons before number `after`."""
-        return all_decided(self.decide_many([key], after, request))[0]
+    def decide(
+        self,
+        key: str,
+        after: int = 0,
+        request: str | None = None,
+        *,
+        eligible: Iterable[int] | None = None,
+    ) -> Decision:
+        """A decision for a key, by a model that holds at least the lessons before number `after`. `eligible` names the
+        arms that may be chosen; all may unless given. Actor and parties know them."""
+        return all_decided(self.decide_many([key], after, request, eligible=eligible))[0]
 
-    def decide_many(self, keys: Sequence[str], after: int = 0, request: str | None = None) -> list[KeyAnswer]:
-        """Decisions for many keys, in the rounds of one. In the place of a key for which a party has no features stands
-        a `RefusedKeyError`, which is not raised: the other keys are decided all the same (see `all_decided`)."""
-        return self.answer(self.ask(keys, after, request))
+    def decide_many(
+        self,
+        keys: Sequence[str],
+        after: int = 0,
+        request: str | None = None,
+        *,
+        eligible: Iterable[int] | None = None,
+    ) -> list[KeyAnswer]:
+        """Decisions for many keys, in the rounds of one; `eligible` holds for all of them. In the place of a key for
+        which a party has no features stands a `RefusedKeyError`, and a `NoArmError` where no arm was found. They are
+        not raised: the other keys are decided all the same (see `all_decided`)."""
+        return self.answer(self.ask(keys, after, request, eligible=eligible))
 
-    def ask(self, keys: Sequence[str], after: int = 0, request: str | None = None) -> Question:
+    def ask(
+        self,
+        keys: Sequence[str],
+        after: int = 0,
+        request: str | None = None,
+        *,
+        eligible: Iterable[int] | None = None,
+    ) -> Question:
         """Have decisions made, but do not wait for them.
 
         `after` may be a version whose rewards are still to be given. Then the parties wait for them, and so does
@@ -164,7 +188,7 @@ class ActorClient(_Client):
             self._loop.check()
             if self._machine.idle:
                 self._loop.look()  # to know of the newest version
-            return self._machine.ask(*keys, after=after, request=request)
+            return self._machine.ask(*keys, after=after, request=request, eligible=eligible)
 
     def answer(self, question: Question) -> list[KeyAnswer]:
         """Wait for what was asked for, as `decide_many` gives it. To be called once for each question."""

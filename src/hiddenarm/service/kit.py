@@ -66,7 +66,7 @@ def refuse_open(path: Path) -> None:
         )
 
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 EPOCH_KEY_FILE = "epoch.key"
 AUTHORITY_FILE = "ca.pem"
 CERTIFICATE_FILE = "certificate.pem"

@@ -33,7 +33,17 @@ from hiddenarm.roles.arms import arm_reports
 from hiddenarm.roles.dealer import Dealer
 from hiddenarm.roles.epochs.attempts import PeerLoss
 from hiddenarm.roles.epochs.plan import committed_bytes, plan_bytes, statement_bytes
-from hiddenarm.roles.messages import DEALER, MAX_KEY_BYTES, PROGRAM_NUMBERS, REWARD_BYTES, Kind, refused_bytes
+from hiddenarm.roles.messages import (
+    DEALER,
+    MAX_KEY_BYTES,
+    PROGRAM_NUMBERS,
+    REWARD_BYTES,
+    Kind,
+    arms_bytes,
+    arms_kept_bytes,
+    bitmap_bytes,
+    refused_bytes,
+)
 from hiddenarm.roles.party import Party
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.stock import BATCHES_IN_STOCK, largest_batch_bytes
@@ -241,8 +251,10 @@ def frame_caps(kit: Kit) -> dict[Kind, int]:
     return {
         Kind.WANT: 16,
         Kind.CORRECTIONS: max(largest_batch_bytes(layout) for layout in layouts),
-        Kind.DECIDE: 16 + many * (2 + MAX_KEY_BYTES),
+        Kind.DECIDE: 16 + bitmap_bytes(federation.arms) + many * (2 + MAX_KEY_BYTES),
         reports.kind: reports.most_bytes(many),
+        Kind.ARMS: arms_bytes(many, federation.arms),
+        Kind.ARMS_KEPT: arms_kept_bytes(),
         Kind.REWARD: REWARD_BYTES * many,
         Kind.LEARNED: 0,
         Kind.OPEN: max(128, statement_bytes(federation.parties)),

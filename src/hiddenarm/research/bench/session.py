@@ -42,7 +42,7 @@ Client = TypeVar("Client", ActorClient, RewarderClient)
 _EPSILON = 0.1
 _ROWS = 512
 """Contexts of the world; a longer run meets them again."""
-_STEP_KINDS = ("ROUND", "SLOT", "ONE_HOT", "LEARNED")
+_STEP_KINDS = ("ROUND", "PAYLOADS", "ONE_HOT", "ARMS_KEPT", "LEARNED")
 """What a party sends because of a step; greetings and orders of material are left out."""
 _PLAIN_STEPS = 200
 """Least steps in a block of the plain twin: a few would be timed with cold caches and make it look slow."""
@@ -188,7 +188,7 @@ class Session:
     def finish(self) -> Traffic:
         """End the federation in good order; what a party sent in a step."""
         self._clients.close()
-        return count_traffic(self._roles.stop(), self.steps, _STEP_KINDS)
+        return count_traffic(self.federation, self._roles.stop(), self.steps, _STEP_KINDS)
 
     def _start_roles(self, stack: ExitStack, folder: Path) -> LocalRoles:
         keys = [_key(row) for row in range(_ROWS)]

@@ -8,7 +8,8 @@
                 party -> actor      whom it is not connected to
                 party -> dealer     how many decisions last at the party: a policy may explore by position
                 dealer -> anyone    the epoch's name and the role's seed; to clients also the key of decision ids
-                actor -> party      the last decision of which the party has told it
+                actor -> party      the last run of which the party has told it, and the last whose one-hots the party
+                                    has said to keep
                 others              nothing; clients say no OPEN where the loss of a peer ends the federation
     PREPARED    party -> party      the plan, which this party has written down
                 rewarder -> party   nothing: it has written down the epoch's seed
@@ -21,10 +22,10 @@ All parties compute it from the same statements.
 Who is behind? An epoch is activated only after all parties have prepared it. So a party that has prepared less than
 another has activated has lost state: it is an old backup or a clone. So is one whose log is shorter, or whose decisions
 are fewer, than it has told others to have committed, or whose log is shorter than what the rewarder was told to be
-kept, or that does not hold a decision of which it has told the actor; and a rewarder that has made fewer lessons than
-any party holds, or does not know the last epoch that a party has activated: a lesson and a seed last at the rewarder
-before anything is done with them. No plan is made with any of them, unless all parties consent (`hiddenarm recover`) to
-go back to what they still have in common.
+kept, or that does not hold a decision, or a returned one-hot, of which it has told the actor; and a rewarder that has
+made fewer lessons than any party holds, or does not know the last epoch that a party has activated: a lesson and a seed
+last at the rewarder before anything is done with them. No plan is made with any of them, unless all parties consent
+(`hiddenarm recover`) to go back to what they still have in common.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from hiddenarm.bandit.decisions import decision_name, split_name
 from hiddenarm.errors import FrameError
 from hiddenarm.net.identity import Identity, Role
 
@@ -46,7 +48,7 @@ _PLAN = struct.Struct(f"<Q{EPOCH_NAME_BYTES}sQQQB")
 _LESSONS = struct.Struct("<QQB")
 _MEMBER = struct.Struct("<BH")
 _ROLES = tuple(Role)
-_HEARD = struct.Struct("<QHQ")
+_HEARD = struct.Struct("<QQQQ")
 
 
 class CheckpointName(NamedTuple):
@@ -149,20 +151,21 @@ class RewarderStatement(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """The last decision, or decisions made together, of which a party has told the actor: the epoch's name as a number,
-    how many, and the step. It lasted at the party before, and so did all that the party had told of earlier."""
+    """What a party has told the actor last: of the run that `decided`, and that it keeps the one-hots that were
+    returned for the run `kept`; each by the name of the run's first decision, 0 if there is none. They lasted at the
+    party before, and so did all that the party had told of earlier."""
 
-    epoch: int
-    at_once: int
-    step: int
+    decided: int
+    kept: int = 0
 
     def encode(self) -> bytes:
-        return _HEARD.pack(*self)
+        return _HEARD.pack(*split_name(self.decided), *split_name(self.kept))
 
     @classmethod
     def decode(cls, payload: bytes) -> Heard:
         _check(len(payload) == _HEARD.size)
-        return cls(*_HEARD.unpack(payload))
+        epoch, number, kept_epoch, kept_number = _HEARD.unpack(payload)
+        return cls(decision_name(epoch, number), decision_name(kept_epoch, kept_number))
 
 
 class Plan(NamedTuple):
