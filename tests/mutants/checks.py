@@ -16,6 +16,14 @@ import test_old_backups
 import test_released_arm
 import test_simulated_faults
 from application import simulate, simulate_memory
+from joint_views import (
+    check_joint_views,
+    check_masks_are_new,
+    check_no_order_is_known,
+    check_words_are_independent,
+    run_decisions,
+    worlds_of,
+)
 from trials import (
     EXTREMES,
     ZEROS,
@@ -33,6 +41,7 @@ from hiddenarm.errors import FrameError
 from hiddenarm.net.frames import Frame
 from hiddenarm.roles.messages import REWARDER, Kind
 from hiddenarm.roles.party import Party
+from support import FORMS
 
 TRIES = 60
 """Worlds among which a mutant must be noticed."""
@@ -99,6 +108,29 @@ def no_known_mask(program: ProgramId) -> Check:
     return Check(f"no known mask in {program.label}", run)
 
 
+def joint_views(form: str) -> Check:
+    """Actor and a party learn the arm of decisions between three arms, and nothing else."""
+    arm = 1
+
+    def run(_: int) -> None:
+        federation = FORMS[form](arms=3, features=(1, 1), epsilon=0.2)
+        worlds = worlds_of(federation, arm)
+        for party in range(2):
+            decisions = [
+                run_decisions(federation, world, arm, "mutants", contexts=1, count=400, other=1 - party)
+                for world in worlds
+            ]
+            check_joint_views(decisions, {party})
+            check_words_are_independent(decisions[0], {party})
+            if decisions[0].returned:
+                check_masks_are_new(decisions[0])
+            else:
+                check_no_order_is_known(decisions[0], worlds[0].scores(2), {party})
+
+    return Check(f"joint views of decisions, {form}", run)
+
+
+THREE_ROUNDS, FOUR_ROUNDS, SHUFFLED = map(joint_views, FORMS)
 LOCKSTEP_WORDS = Check("words in one process", lambda _: test_handouts.mixed_lessons())
 ROLES_WORDS = Check("words of the roles", lambda _: test_batched_lessons.all_kinds_of_lessons())
 CALM_WORLDS = worlds(0.003)
