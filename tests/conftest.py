@@ -58,6 +58,8 @@ PROCESSES = (
 PROCESS_FIXTURES = frozenset({"office"})
 LONG = (
     "bandit/test_hard_data.py",
+    "bandit/test_joint_views.py",
+    "bandit/test_released_arm.py",
     "bandit/test_trials.py",
     "bandit/test_views.py",
     "mutants",
