@@ -50,6 +50,7 @@ PROCESSES = (
     "roles/test_processes.py",
     "roles/test_secrets.py",
     "roles/test_threads.py",
+    "test_peers.py",
     "test_versus.py",
     "test_wheel.py",
 )
@@ -82,8 +83,8 @@ class Witness:
     """Sees that processes were started or network sockets used since it was last asked.
 
     The interpreter reports most of it. A process that was started past it is seen when it is waited for: the page
-    faults of children go up. That says nothing where an earlier test left a child behind, which may be waited for at any
-    time. Not counted is `lscpu`, by which joblib counts cores, once, in whichever test is first.
+    faults of children go up. That says nothing where an earlier test left a child behind, which may be waited for at
+    any time. Not counted is `lscpu`, by which joblib counts cores, once, in whichever test is first.
     """
 
     def __init__(self) -> None:
