@@ -51,6 +51,7 @@ PROCESSES = (
     "roles/test_processes.py",
     "roles/test_secrets.py",
     "roles/test_threads.py",
+    "test_peers.py",
     "test_versus.py",
     "test_wheel.py",
 )
@@ -64,7 +65,7 @@ LONG = (
     "bandit/test_views.py",
     "mutants",
     "paper/test_paper_learner.py",
-    "roles/test_lookahead.py",
+    "roles/test_steps.py",
     "roles/test_interleavings.py",
     "simulator",
 )

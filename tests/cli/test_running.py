@@ -60,19 +60,21 @@ def test_metrics_count_what_happened(deployment: Deployment) -> None:
         then, now = (sum(value for found, value in page[name] if found == labels) for page in (before, after))
         return now - then
 
-    # A decision that is asked for before the actor has heard of the last lesson is learned by `learn`.
-    for programs, rounds in ((("decide",), 4), (("learn", "learn ahead"), 5)):
-
-        def of_programs(name: str, programs: tuple[str, ...] = programs, **labels: str) -> float:
-            return sum(grown(name, program=program, **labels) for program in programs)
-
-        assert of_programs("hiddenarm_run_seconds_count") == 3
-        assert of_programs("hiddenarm_interactions_total") == 3
-        assert of_programs("hiddenarm_rounds_total") == 3 * rounds
-        assert of_programs("hiddenarm_run_seconds_sum") > 0
-        assert of_programs("hiddenarm_run_seconds_bucket", le="+Inf") == 3
-    assert grown("hiddenarm_frames_total", peer="actor", direction="sent", kind="SLOT") == 3
-    assert grown("hiddenarm_bytes_total", peer="actor", direction="sent", kind="SLOT") == 72
+    # A decision that is asked for before the actor has heard of the last lesson is no `step`.
+    steps, decided, learned = (
+        grown("hiddenarm_run_seconds_count", program=program) for program in ("step", "decide", "learn")
+    )
+    assert decided == learned
+    assert steps + decided == 3
+    for program, runs, rounds in (("step", steps, 7), ("decide", decided, 3), ("learn", learned, 5)):
+        assert grown("hiddenarm_interactions_total", program=program) == runs
+        assert grown("hiddenarm_rounds_total", program=program) == runs * rounds
+        assert (grown("hiddenarm_run_seconds_sum", program=program) > 0) == (runs > 0)
+        assert grown("hiddenarm_run_seconds_bucket", program=program, le="+Inf") == runs
+    arms = Kit.read(deployment.kits / "hotel").federation.arms
+    assert grown("hiddenarm_frames_total", peer="actor", direction="sent", kind="PAYLOADS") == 3
+    assert grown("hiddenarm_bytes_total", peer="actor", direction="sent", kind="PAYLOADS") == 3 * (20 + 4 * arms)
+    assert grown("hiddenarm_frames_total", peer="actor", direction="received", kind="ARMS") == 3
     assert after["hiddenarm_model_version"][0][1] - before["hiddenarm_model_version"][0][1] == 3
     assert after["hiddenarm_pending_decisions"] == [({}, 0.0)]
     assert {labels["peer"]: value for labels, value in after["hiddenarm_peer_ready"]} == {
@@ -267,6 +269,7 @@ def test_without_the_dealer_a_party_is_ready_as_long_as_it_has_stock(tmp_path: P
     with Deployment(kits) as deployment:
         deployment.start(*ROLES)
         deployment.step()
+        deployment.ask_once("actor", key="user 17")  # by `step`; what follows by the same model is by `decide`
         deployment.processes["dealer"].kill()
         deployment.until("airline", "peer lost")
         stock = parse_metrics(deployment.get("airline", "/metrics")[1])["hiddenarm_stock_steps"]

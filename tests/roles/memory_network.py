@@ -432,7 +432,7 @@ class _Twin:
     def _tie(self, context: np.ndarray, best: int, other: int) -> bool:
         """Whether two arms are as good as each other within the rounding of keys and model."""
         federation, scores = self._network.federation, self.bandit.weights @ context
-        return bool(scores[best] - scores[other] <= federation.parties * 2.0**-federation.key_fraction_bits + 2.0**-14)
+        return bool(scores[best] - scores[other] <= federation.score_rounding + 2.0**-14)
 
     def learn(self, taught: Taught) -> None:
         context = self._contexts[self._network.keys[taught.decision]]

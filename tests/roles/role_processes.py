@@ -12,7 +12,7 @@ from typing import TypedDict
 
 import numpy as np
 
-from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, LEARN, program_texts
+from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN, LEARN_ONE, STEP_ONE, program_text
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.net.frames import HEADER
@@ -109,21 +109,22 @@ def check_meter(kit: Kit, rows: list[MeterRow], steps: int) -> None:
     federation, number = kit.federation, kit.identity.number
     header = HEADER.size
     expected: dict[tuple[str, str, int], tuple[int, int]] = {}
-    texts = program_texts(federation)
-    for name, text in texts.items():
-        layout = layout_of(text, federation.parties, 1)
+    first = 1 if federation.learner.has_step else steps  # decisions before the first that is asked for as a `step`
+    runs = {DECIDE_ONE: first, LEARN_ONE: first, STEP_ONE: steps - first}
+    for program in federation.learner.single_programs:
+        layout = layout_of(program_text(federation, program), federation.parties, 1)
         size = layout.bytes_to_each_peer(number) + layout.rounds * header
         for peer in range(federation.parties):
             if peer != number:
-                row = (f"party {peer}", "ROUND", PROGRAM_NUMBERS[name])
-                expected[row] = (steps * layout.rounds, steps * size)
-    if number == federation.parties - 1:
-        for program in (DECIDE_ONE, *federation.learner.single_lessons):
-            used = steps if program.name in texts else 0
-            orders = 4 + used // (kit.file.stock // 4)
+                row = (f"party {peer}", "ROUND", PROGRAM_NUMBERS[program.name])
+                expected[row] = (runs[program] * layout.rounds, runs[program] * size)
+        if number == federation.parties - 1:
+            orders = 4 + runs[program] // (kit.file.stock // 4)
             expected["dealer", "WANT", PROGRAM_NUMBERS[program.name]] = (orders, orders * (header + 4))
-    told, size = ("ONE_HOT", 8 * federation.arms) if federation.suite == "paper" else ("SLOT", 4)
-    expected["actor", told, PROGRAM_NUMBERS[DECIDE]] = (steps, steps * (header + size))
+        if program != LEARN_ONE:
+            told, size = ("ONE_HOT", 8) if federation.suite == "paper" else ("PAYLOADS", 4)
+            answered = (runs[program], runs[program] * (header + size * federation.arms))
+            expected["actor", told, PROGRAM_NUMBERS[program.name]] = answered
     for client in ("actor", "rewarder") if number == 0 else ("rewarder",):
         expected[client, "LEARNED", PROGRAM_NUMBERS[LEARN]] = (steps, steps * header)
     for member in members(federation):

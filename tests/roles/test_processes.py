@@ -24,6 +24,8 @@ from role_processes import (
 )
 
 from hiddenarm.bandit.audit import audit_coins
+from hiddenarm.bandit.catalogue import DECIDE_ONE, STEP_ONE
+from hiddenarm.bandit.decisions import run_of
 from hiddenarm.bandit.plain import PlainBandit, coins_at
 from hiddenarm.errors import FeatureError, HiddenArmError, PeerLost
 from hiddenarm.mpc.material import Seeds
@@ -41,13 +43,18 @@ def test_twenty_steps_agree_with_the_plain_twin_and_the_meters_with_the_declarat
     tmp_path: Path, parties: int
 ) -> None:
     federation, contexts = federation_of(parties), contexts_of(federation_of(parties))
-    coins = audit_coins(Seeds(EPOCH_KEY), federation, 0, STEPS)
+    seeds = Seeds(EPOCH_KEY)
+    coins = {program: audit_coins(seeds, federation, 0, STEPS, program=program) for program in (DECIDE_ONE, STEP_ONE)}
     twin = PlainBandit(federation.arms, federation.dimension, federation.ridge)
     version = 0
     with local_roles(tmp_path, federation) as roles:
         for step in range(STEPS):
             identifier, arm = roles.decide(KEYS[step], version)
-            assert arm == twin.decide(contexts[step], *coins_at(coins, step))
+            program, place = run_of(identifier)
+            assert program == (STEP_ONE if step else DECIDE_ONE)
+            explore, tags = coins_at(coins[program], place)
+            best, scores = twin.decide(contexts[step], explore, tags), twin.weights @ contexts[step]
+            assert arm == best or (not explore and scores[best] - scores[arm] <= federation.score_rounding)
             reward = float(arm == step % 4)
             version = roles.reward(identifier, reward)
             assert version == step + 1

@@ -22,7 +22,8 @@ from hiddenarm.errors import (
     UnavailableError,
 )
 from hiddenarm.net.frames import Frame
-from hiddenarm.roles.actor import MAX_ASKED, KeyAnswer, all_decided
+from hiddenarm.roles.actor import MAX_ASKED, all_decided
+from hiddenarm.roles.client_records import KeyAnswer
 from hiddenarm.roles.messages import ACTOR, MAX_KEY_BYTES, REWARDER, Kind, decide_frame, read_refused, refused_frame
 from hiddenarm.roles.party_epoch import LESSON_SECONDS
 from hiddenarm.roles.runs import MAX_WAITING

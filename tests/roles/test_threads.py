@@ -91,8 +91,10 @@ def lessons_by_meter(session: Session) -> list[int]:
     """How many lessons each party told of; of decisions as many."""
     counts = []
     for meter in session._roles.stop():
-        sent = {(row["peer"], row["kind"]): row["frames"] for row in meter["sent"]}
-        assert sent["actor", "SLOT"] == sent["rewarder", "LEARNED"]
+        sent: Counter[tuple[str, str]] = Counter()
+        for row in meter["sent"]:
+            sent[row["peer"], row["kind"]] += row["frames"]
+        assert sent["actor", "PAYLOADS"] == sent["rewarder", "LEARNED"]
         counts.append(sent["rewarder", "LEARNED"])
     return counts
 

@@ -8,7 +8,8 @@ from world import KEYS, Faults, World
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import HiddenArmError, RefusedKeyError, UnavailableError
-from hiddenarm.roles.actor import Actor, KeyAnswer
+from hiddenarm.roles.actor import Actor
+from hiddenarm.roles.client_records import KeyAnswer
 from hiddenarm.roles.messages import ACTOR
 
 FEDERATION = Federation(arms=3, features=(2, 1), epsilon=0.2)

@@ -71,10 +71,10 @@ def test_a_course_earns_what_its_world_says() -> None:
 
 def test_a_learner_whose_scores_leave_their_range_earns_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     class Failing(Lockstep):
-        def decide(self, contexts: Any) -> Any:
+        def decide(self, contexts: Any, eligible: Any = None) -> Any:
             if self.decisions == 25:
                 raise ScoreRangeError("a score is out of range")
-            return super().decide(contexts)
+            return super().decide(contexts, eligible)
 
     monkeypatch.setattr(learners, "Lockstep", Failing)
     result = run()
