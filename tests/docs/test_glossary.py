@@ -18,8 +18,8 @@ ROW = re.compile(r"\| ([a-z ]+) \| ([^|]+) \| `([\w/]+\.py)`(?:, `(\w+)`)? \|")
 EMPHASISED = re.compile(r"(?:^|[^*])\*([a-z]+)\*(?!\*)", re.MULTILINE)
 NO_TERMS = {"and", "is", "not"}
 """Words that documents emphasise for another reason than that they explain them."""
-FORMS = {"activates": "activate", "addressed": "address", "attempts": "attempt", "payloads": "payload", "prepared": "prepare"}
-FORMS |= {"programs": "program", "shared": "share", "jobs": ""}
+FORMS = {"activates": "activate", "addressed": "address", "attempts": "attempt", "prepared": "prepare"}
+FORMS |= {"payloads": "payload", "programs": "program", "shared": "share", "jobs": ""}
 """Emphasised words that the glossary has in another form; jobs are those of the experiments."""
 
 
