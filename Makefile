@@ -19,7 +19,7 @@ UNDER_SANITISERS = LD_PRELOAD="$(shell $(CC) -print-file-name=libasan.so) $(shel
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
 	PYTHONPATH=$(CURDIR)/$(SANITISED)/lib HIDDENARM_SANITISERS="$(SANITISERS)" CC=$(CC)
 
-.PHONY: setup demo check test soak sanitise coverage vectors constraints wheel lint bench reproduce clean
+.PHONY: setup demo check test soak sanitise coverage vectors constraints wheel lint bench peers reproduce clean
 
 setup: $(READY)
 
@@ -41,6 +41,7 @@ test: setup lint
 soak: setup wheel sanitise
 	HIDDENARM_HARD_WORLDS=1000 $(PYTEST) tests/bandit/test_hard_data.py
 	HIDDENARM_TRIALS=2000 $(PYTEST) tests/bandit/test_trials.py
+	HIDDENARM_TRIALS=800 $(PYTEST) tests/bandit/test_joint_views.py
 	HIDDENARM_SEEDS=1000 $(PYTEST) -s tests/simulator
 	$(BIN)/python tests/recovery/soak.py --steps 2000 --kills 200
 	$(BIN)/python tests/recovery/soak.py --steps 2000 --kills 200 --together
@@ -77,6 +78,10 @@ lint: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks
+
+# Installs MPyC and SecretFlow SPU in environments of their own, in build/peers.
+peers: setup
+	$(BIN)/python -m benchmarks.peers
 
 reproduce: setup
 	$(BIN)/hiddenarm reproduce all --quick --out reproduction

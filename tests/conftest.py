@@ -51,6 +51,7 @@ PROCESSES = (
     "roles/test_processes.py",
     "roles/test_secrets.py",
     "roles/test_threads.py",
+    "test_peers.py",
     "test_versus.py",
     "test_wheel.py",
 )
@@ -58,6 +59,8 @@ PROCESSES = (
 PROCESS_FIXTURES = frozenset({"office"})
 LONG = (
     "bandit/test_hard_data.py",
+    "bandit/test_joint_views.py",
+    "bandit/test_released_arm.py",
     "bandit/test_trials.py",
     "bandit/test_views.py",
     "mutants",

@@ -48,6 +48,23 @@ class FourRoundFederation(Federation):
         return False
 
 
+@dataclass(frozen=True, init=False)
+class ShufflingFederation(Federation):
+    """A federation that shuffles its arms before it compares them, as it does if there are many."""
+
+    @property
+    def decides_by_payloads(self) -> bool:
+        return False
+
+
+FORMS: dict[str, type[Federation]] = {
+    "three rounds": Federation,
+    "four rounds": FourRoundFederation,
+    "shuffled": ShufflingFederation,
+}
+"""The ways to decide, each by a kind of federation that takes it for single decisions of few arms."""
+
+
 def suggested(error: str) -> list[dict[str, Any]]:
     """The changes that the error about numbers of a federation suggests: one number in each, or two."""
     _, _, text = error.partition("What would fit: ")

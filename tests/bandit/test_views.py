@@ -1,4 +1,5 @@
-"""What parties and actor see: uniform words whatever the inputs; the actor finds the arm, and nothing beside it."""
+"""What parties and actor see: uniform words whatever the inputs, and where arms are shuffled a uniform order of slots;
+the actor finds the arm, and nothing beside it."""
 
 from __future__ import annotations
 
@@ -12,35 +13,33 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy import stats
 
 from hiddenarm.bandit.catalogue import DECIDE, LEARN, STEP, ProgramId
-from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Decided
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.mpc.material import Seeds, program_stream
 from hiddenarm.mpc.payloads import PAYLOAD_BITS
 from hiddenarm.mpc.run import Openings, Sharing
+from hiddenarm.mpc.tournament import RANDOM_ORDER, pairs
 from hiddenarm.ring.words import Words, encode, low_bits
 from support import (
+    FORMS,
     SIGNIFICANCE,
-    FourRoundFederation,
     evenness,
     fixed_key,
     independence,
     same_distribution,
     uniformity,
+    winners_of,
 )
 
 ARMS = 4
-THREE, FOUR = "three rounds", "four rounds"
-FORMS = {THREE: Federation, FOUR: FourRoundFederation}
-"""Both ways to come from comparisons to payloads."""
+THREE, FOUR, SHUFFLED = FORMS
 APART, TOGETHER = (DECIDE, LEARN), (STEP,)
 """Decide and learn by two programs, or by one."""
 KINDS = pytest.mark.parametrize(
     ("programs", "form"),
-    [(APART, THREE), (TOGETHER, THREE), (APART, FOUR), (TOGETHER, FOUR)],
+    [(APART, THREE), (TOGETHER, THREE), (APART, FOUR), (TOGETHER, FOUR), (APART, SHUFFLED)],
     ids=lambda kind: kind if isinstance(kind, str) else " and ".join(kind),
 )
 ANSWERED, RETURNED = -1, -2
@@ -49,18 +48,20 @@ ANSWERED, RETURNED = -1, -2
 Place = tuple[str, int, int, int | str]
 
 
-def rounds_of(programs: tuple[str, ...], form: str) -> dict[str, int]:
-    decide = {THREE: 3, FOUR: 4}[form]
+def rounds_of(programs: tuple[str, ...], form: str, parties: int) -> dict[str, int]:
+    """In a shuffle: scores, their masks, a turn of each party, a tournament, and a turn of each again."""
+    decide = {THREE: 3, FOUR: 4, SHUFFLED: 2 + parties + 3 + parties}[form]
     return {STEP: decide + 4} if programs == TOGETHER else {DECIDE: decide, LEARN: 5}
 
 
 class Views:
     """Everything that crosses between parties, and between them and the actor, by place: (program, round, opening,
-    sender or "opened")."""
+    sender or "opened"); and beside it the opened orders of shuffled keys, uniform among orders, not among bits."""
 
     def __init__(self) -> None:
         self.words: dict[Place, list[Words]] = defaultdict(list)
         self.bits: dict[Place, int] = {}
+        self.orders: list[Words] = []
         self._program, self._round = DECIDE, 0
 
     def start(self, program: str) -> None:
@@ -71,17 +72,24 @@ class Views:
             here = (self._program, self._round, number)
             for sender, words in enumerate(sent):
                 self._note((*here, sender), words, opening.bits)
-            if opening.owners is None:
-                add = np.add if opening.sharing is Sharing.ADD else np.bitwise_xor
-                self._note((*here, "opened"), low_bits(reduce(add, sent), opening.bits), opening.bits)
+            if opening.owners is not None:
+                continue
+            add = np.add if opening.sharing is Sharing.ADD else np.bitwise_xor
+            opened = low_bits(reduce(add, sent), opening.bits)
+            if opening.why == RANDOM_ORDER:
+                self.orders.append(opened)
+            else:
+                self._note((*here, "opened"), opened, opening.bits)
         self._round += 1
 
-    def act(self, decided: list[Decided], arms: NDArray[np.int64]) -> None:
+    def act(self, decided: list[Decided], arms: NDArray[np.int64], returns: bool) -> None:
         """The actor got answers, found arms [replicates, 1] and returned one-hots. Of what is in the answers, the words
         at other arms, in the order in which these follow the arm."""
         answers = [own.answer for own in decided if own.answer is not None]
         for sender, words in enumerate(answers):
-            self._note((self._program, ANSWERED, 0, sender), words, PAYLOAD_BITS)
+            self._note((self._program, ANSWERED, 0, sender), words, PAYLOAD_BITS if returns else 64)
+        if not returns:  # shares of one-hots, which the parties hold already
+            return
         found = np.bitwise_xor.reduce(answers)
         losers = np.take_along_axis(found, (arms[..., None] + np.arange(1, ARMS)) % ARMS, axis=-1)
         self._note((self._program, ANSWERED, 0, "opened"), losers, PAYLOAD_BITS)
@@ -93,6 +101,8 @@ class Views:
         self._note((self._program, RETURNED, 0, "opened"), decided[0].masked_arm, 64)
 
     def _note(self, place: Place, words: Words, bits: int) -> None:
+        if not words.size:  # in the turn of another party
+            return
         self.words[place].append(words.copy())
         self.bits[place] = bits
 
@@ -105,7 +115,7 @@ def actor_watched(views: Views) -> Iterator[None]:
         lockstep: Lockstep, program: ProgramId, step: int, decided: list[Decided], eligible: Words
     ) -> NDArray[np.int64]:
         arms = honest(lockstep, program, step, decided, eligible)
-        views.act(decided, arms)
+        views.act(decided, arms, lockstep.federation.learner.answers.returned)
         return arms
 
     with patch.object(Lockstep, "_act", act):
@@ -165,8 +175,8 @@ def test_every_word_that_anybody_sees_is_uniform(
 ) -> None:
     views, lockstep = watched(inputs, reward, f"{inputs} {parties}", parties=parties, programs=programs, form=form)
     seen = {(program, number) for program, number, _, _ in views.words}
-    rounds = rounds_of(programs, form)
-    answered = {(programs[0], ANSWERED), (programs[0], RETURNED)}
+    rounds = rounds_of(programs, form, parties)
+    answered = {(programs[0], place) for place in ((ANSWERED,) if form == SHUFFLED else (ANSWERED, RETURNED))}
     assert seen == answered | {(program, number) for program in rounds for number in range(rounds[program])}
     p_values = [uniformity(np.concatenate(words), views.bits[place]) for place, words in views.words.items()]
     assert corrected(p_values) > SIGNIFICANCE
@@ -187,8 +197,10 @@ def test_words_of_different_steps_and_openings_share_no_mask(inputs: str, progra
             uniformity(low_bits(later - earlier, views.bits[place]), views.bits[place])
             for earlier, later in pairwise(words)
         ]
-    # Values of one shape are masked in several openings, and in two programs: take any two of them.
-    full = [(place, words[-1]) for place, words in views.words.items() if views.bits[place] == 64]
+    # Values of one shape are masked in several openings, and in two programs: take any two of them. Not two answers:
+    # together they are the arm.
+    whole = [place for place, bits in views.bits.items() if bits == 64 and place[1] != ANSWERED]
+    full = [(place, views.words[place][-1]) for place in whole]
     for index, (_, one) in enumerate(full):
         p_values += [uniformity(one - other) for _, other in full[index + 1 :] if one.shape == other.shape]
     assert len(p_values) > 100
@@ -251,57 +263,65 @@ def test_literal_rewards_arms_and_features_do_not_travel(programs: tuple[str, ..
     assert len(np.unique(words)) == len(words)
 
 
-def many_decisions(weights: list[float], epsilon: float, key: str, draws: int, form: str = THREE) -> NDArray[np.int64]:
-    """The arms of so many decisions whose scores are these weights, which party 1 holds."""
-    replicates = 4000
-    federation = FORMS[form](arms=len(weights), features=(1, 1), epsilon=epsilon)
-    lockstep = Lockstep(federation, fixed_key("many", key), replicates=replicates, deal_ahead=1)
-    lockstep.states[1]["weights"][:, :, 0] = encode(weights, 20)
-    contexts = [np.ones((replicates, 1)), np.zeros((replicates, 1))]
-    return np.concatenate([lockstep.decide(contexts)[1] for _ in range(draws // replicates)])
+def order_number(order: np.ndarray) -> np.ndarray:
+    places = np.arange(len(pairs((ARMS,))[0]))
+    numbers: np.ndarray = (order.astype(np.int64) << places).sum(axis=-1)
+    return numbers.ravel()
 
 
-@pytest.mark.parametrize("form", FORMS)
+def test_opened_orders_of_very_different_inputs_have_one_distribution() -> None:
+    both = [watched(inputs, 1.0, f"order {inputs}", form=SHUFFLED)[0] for inputs in CONTEXTS]
+    orders = [order_number(np.concatenate(views.orders)) for views in both]
+    sample = np.repeat([0, 1], [len(orders[0]), len(orders[1])])
+    assert independence(sample, np.unique(np.concatenate(orders), return_inverse=True)[1]) > SIGNIFICANCE
+
+
+def many_decisions(weights: list[float], epsilon: float, key: str, draws: int) -> tuple[np.ndarray, ...]:
+    """Decide `draws` times by shuffling, with given weights of the arms for a context of one; orders, slots, arms."""
+    federation = FORMS[SHUFFLED](arms=ARMS, features=(1, 1), epsilon=epsilon)
+    replicates, views = 20_000, Views()
+    lockstep = Lockstep(federation, fixed_key("many", key), replicates=replicates, deal_ahead=1, observer=views)
+    share = lockstep.states[1]["weights"]
+    share[:, :, 0] = encode(weights, 20)
+    arms = [
+        lockstep.decide([np.ones((replicates, 1)), np.zeros((replicates, 1))])[1] for _ in range(draws // replicates)
+    ]
+    order = np.concatenate(views.orders)
+    return order, winners_of(order, (ARMS,)).ravel(), np.concatenate(arms)
+
+
 @pytest.mark.parametrize(
-    ("weights", "best"),
+    ("weights", "best", "epsilon"),
     [
-        ([0.0, 0.0, 0.0, 0.0], [0, 1, 2, 3]),
-        ([0.3, 0.1, -0.2, 0.7], [3]),
-        ([0.5, -0.1, 0.5, 0.5], [0, 2, 3]),
-        ([-3.9, -3.9, 3.9, -3.9], [2]),
-        ([-32.0, -32.0, 32.0, 32.0], [2, 3]),
-        ([0.25, 0.25], [0, 1]),
+        ([0.0, 0.0, 0.0, 0.0], [0, 1, 2, 3], 0.0),
+        ([0.3, 0.1, -0.2, 0.7], [3], 0.0),
+        ([0.5, -0.1, 0.5, 0.5], [0, 2, 3], 0.0),
+        ([-3.9, -3.9, 3.9, -3.9], [2], 0.0),
+        ([-32.0, -32.0, 32.0, 32.0], [2, 3], 0.0),
+        ([-3.9, 0.1, 3.9, 0.3], [0, 1, 2, 3], 0.5),
+        ([2.0**40, -(2.0**42), 0.0, 2.0**43 - 1], [0, 1, 2, 3], 1.0),
     ],
 )
-def test_the_best_arm_is_chosen_and_ties_break_evenly(weights: list[float], best: list[int], form: str) -> None:
-    arm = many_decisions(weights, 0.0, str(weights), 40_000, form)
+def test_order_and_slot_of_a_shuffle_are_uniform_and_independent_of_the_arm(
+    weights: list[float], best: list[int], epsilon: float
+) -> None:
+    """Exploring shows no more than choosing the best does."""
+    order, slot, arm = many_decisions(weights, epsilon, f"{weights} {epsilon}", 40_000)
+    numbers, seen = np.unique(order_number(order), return_inverse=True)
+    assert len(numbers) == 24
+    assert evenness(seen, 24) > SIGNIFICANCE
+    assert evenness(slot, ARMS) > SIGNIFICANCE
     assert set(arm) == set(best)
     if len(best) > 1:
-        assert evenness(np.searchsorted(best, arm), len(best)) > SIGNIFICANCE
+        assert independence(slot, arm) > SIGNIFICANCE
+        assert independence(seen, arm) > SIGNIFICANCE
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_exploring_does_not_look_at_scores_far_out_of_range(form: str) -> None:
-    """Everything is explored: the arm is uniform, and no decision ends for want of an order."""
-    arm = many_decisions([2.0**40, -(2.0**42), 0.0, 2.0**43 - 1], 1.0, "out of range", 40_000, form)
-    assert evenness(arm, ARMS) > SIGNIFICANCE
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0])
-def test_the_released_arm_has_the_papers_distribution(epsilon: float, form: str) -> None:
-    draws = 100_000
-    arm = many_decisions([-3.9, 0.1, 3.9, 0.3], epsilon, f"epsilon {epsilon}", draws, form)
-    expected = np.full(ARMS, epsilon / ARMS)
-    expected[2] += 1 - epsilon
-    assert stats.chisquare(np.bincount(arm, minlength=ARMS), draws * expected).pvalue > SIGNIFICANCE
-
-
-@pytest.mark.parametrize("programs", [APART, TOGETHER])
-def test_all_words_of_a_decision_are_independent_of_the_arm(programs: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("programs", "form"), [(APART, THREE), (TOGETHER, THREE), (APART, FOUR), (APART, SHUFFLED)])
+def test_all_words_of_a_decision_are_independent_of_the_arm(programs: tuple[str, ...], form: str) -> None:
     """With all arms tied the arm is random: no word's top bits go with it, those included that the actor returns and
     those that it finds at other arms. Of `step` these are the words up to the reward."""
-    views, lockstep = watched("zeros", 0.0, "arm", replicates=8000, steps=0, programs=programs)
+    views, lockstep = watched("zeros", 0.0, "arm", replicates=8000, steps=0, programs=programs, form=form)
     views.start(programs[0])
     with actor_watched(views):
         _, arm = lockstep.decide([unit(values, 8000) for values in CONTEXTS["zeros"][:2]])

@@ -104,6 +104,8 @@ class Trials:
     corrections: dict[str, list[Words]] = field(default_factory=lambda: defaultdict(list))
     of_actor: dict[str, list[Words]] = field(default_factory=lambda: defaultdict(list))
     """What the actor knows beside the arm: its own words, and what it found in the answers."""
+    orders: list[Words] = field(default_factory=list)
+    """Which of two keys is larger, for all pairs of shuffled slots, by decision and level of the tournament."""
     program: str = DECIDE
     round: int = 0
     results: list[Any] = field(default_factory=list)
@@ -116,13 +118,19 @@ class Trials:
         for number, (opening, sent) in enumerate(zip(openings, by_opening, strict=True)):
             here = f"round {self.round}, opening {number}"
             for sender, words in enumerate(sent):
-                self._note(f"{here}, party {sender}", words, opening.bits)
-            if opening.owners is None and opening.why != RANDOM_ORDER:  # the order of the slots is public
-                add = np.add if opening.sharing is Sharing.ADD else np.bitwise_xor
-                self._note(f"{here}, opened", low_bits(reduce(add, sent), opening.bits), opening.bits)
+                self.note(f"{here}, party {sender}", words, opening.bits)
+            if opening.owners is not None:
+                continue
+            add = np.add if opening.sharing is Sharing.ADD else np.bitwise_xor
+            opened = low_bits(reduce(add, sent), opening.bits)
+            if opening.why == RANDOM_ORDER:  # uniform among orders, not among bits
+                self.orders.append(opened)
+            else:
+                self.note(f"{here}, opened", opened, opening.bits)
         self.round += 1
 
-    def _note(self, place: str, words: Words, bits: int) -> None:
+    def note(self, place: str, words: Words, bits: int) -> None:
+        """Words that somebody sees while a program runs."""
         self.seen[self.program, place].append(words.ravel().copy())
         self.bits[self.program, place] = bits
 
@@ -134,15 +142,15 @@ class Trials:
     def act(self, answers: Sequence[Words], arms: NDArray[np.int64], masks: Words, returned: Words | None) -> None:
         """The actor was told the answers [contexts, arms] of all parties, and found the arms. It returns one-hots."""
         for party, words in enumerate(answers):
-            self._note(f"answer, party {party}", words, PAYLOAD_BITS)
+            self.note(f"answer, party {party}", words, PAYLOAD_BITS)
         found = np.bitwise_xor.reduce(answers)
         others = (arms[:, None] + np.arange(1, found.shape[-1])) % found.shape[-1]
         losers: Words = np.take_along_axis(found, others, axis=-1)
         first, second = np.triu_indices(losers.shape[-1], 1)
-        self._note(_LOSERS, losers, PAYLOAD_BITS)
-        self._note(f"{_LOSERS}, differences", losers[:, first] ^ losers[:, second], PAYLOAD_BITS)
+        self.note(_LOSERS, losers, PAYLOAD_BITS)
+        self.note(f"{_LOSERS}, differences", losers[:, first] ^ losers[:, second], PAYLOAD_BITS)
         if returned is not None:
-            self._note(_RETURNED, returned, 64)
+            self.note(_RETURNED, returned, 64)
         self.of_actor[self.program].append(np.concatenate([masks.ravel(), losers.ravel()]))
 
     # As columns
@@ -150,7 +158,7 @@ class Trials:
     def columns(self) -> Iterator[Column]:
         """Everything that is seen by anybody, and the corrections."""
         for (program, place), rows in self.seen.items():
-            yield from _columns(f"{program}, {place}", rows, self.bits[program, place])
+            yield from columns_of(f"{program}, {place}", rows, self.bits[program, place])
         for program in self.corrections:
             yield from self.corrections_of(program)
 
@@ -165,7 +173,7 @@ class Trials:
             for (name, place), rows in self.seen.items()
             if name == program and place.endswith((f", party {other}", "opened", _RETURNED))
             if not place.startswith("answer")
-            for column in _columns(f"{program}, {place}", rows, self.bits[name, place])
+            for column in columns_of(f"{program}, {place}", rows, self.bits[name, place])
         ]
 
     def losers(self, program: str) -> list[Column]:
@@ -174,11 +182,15 @@ class Trials:
             column
             for (name, place), rows in self.seen.items()
             if name == program and place.startswith(_LOSERS)
-            for column in _columns(f"{program}, {place}", rows, PAYLOAD_BITS)
+            for column in columns_of(f"{program}, {place}", rows, PAYLOAD_BITS)
         ]
 
+    def at(self, program: str, place: str) -> list[Column]:
+        """What was seen at one place."""
+        return columns_of(f"{program}, {place}", self.seen[program, place], self.bits[program, place])
+
     def corrections_of(self, program: str) -> list[Column]:
-        return _columns(f"{program}, correction", self.corrections[program], 64)
+        return columns_of(f"{program}, correction", self.corrections[program], 64)
 
     def seeded(self, coalition: set[int], program: str) -> Words:
         """The words of a coalition's seeds, [trials, words]: each, and where all members have as many also the sums of
@@ -189,8 +201,9 @@ class Trials:
         return np.concatenate(each, axis=1)
 
 
-def _columns(name: str, rows: list[Words], bits: int) -> list[Column]:
-    table = np.stack(rows)
+def columns_of(name: str, rows: Sequence[Words] | Words, bits: int) -> list[Column]:
+    """A column for each word of all rows."""
+    table: Words = np.asarray(rows)
     return [Column(f"{name}, word {index}", table[:, index], bits) for index in range(table.shape[1])]
 
 
@@ -208,7 +221,7 @@ def run_trials(
         online=programs == (STEP,),
     )
     contexts = [np.array([secrets.features])] * parties
-    with _dealt_words_noted(trials), _actor_noted(trials):
+    with dealt_words_noted(trials), _actor_noted(trials):
         for _ in range(count):
             lockstep.states = _model(lockstep, secrets)
             trials.start(programs[0])
@@ -231,7 +244,7 @@ def _model(lockstep: Lockstep, secrets: Secrets) -> list[State]:
 
 
 @contextmanager
-def _dealt_words_noted(trials: Trials) -> Iterator[None]:
+def dealt_words_noted(trials: Trials) -> Iterator[None]:
     """Parties take their words in turn."""
     honest = ProgramMaterial.take
     in_turn = cycle(range(trials.parties))
@@ -283,7 +296,7 @@ def run_program(
     supply = _Supply(federation, federation.policy.exploration(), program, seeds, 1, DEALT_AHEAD)
     arms = words_from(count, "trials", program.label, key) % np.uint64(FEW_ARMS)
     trials = Trials(parties)
-    with _dealt_words_noted(trials):
+    with dealt_words_noted(trials):
         for step, arm in enumerate(arms.tolist()):
             trials.start(program.label)
             held = _State(federation, secrets, arm, program)
@@ -390,12 +403,17 @@ def _worst(columns: list[Column], p_values: np.ndarray) -> tuple[float, str]:
 
 def check_uniform(trials: Trials) -> None:
     """Every word is uniform in its highest and its lowest bits."""
+    check_uniform_columns(list(trials.columns()))
+
+
+def check_uniform_columns(seen: list[Column]) -> None:
+    """The same for some words."""
     found = []
-    for columns, width in _by_width(list(trials.columns()), 4):
+    for columns, width in _by_width(seen, 4):
         for high in (True, False):
             counts = _counts(_cells(columns, width, high=high), 1 << width)
             found.append(_worst(columns, stats.chisquare(counts, axis=0).pvalue))
-    _check(found, 2 * len(list(trials.columns())), "is not uniform")
+    _check(found, 2 * len(seen), "is not uniform")
 
 
 def check_independent_of_arm(trials: Trials) -> None:
@@ -421,14 +439,19 @@ def _check_independent(trials: Trials, of: Sequence[int], why: str) -> None:
 
 def check_same_distribution(one: Trials, other: Trials) -> None:
     """No word tells two sets of secrets apart."""
+    check_same_columns(list(one.columns()), list(other.columns()))
+
+
+def check_same_columns(*samples: list[Column]) -> None:
+    """No word tells samples apart, by its four highest or lowest bits."""
     found = []
-    ours, theirs = list(one.columns()), list(other.columns())
-    assert [column.name for column in ours] == [column.name for column in theirs]
-    for (columns, width), (others, _) in zip(_by_width(ours, 4), _by_width(theirs, 4), strict=True):
+    assert all([column.name for column in seen] == [column.name for column in samples[0]] for seen in samples)
+    for alike in zip(*(_by_width(seen, 4) for seen in samples), strict=True):
+        columns, width = alike[0]
         for high in (True, False):
-            tables = [_counts(_cells(some, width, high=high), 1 << width) for some in (columns, others)]
+            tables = [_counts(_cells(some, width, high=high), 1 << width) for some, _ in alike]
             found.append(_worst(columns, _contingency(np.stack(tables))))
-    _check(found, 2 * len(ours), "depends on the secrets")
+    _check(found, 2 * len(samples[0]), "depends on the secrets")
 
 
 def _contingency(table: np.ndarray) -> np.ndarray:

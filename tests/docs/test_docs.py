@@ -127,7 +127,7 @@ def _check_what_the_demo_counted(report: dict[str, Any]) -> None:
     stated = re.search(r"about ([\d,]+)\s+bytes\s+per\s+step", README)
     assert stated is not None
     assert report["bytes_per_step_per_party"] == pytest.approx(int(stated[1].replace(",", "")), rel=0.002)
-    assert (report["rounds_per_decision"], report["rounds_per_step"]) == (4, 9)
+    assert (report["rounds_per_decision"], report["rounds_per_step"]) == (3, pytest.approx(7, abs=0.01))
 
 
 @pytest.mark.processes
@@ -243,12 +243,14 @@ def test_every_file_named_exists() -> None:
         for name in re.findall(r"\bpython (\w+/\w+\.py)", path.read_text()):
             assert (ROOT / name).is_file(), f"{path.name}: {name}"
         for name in re.findall(r"\bpython -m ([\w.]+)", path.read_text()):
-            assert (ROOT / f"{name.replace('.', '/')}.py").is_file(), f"{path.name}: {name}"
+            module = ROOT / name.replace(".", "/")
+            assert module.with_suffix(".py").is_file() or (module / "__main__.py").is_file(), f"{path.name}: {name}"
 
 
 def test_every_small_benchmark_is_listed() -> None:
     listed = {re.sub(r".*benchmarks[./](\w+?)(\.py| COMMIT)?`", r"\1", row[0]) for row in _smaller_benchmarks()}
-    assert listed == {path.stem for path in (ROOT / "benchmarks").glob("[a-z]*.py")}
+    folders = {path.parent.name for path in (ROOT / "benchmarks").glob("*/__main__.py")}
+    assert listed == folders | {path.stem for path in (ROOT / "benchmarks").glob("[a-z]*.py")}
 
 
 def _smaller_benchmarks() -> list[list[str]]:
@@ -535,7 +537,7 @@ def test_the_costs_of_a_step(federation: Federation, layouts: dict[str, Layout])
 
 
 def test_rounds_depend_on_sizes_of_a_decision_only(layouts: dict[str, Layout]) -> None:
-    for arms, decide_rounds in ((3, 3), (20, 3), (21, 4), (48, 4), (49, 12), (100, 12)):
+    for arms, decide_rounds in ((3, 3), (19, 3), (20, 4), (48, 4), (49, 12), (100, 12)):
         other = Federation(arms=arms, features=(10, 10), epsilon=0.5)
         assert _layout(other, DECIDE, 1).rounds == decide_rounds
         assert _layout(other, LEARN, 1).rounds == layouts[LEARN].rounds
@@ -550,8 +552,9 @@ def test_rounds_by_arms_and_delays_in_the_figures(federation: Federation, layout
         PERFORMANCE, "arms", "rounds to decide", "rounds to learn", None
     ):
         other = Federation(arms=int(arms.replace(",", "")), features=(10, 10), epsilon=0.5)
-        found = [layout_of(text, 2, 1).rounds for text in program_texts(other).values()]
-        assert [int(decide_rounds), int(learn_rounds)] == found
+        decide = _layout(other, DECIDE, 1).rounds
+        step = sum(layout_of(text, 2, 1).rounds for text in program_texts(other).values())
+        assert [int(decide_rounds), int(learn_rounds)] == [decide, step - decide]
     decision = 1 + layouts[DECIDE].rounds + 1
     # The answer goes out and the one-hot comes back; then the reward has come before it is needed.
     step = decision + 1 + layouts[STEP].rounds - layouts[DECIDE].rounds
@@ -563,7 +566,7 @@ def test_rounds_by_arms_and_delays_in_the_figures(federation: Federation, layout
 def test_words_dealt(name: str, federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[int] = []
     operations = {
-        programs: ("dealt_share", "form", "folded_form", "lookup", "truncate"),
+        programs: ("returned_mask", "dealt_share", "form", "folded_form", "lookup", "truncate"),
         payloads: ("compare", "_by_words"),
     }
     for module, names in operations.items():
@@ -686,7 +689,7 @@ def test_bits_of_a_key(federation: Federation) -> None:
         federation.comparison_bits,
     ]
     assert [int(number) for _, number in rows] == bits
-    least = [replace(federation, features=(2,) * parties, max_interactions=0).least_key_bits for parties in (2, 5)]
+    least = [Federation(arms=10, features=(2,) * parties, epsilon=0.1).least_key_bits for parties in (2, 5)]
     assert f"0.004 at most: {least[0]} fractional bits for two parties, {least[1]} for five" in _flat(PROTOCOLS)
     assert f"exceed the {MAX_BITS} bits of the widest comparison" in _flat(PROTOCOLS)
     assert 2 * (federation.score_bound * (1 + 2.0**-8) + 0.02) <= 2.0**federation.score_range_bits

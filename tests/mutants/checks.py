@@ -13,9 +13,17 @@ import test_handouts
 import test_hard_data
 import test_masking
 import test_old_backups
+import test_released_arm
 import test_simulated_faults
-import test_views
 from application import simulate, simulate_memory
+from joint_views import (
+    check_joint_views,
+    check_masks_are_new,
+    check_no_order_is_known,
+    check_words_are_independent,
+    run_decisions,
+    worlds_of,
+)
 from trials import (
     EXTREMES,
     ZEROS,
@@ -33,6 +41,7 @@ from hiddenarm.errors import FrameError
 from hiddenarm.net.frames import Frame
 from hiddenarm.roles.messages import REWARDER, Kind
 from hiddenarm.roles.party import Party
+from support import FORMS
 
 TRIES = 60
 """Worlds among which a mutant must be noticed."""
@@ -99,6 +108,29 @@ def no_known_mask(program: ProgramId) -> Check:
     return Check(f"no known mask in {program.label}", run)
 
 
+def joint_views(form: str) -> Check:
+    """Actor and a party learn the arm of decisions between three arms, and nothing else."""
+    arm = 1
+
+    def run(_: int) -> None:
+        federation = FORMS[form](arms=3, features=(1, 1), epsilon=0.2)
+        worlds = worlds_of(federation, arm)
+        for party in range(2):
+            decisions = [
+                run_decisions(federation, world, arm, "mutants", contexts=1, count=400, other=1 - party)
+                for world in worlds
+            ]
+            check_joint_views(decisions, {party})
+            check_words_are_independent(decisions[0], {party})
+            if decisions[0].returned:
+                check_masks_are_new(decisions[0])
+            else:
+                check_no_order_is_known(decisions[0], worlds[0].scores(2), {party})
+
+    return Check(f"joint views of decisions, {form}", run)
+
+
+THREE_ROUNDS, FOUR_ROUNDS, SHUFFLED = map(joint_views, FORMS)
 LOCKSTEP_WORDS = Check("words in one process", lambda _: test_handouts.mixed_lessons())
 ROLES_WORDS = Check("words of the roles", lambda _: test_batched_lessons.all_kinds_of_lessons())
 CALM_WORLDS = worlds(0.003)
@@ -111,7 +143,7 @@ NO_KNOWN_MASK = Check("no known mask", lambda _: _known_masks((DECIDE, LEARN)))
 NO_KNOWN_MASK_IN_STEP = Check("no known mask in step", lambda _: _known_masks((STEP,)))
 TIES = Check(
     "ties",
-    lambda _: test_views.test_the_best_arm_is_chosen_and_ties_break_evenly([0.0] * 4, [0, 1, 2, 3], test_views.THREE),
+    lambda _: test_released_arm.test_ties_are_broken_evenly([0.0] * 4, [0, 1, 2, 3], 0.0, "three rounds"),
 )
 MASKS_DIFFER = Check("two masks", lambda _: test_masking.test_two_masks_of_one_value_differ_uniformly())
 OLD_BACKUP = Check("an old backup", test_simulated_faults.with_old_backup)
@@ -123,5 +155,5 @@ NEW_DIRECTION = Check(
 )
 EXPLORING = Check(
     "exploring",
-    lambda _: test_views.test_the_released_arm_has_the_papers_distribution(0.5, test_views.THREE),
+    lambda _: test_released_arm.test_ties_are_broken_evenly([0.3, 0.1, -0.2, 0.7], [3], 0.2, "three rounds"),
 )

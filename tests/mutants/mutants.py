@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import application
@@ -17,13 +18,14 @@ import pytest
 import test_features
 import test_masking
 from checks import Check
+from numpy.typing import NDArray
 from world import World
 
-from hiddenarm.bandit import batches, programs
+from hiddenarm.bandit import batches, lockstep, programs
 from hiddenarm.bandit.catalogue import DECIDE, GATHER, INVERT, INVERT_BOOSTED, INVERT_LAST, SOLVE, ProgramId
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.policies.epsilon_greedy import EpsilonGreedy
-from hiddenarm.mpc import dealing, evaluation, payloads
+from hiddenarm.mpc import comparison, dealing, evaluation, payloads
 from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.masking import (
     ReturnedMask,
@@ -35,7 +37,8 @@ from hiddenarm.mpc.masking import (
     triangle_indices,
     triangle_to_square,
 )
-from hiddenarm.mpc.run import Opening, Run
+from hiddenarm.mpc.run import Opening, Run, Sharing
+from hiddenarm.mpc.shuffle import Shuffle, order_of
 from hiddenarm.mpc.values import Masked, MaskPart, Shared
 from hiddenarm.ring.streams import Stream
 from hiddenarm.ring.words import Words, encode
@@ -135,19 +138,70 @@ def told_mask_of_the_arm(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(programs, "returned_mask", returned)
 
 
-def payloads_reused(patch: pytest.MonkeyPatch) -> None:
-    """All pairs of arms have the same two payloads."""
+def payloads_reused(pairs: slice) -> Install:
+    """These pairs of arms have the two payloads of the first pair."""
     honest = payloads._Payloads.__init__
 
     def reused(self: Any, run: Run, shape: tuple[int, ...], by_tag: Any) -> None:
-        class OnePair:
+        class FewerWords:
             def coin_words(self, shape: tuple[int, ...]) -> Words:
-                words = run.coin_words(shape)
-                return np.broadcast_to(words[..., :1], words.shape)
+                words = run.coin_words(shape).copy()
+                words[..., pairs] = words[..., :1]
+                return words
 
-        honest(self, OnePair(), shape, by_tag)  # type: ignore[arg-type]
+        honest(self, FewerWords(), shape, by_tag)  # type: ignore[arg-type]
 
-    patch.setattr(payloads._Payloads, "__init__", reused)
+    return lambda patch: patch.setattr(payloads._Payloads, "__init__", reused)
+
+
+class ActorsShuffle(Shuffle):
+    """A shuffle whose order is that of the actor's words: the last party is told the last permutation of the chain."""
+
+    def __init__(self, run: Run, lead: tuple[int, ...], size: int, parties: int) -> None:
+        super().__init__(run, lead, size, parties)
+        self._orders[-1] = run.tell_last((*lead, size), lambda: self._last_order(run))
+
+    def _last_order(self, run: Run) -> Words:
+        wanted = order_of(run.actor_words(self._shape)).astype(np.intp)
+        others = [order.astype(np.intp) for order in self._orders[:-1] if order is not None]
+        so_far = reduce(lambda chain, order: np.take_along_axis(chain, order, axis=-1), others)
+        return np.take_along_axis(so_far.argsort(axis=-1), wanted, axis=-1).astype(np.uint64)
+
+
+def two_one_hots(patch: pytest.MonkeyPatch) -> None:
+    """The actor returns two one-hots under the same masks, then two more under others."""
+    honest = lockstep.masked_one_hots  # type: ignore[attr-defined]
+    before: list[Words] = []
+
+    def returned(arms: NDArray[np.int64], masks: Words) -> Words:
+        if not before:
+            before.append(masks.copy())
+            return honest(arms, masks)
+        return honest(arms, before.pop())
+
+    patch.setattr(lockstep, "masked_one_hots", returned)
+
+
+def compared_under(make: Callable[[Run, tuple[int, ...], Sharing], Words], step: str) -> Install:
+    """What a step of comparisons opens is masked by what the dealer makes."""
+
+    class Instead:
+        def __init__(self, run: Run) -> None:
+            self._run = run
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._run, name)
+
+        def random(self, shape: tuple[int, ...], sharing: Sharing = Sharing.ADD) -> Words:
+            return make(self._run, shape, sharing)
+
+    honest = getattr(comparison, step)
+
+    def install(patch: pytest.MonkeyPatch) -> None:
+        for module in (comparison, payloads):
+            patch.setattr(module, step, lambda run, *arguments: honest(Instead(run), *arguments))
+
+    return install
 
 
 def without_tags(patch: pytest.MonkeyPatch) -> None:
@@ -216,15 +270,15 @@ def told_masks_of_contexts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(batches, "input_segments", segments)
 
 
-def zero(run: Run, shape: tuple[int, ...]) -> Words:
+def zero(run: Run, shape: tuple[int, ...], sharing: Sharing = Sharing.ADD) -> Words:
     """A sharing of zero: what each party sends is uniform, their sum is the value."""
-    return run.deal(shape, lambda: np.zeros((*run.batch, *shape), np.uint64))
+    return run.deal(shape, lambda: np.zeros((*run.batch, *shape), np.uint64), sharing)
 
 
-def word_of_party_0(run: Run, shape: tuple[int, ...]) -> Words:
+def word_of_party_0(run: Run, shape: tuple[int, ...], sharing: Sharing = Sharing.ADD) -> Words:
     """A sharing of a word that party 0 knows: what is opened is uniform to all others."""
     known = run.words_of(0, shape)
-    return run.deal(shape, lambda: np.asarray(known))
+    return run.deal(shape, lambda: np.asarray(known), sharing)
 
 
 def clipped_if_needed(patch: pytest.MonkeyPatch) -> None:
@@ -343,6 +397,9 @@ TWO_DECISIONS, TWO_GATHERED, TWO_SOLVED = (ProgramId(name, 2) for name in (DECID
 
 MUTANTS = [
     Mutant(STEPS, TWO_TIME_PAD, one_stream("step", "learn"), checks.LOCKSTEP_WORDS, "of one key twice"),
+    Mutant(STEPS, TWO_TIME_PAD, one_stream("step", "learn"), checks.ROLES_WORDS, "of one key twice"),
+    Mutant(STEPS, TWO_TIME_PAD, one_stream("step", "learn"), checks.CALM_WORLDS, "of one key twice"),
+    Mutant(STEPS, TWO_TIME_PAD, one_stream("step", "learn"), checks.MEMORY_WORLDS, "of one key twice"),
     Mutant(REPAIR, TWO_TIME_PAD, one_stream("repair", "gather"), checks.ROLES_WORDS, "of one key twice"),
     Mutant(REPAIR, TWO_TIME_PAD, one_stream("repair", "gather"), checks.CALM_WORLDS, "of one key twice"),
     Mutant(AGAIN, TWO_TIME_PAD, one_stream("learn again", "learn"), checks.CALM_WORLDS, "of one key twice"),
@@ -408,14 +465,14 @@ MUTANTS = [
     Mutant(
         "all pairs of arms have the same payloads",
         "the actor learns more of the order of the arms than which is best",
-        payloads_reused,
+        payloads_reused(slice(None)),
         checks.UNIFORM_STEP,
         "step, found at other arms, .* is not uniform",
     ),
     Mutant(
         "all pairs of arms of a batch have the same payloads",
         "the actor learns more of the order of the arms than which is best",
-        payloads_reused,
+        payloads_reused(slice(None)),
         checks.uniform_words(TWO_DECISIONS),
         "decide 2, found at other arms, .* is not uniform",
     ),
@@ -424,7 +481,63 @@ MUTANTS = [
         "of equally good arms the first is always chosen",
         without_tags,
         checks.TIES,
-        "set",
+        "arm 0 is off",
+    ),
+    Mutant(
+        "two pairs of three arms have the same payloads, three rounds",
+        "the actor learns that the first arm is the worst",
+        payloads_reused(slice(0, 2)),
+        checks.THREE_ROUNDS,
+        "combined answers, word 0: depends on the secrets",
+    ),
+    Mutant(
+        "two pairs of three arms have the same payloads, four rounds",
+        "the actor learns that the first arm is the worst",
+        payloads_reused(slice(0, 2)),
+        checks.FOUR_ROUNDS,
+        "combined answers, word 0: depends on the secrets",
+    ),
+    Mutant(
+        "the actor knows the permutation of a shuffle",
+        "with a party it learns the order of all arms",
+        lambda patch: patch.setattr(programs, "Shuffle", ActorsShuffle),
+        checks.SHUFFLED,
+        r"the order of slots is one of arms to parties \[0\] and actor",
+    ),
+    Mutant(
+        "two one-hots are returned under one mask",
+        "their difference shows both arms to all parties",
+        two_one_hots,
+        checks.THREE_ROUNDS,
+        "returned, 1 trials apart, word .* is not uniform",
+    ),
+    Mutant(
+        "differences of keys have no mask",
+        "all parties see the differences of scores",
+        compared_under(zero, "compare"),
+        checks.THREE_ROUNDS,
+        "round 1, opening 0, opened, word .* depends on the secrets",
+    ),
+    Mutant(
+        "party 0 knows the masks of differences of keys",
+        "it sees the differences of scores",
+        compared_under(word_of_party_0, "compare"),
+        checks.FOUR_ROUNDS,
+        r"opened, word .* goes with a word that parties \[0\] or actor hold",
+    ),
+    Mutant(
+        "looked-up bits have no masks",
+        "all parties see the order of two keys",
+        compared_under(zero, "masked_bits"),
+        checks.FOUR_ROUNDS,
+        "round 2, opening 0, opened, word .* (depends on the secrets|is not uniform)",
+    ),
+    Mutant(
+        "party 0 knows the mask bits of looked-up bits",
+        "it sees the order of two keys",
+        compared_under(word_of_party_0, "masked_bits"),
+        checks.THREE_ROUNDS,
+        r"goes with a word that parties \[0\] or actor hold|follows from others, to parties \[0\]",
     ),
     Mutant(
         "o x' of `gather` has no mask",
@@ -501,7 +614,7 @@ MUTANTS = [
         "the differential privacy is less than declared",
         explores_too_rarely,
         checks.EXPLORING,
-        "pvalue",
+        "arm 0 is off",
     ),
     Mutant(
         "disks say that changes last before they do",

@@ -16,8 +16,11 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from hiddenarm.bandit.catalogue import ProgramId, program_text, program_texts
+from hiddenarm.bandit.federation import Federation
 from hiddenarm.cli.main import commands
 from hiddenarm.errors import ConfigError
+from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.paper import rounds
 from hiddenarm.research.bench.operations import measure_operations
 from hiddenarm.research.bench.relay import Relay
@@ -190,6 +193,20 @@ def test_a_dealer_keeps_its_memory(tmp_path: Path) -> None:
     assert [reading["steps"] for reading in figures["memory"]][-1] >= 2000
     # One batch of corrections in flight is 4 MB; nothing else may come and go.
     assert abs(figures["memory_growth_mb"]) < 20
+    assert "dealt_bytes_per_interaction" not in figures
+
+
+def test_what_a_dealer_sends_is_counted(tmp_path: Path) -> None:
+    output, figures = run_quick(tmp_path, "dealer", "--batch", "20")
+    federation = Federation(arms=10, features=(10, 10), epsilon=0.1)
+    step = sum(layout_of(text, 2, 1).correction_words for text in program_texts(federation).values())
+    programs = [ProgramId(name, 20) for name in ("decide", "gather", "solve")]
+    batch = sum(layout_of(program_text(federation, program), 2, 1).correction_words for program in programs)
+    assert figures["dealt_bytes_per_step"] == 8 * step
+    assert figures["dealt_bytes_per_interaction"] == 8 * batch / 20
+    assert f"{8 * step:,}" in output
+    with pytest.raises(ConfigError, match="--suite paper learns from one reward at a time"):
+        invoke("dealer", "--suite", "paper", "--batch", "20")
 
 
 def test_all_benches_are_listed_and_none_works_at_import() -> None:

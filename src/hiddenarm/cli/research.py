@@ -177,10 +177,11 @@ def ops(json_path: Path | None, quick: bool, **sizes: Any) -> None:
     _FEATURES,
     _number("--steps", 100_000, "Steps that are dealt while memory is read."),
     _number("--online-steps", 1000, "Steps to measure on-line."),
+    click.option("--batch", type=click.IntRange(2, 256), help="Count what is dealt for so many at once, too."),
     _SECONDS,
 )
 def dealer(json_path: Path | None, quick: bool, **sizes: Any) -> None:
-    """The dealer's time for a step beside the on-line step, and its memory over a long run."""
+    """The dealer's time for a step beside the on-line step, what it sends, and its memory over a long run."""
     from hiddenarm.research.bench.dealer import bench_dealer
 
     _run(bench_dealer, json_path, {**sizes, **({"steps": 2000, "online_steps": 40, "seconds": 2.0} if quick else {})})

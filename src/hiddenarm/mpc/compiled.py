@@ -118,9 +118,10 @@ class CompiledProgram:
 
     def run_segment(self, segment: Segment, banks: Banks, received: tuple[bytes | None, ...]) -> bytes | None:
         """Finish the round before with what was received in it, and compute up to the next: what to send in it."""
+        first, last, sends, _, _, _ = segment
         try:
-            sent = execute(self._code, segment.first, segment.last, banks, received, segment.sends or 0)
-            return None if segment.sends is None else sent
+            sent = execute(self._code, first, last, banks, received, sends or 0)
+            return None if sends is None else sent
         except ArithmeticError:
             raise ScoreRangeError(OUT_OF_RANGE) from None
 
@@ -128,9 +129,15 @@ class CompiledProgram:
 def reader_of(value: object, found: list[TracedWords]) -> Reader[object]:
     """How to read a value that holds cells: the same value with arrays, copied, in their place. The cells are added to
     `found`; they need no place yet."""
+    before = len(found)
+    reader = _reader_of(value, found)
+    return reader if len(found) > before else lambda banks: value
+
+
+def _reader_of(value: object, found: list[TracedWords]) -> Reader[object]:
     if isinstance(value, TracedWords):
         found.append(value)
-        return partial(_array, value)
+        return partial(_array, value.block, value.shape)
     if isinstance(value, tuple | list):
         kind, parts = type(value), [reader_of(part, found) for part in value]
         return lambda banks: kind([read(banks) for read in parts])
@@ -140,10 +147,11 @@ def reader_of(value: object, found: list[TracedWords]) -> Reader[object]:
     return lambda banks: value
 
 
-def _array(cells: TracedWords, banks: Banks) -> Words:
-    block = cells.block
-    words = banks[block.bank].reshape(-1)[block.first : block.first + block.length]
-    return words.reshape(cells.shape).copy()
+def _array(block: Block, shape: tuple[int, ...], banks: Banks) -> Words:
+    bank = banks[block.bank]
+    if bank.ndim > 1:  # what a party brings may have any shape
+        bank = bank.reshape(-1)
+    return bank[block.first : block.first + block.length].reshape(shape).copy()
 
 
 def assemble(

@@ -43,6 +43,8 @@ class Outcome:
 @dataclass(slots=True, repr=False)
 class _ActiveRun:
     key: RunKey
+    frame: Frame
+    """What is the same in the frames of all its rounds."""
     evaluation: Evaluation
     outcome: Outcome
     began: float
@@ -88,7 +90,8 @@ class RunTable:
     def launch(self, key: RunKey, evaluation: Evaluation, outcome: Outcome, *, patient: bool = False) -> None:
         """Begin a run: send its first round, and go on as far as the peers' words allow. A patient one gives way to
         all others after every round."""
-        active = _ActiveRun(key, evaluation, outcome, self._clock(), self._early.pop(key, {}), patient)
+        frame, inbox = run_frame(Kind.ROUND, *key), self._early.pop(key, {})
+        active = _ActiveRun(key, frame, evaluation, outcome, self._clock(), inbox, patient)
         self._runs[key] = active
         self._computed(active)
         self._advance(active)
@@ -139,9 +142,10 @@ class RunTable:
 
     def _send_round(self, active: _ActiveRun, payload: bytes) -> None:
         """Send this party's words for the current round; the peers' may come back at once."""
-        evaluation = active.evaluation
-        frame = run_frame(Kind.ROUND, *active.key, round=evaluation.round, payload=payload)
-        if active.patient or evaluation.round in active.inbox:  # in the latter case not all answers are still to come
+        kind, program, _, step, _ = active.frame
+        number = active.evaluation.round
+        frame = Frame(kind, program, number, step, payload)
+        if active.patient or number in active.inbox:  # in the latter case not all answers are still to come
             send_to_all(self._send, self._peers, frame)
             return
         answers = self._exchange(self._peers, frame)

@@ -2,7 +2,8 @@
 
 The dealer is the role's own state machine, asked for material in the batches in which the last party orders it. Its
 time for a step stands beside that of the on-line step, measured in turn. A dealer in a process of its own then deals
-many steps, and its resident memory is read on the way.
+many steps, and its resident memory is read on the way. What it sends is counted: the corrections of a step, and those
+of an interaction that is decided and learned in a batch.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from time import perf_counter
 
 from rich.console import Console
 
-from hiddenarm.bandit.catalogue import ProgramId, program_texts
+from hiddenarm.bandit.catalogue import DECIDE, GATHER, SOLVE, ProgramId, program_text, program_texts
 from hiddenarm.bandit.decisions import new_epoch
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.dealing import layout_of
+from hiddenarm.mpc.run import ProgramText
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.research.bench.report import Result, micros, print_table, quartiles
 from hiddenarm.research.bench.session import make_federation, measure_beside
@@ -73,10 +76,13 @@ def bench_dealer(
     steps: int,
     online_steps: int,
     seconds: float,
+    batch: int | None = None,
     suite: str = "fast",
     newton_iterations: int | None = None,
 ) -> Result:
     """Measure, print, return what `--json` writes."""
+    if batch is not None and suite != "fast":
+        raise ConfigError("--suite paper learns from one reward at a time: leave --batch out")
     keep_freed_memory()  # as a dealer does
     federation = make_federation(parties, arms, features, suite, newton_iterations)
     measured, (dealing,) = measure_beside(federation, Effort.of(online_steps, seconds), LoneDealer(federation).work)
@@ -88,15 +94,37 @@ def bench_dealer(
     ]
     title = f"The dealer: {parties} parties, {arms} arms, {features} features, {suite} suite"
     print_table(console, title, ("", "time", "quartiles", "to on-line"), rows)
+    dealt = _dealt_bytes(federation, batch)
+    print_table(
+        console,
+        "Sent to the last party",
+        ("", "bytes"),
+        [(name.removeprefix("dealt_bytes_per_"), f"{count:,.0f}") for name, count in dealt.items()],
+    )
     readings = list(_memory_over(federation, steps))
     _print_memory(console, readings)
     return {
         **measured.as_dict(),
         "dealer_us_per_step": dealing.median,
         "ratio_to_online": ratio,
+        **dealt,
         "memory": [{"steps": made, "resident_mb": megabytes} for made, megabytes in readings],
         "memory_growth_mb": readings[-1][1] - readings[len(readings) // 4][1],
     }
+
+
+def _dealt_bytes(federation: Federation, batch: int | None) -> dict[str, float]:
+    """What the last party is sent for a strictly online step; with a batch, also for one of its interactions."""
+    step = sum(_corrections(federation, text) for text in program_texts(federation).values())
+    if batch is None:
+        return {"dealt_bytes_per_step": step}
+    programs = (program_text(federation, ProgramId(name, batch)) for name in (DECIDE, GATHER, SOLVE))
+    together = sum(_corrections(federation, text) for text in programs)
+    return {"dealt_bytes_per_step": step, "dealt_bytes_per_interaction": together / batch}
+
+
+def _corrections(federation: Federation, text: ProgramText) -> int:
+    return 8 * layout_of(text, federation.parties, 1).correction_words
 
 
 def _print_memory(console: Console, readings: list[tuple[int, float]]) -> None:
