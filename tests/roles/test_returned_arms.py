@@ -276,12 +276,13 @@ class TestActorRecords:
         journal = LateJournal(store)
         records, told = ActorRecords(store, journal), []
         records.keep_arms(returned(), lambda: told.append("arms"))
-        records.when_written(lambda: told.append("after"))
+        records.answer("named", bytes(32), [Decision("id", 1)], lambda: told.append("reply"), returned(STEP_ONE))
         assert not told
         assert not records.unkept
         journal.sync()
-        assert told == ["arms", "after"]
-        assert records.unkept == [returned()]
+        assert told == ["arms", "reply"]
+        assert records.unkept == [returned(), returned(STEP_ONE)]
+        assert ActorRecords(store, journal).unkept == records.unkept
 
     def test_notes_of_an_earlier_version_are_read(self) -> None:
         store = MemoryStore()
@@ -478,6 +479,12 @@ def test_the_end_of_arms_comes_before_anything_is_asked() -> None:
     assert arms_frame(returned()) != END_OF_ARMS
 
 
+def find(actor: Actor, arms: ReturnedArms) -> None:
+    """The actor has found arms, and hands them to its records."""
+    actor._unwritten.add(arms.name)
+    actor._records.keep_arms(arms, lambda: actor._arms_last(arms, nothing))
+
+
 def test_the_end_of_arms_waits_until_all_of_earlier_epochs_last() -> None:
     """Otherwise the reward of an arm that is given meanwhile could come before the arm, and would be refused."""
     network = MemoryNetwork(small_federation(2)).start()
@@ -485,11 +492,11 @@ def test_the_end_of_arms_waits_until_all_of_earlier_epochs_last() -> None:
     journal = LateJournal(store)
     records = ActorRecords(store, journal)
     actor = Actor(FEDERATION, lambda _, frame: sent.append(frame), records=records, peer_loss=PeerLoss.ENDS_EPOCH)
-    actor._return(returned(epoch=EARLIER))
+    find(actor, returned(epoch=EARLIER))
     actor._active = True
     actor._start(Plan(2, NOW.to_bytes(6, "big"), INITIAL, 0), network.dealer._say(ACTOR))
     assert not sent
-    actor._return(returned())  # of this epoch: it is not waited for
+    find(actor, returned())  # of this epoch: it is not waited for
     changes, then = journal.waiting.pop(0)
     store.commit(changes)
     then()

@@ -53,15 +53,16 @@ def test_the_actor_asks_for_a_decision_alone_otherwise() -> None:
     assert not any(is_step(number) for number in network.versions)
 
 
-def test_the_actor_asks_for_a_decision_alone_while_others_are_under_way() -> None:
+def test_a_step_may_be_asked_for_ahead_of_the_lesson_before() -> None:
     network = MemoryNetwork(small_federation(2)).start()
     online(network, 1)
-    under_way, beside = network.ask(KEYS[1], after=1), network.ask(KEYS[2], after=2)
-    assert is_step(under_way)
-    assert not is_step(beside)
+    first, ahead = network.ask(KEYS[1], after=1), network.ask(KEYS[2], after=2)
+    assert is_step(first)
+    assert is_step(ahead)
     network.settle()
-    network.reward(network.decisions[under_way].id, 1.0)
-    network.settle()
+    assert ahead not in network.decisions
+    network.reward(network.decisions[first].id, 1.0)
+    network.reward(network.decisions[ahead].id, 0.0)
     network.check_against_references()
 
 

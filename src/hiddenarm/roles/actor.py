@@ -18,9 +18,9 @@ Where the parties do not have the arms, the actor returns them, masked. Two one-
 
 In each epoch, END_OF_ARMS follows all that was found in earlier ones: what has not come by then never comes.
 
-In strictly online use the actor asks for `step`, which goes on to learn when the reward has come: if nothing else is
-under way, and the model has one lesson more than that of the request before, which was a single decision. A party that
-cannot run it refuses, and the actor asks for `decide`.
+In strictly online use the actor asks for `step`, which goes on to learn when the reward has come: if the model has one
+lesson more than that of the request before, and both are for a single decision. A party that cannot run it refuses, and
+the actor asks for `decide`.
 """
 
 from __future__ import annotations
@@ -139,14 +139,14 @@ class _Run:
 
 class ActorEpoch:
     """What the actor asks in one epoch, from its seed; `outcomes` holds what came of it: an answer for each key, or the
-    error to raise for all. `found` holds what is to be returned before. `version` is that of the model when the epoch
-    began."""
+    error to raise for all. `found` holds the arms that are to be returned before, by the same names. `version` is that
+    of the model when the epoch began."""
 
     def __init__(
         self, federation: Federation, send: Send, seed: bytes, version: int, name_of: Callable[[Identity], str] = str
     ) -> None:
         self.outcomes: dict[RunKey, Outcome] = {}
-        self.found: list[ReturnedArms] = []
+        self.found: dict[RunKey, ReturnedArms] = {}
         self.out_of_stock = False
         """Whether the last party has refused a single decision, as it has nothing in stock."""
         self._send = send
@@ -237,7 +237,7 @@ class ActorEpoch:
             raise PeerError(f"the parties do not agree on decision {step}: they are not in step")
         if run.masks is not None:
             masked = masked_one_hots(np.array(arms), run.masks).tobytes()
-            self.found.append(ReturnedArms(self.name, program, step, masked))
+            self.found[run.question.name] = ReturnedArms(self.name, program, step, masked)
         keys = run.question.asked.keys
         return [
             Decision(identifier, arm) if arm >= 0 else NoArmError(keys[position], ambiguous=arm == TWO_ARMS)
@@ -421,8 +421,6 @@ class Actor(Client):
         epoch.on_frame(identity, frame)
         if self.lasting and frame.kind is self._reported:
             self._note_heard(identity, frame)
-        while epoch.found:
-            self._return(epoch.found.pop())
         while epoch.outcomes:
             self._settle(*epoch.outcomes.popitem())
 
@@ -434,18 +432,15 @@ class Actor(Client):
 
     # Returning arms
 
-    def _return(self, found: ReturnedArms) -> None:
-        """Send what was found, once it is written down. What is settled after this is given later."""
-        self._unwritten.add(found.name)
-        self._records.keep_arms(found, partial(self._arms_last, found))
-
-    def _arms_last(self, found: ReturnedArms) -> None:
+    def _arms_last(self, found: ReturnedArms, give: Callable[[], None]) -> None:
+        """What was found is written down: send it, and give the arms."""
         self._unwritten.discard(found.name)
         if self.active:
             self._send_arms(found)
             if self._before_end is not None:
                 self._before_end.discard(found.name)
                 self._end_arms()
+        give()
 
     def _send_arms(self, returned: ReturnedArms) -> None:
         frame = arms_frame(returned)
@@ -462,17 +457,20 @@ class Actor(Client):
     # Answering
 
     def _settle(self, name: RunKey, outcome: Outcome) -> None:
-        """Give an answer; one that must be the same when the request is repeated lasts before, as do arms that are
-        returned: they were handed to the records before."""
-        waiting = self._asked.pop(name)
+        """Give an answer. One that must be the same when the request is repeated lasts before, and so do arms that are
+        returned, together with it."""
+        assert self._epoch is not None
+        waiting, found = self._asked.pop(name), self._epoch.found.pop(name, None)
         waiting.answered = True
-        give = partial(self._give, waiting, outcome)
-        if isinstance(outcome, HiddenArmError) or not any(isinstance(answer, Decision) for answer in outcome):
-            give()
-        elif waiting.request is not None:
-            self._records.answer(waiting.request, waiting.digest, outcome, give)
-        elif self._unwritten:
-            self._records.when_written(give)
+        give: Callable[[], None] = partial(self._give, waiting, outcome)
+        if found is not None:
+            self._unwritten.add(found.name)
+            give = partial(self._arms_last, found, give)
+        answers = [] if isinstance(outcome, HiddenArmError) else outcome
+        if waiting.request is not None and any(isinstance(answer, Decision) for answer in answers):
+            self._records.answer(waiting.request, waiting.digest, answers, give, found)
+        elif found is not None:
+            self._records.keep_arms(found, give)
         else:
             give()
 

@@ -96,17 +96,11 @@ class ActorRecords:
 
     def keep_arms(self, returned: ReturnedArms, then: Then) -> None:
         """Keep one-hots as they will be sent."""
-        self._journal.append(
-            [Put(_ARMS, _run_key(returned.name), returned.masked)], partial(self._lasts, returned, then)
-        )
+        self._journal.append([_arms(returned)], partial(self._lasts, returned, then))
 
     def _lasts(self, returned: ReturnedArms, then: Then) -> None:
         self._unkept[returned.name] = _Unkept(returned)
         then()
-
-    def when_written(self, then: Then) -> None:
-        """Call `then` when all that was handed over before lasts."""
-        self._journal.append([], then)
 
     def arms_kept(self, party: int, names: Sequence[int], parties: int) -> None:
         """A party keeps the one-hots of these runs; what all `parties` keep is forgotten."""
@@ -146,9 +140,21 @@ class ActorRecords:
     def ask(self, request: str, digest: bytes, then: Then) -> None:
         self._journal.append([Put(_REQUEST, request.encode(), digest)], then)
 
-    def answer(self, request: str, digest: bytes, answers: Sequence[KeyAnswer], then: Then) -> None:
+    def answer(
+        self,
+        request: str,
+        digest: bytes,
+        answers: Sequence[KeyAnswer],
+        then: Then,
+        returned: ReturnedArms | None = None,
+    ) -> None:
+        """Keep the reply to a request, with the one-hots of its decisions if they are to be returned."""
         text = json.dumps([_encode_answer(answer) for answer in answers]).encode()
-        self._journal.append([Put(_REQUEST, request.encode(), digest + text), self._told()], then)
+        changes = [Put(_REQUEST, request.encode(), digest + text), self._told()]
+        if returned is None:
+            self._journal.append(changes, then)
+        else:
+            self._journal.append([*changes, _arms(returned)], partial(self._lasts, returned, then))
 
 
 class MemoryActorRecords:
@@ -164,9 +170,6 @@ class MemoryActorRecords:
         self._kept: OrderedDict[str, tuple[bytes, Sequence[KeyAnswer]]] = OrderedDict()
 
     def keep_arms(self, returned: ReturnedArms, then: Then) -> None:
-        then()
-
-    def when_written(self, then: Then) -> None:
         then()
 
     def arms_kept(self, party: int, names: Sequence[int], parties: int) -> None:
@@ -185,7 +188,14 @@ class MemoryActorRecords:
     def ask(self, request: str, digest: bytes, then: Then) -> None:
         self.answer(request, digest, (), then)
 
-    def answer(self, request: str, digest: bytes, answers: Sequence[KeyAnswer], then: Then) -> None:
+    def answer(
+        self,
+        request: str,
+        digest: bytes,
+        answers: Sequence[KeyAnswer],
+        then: Then,
+        returned: ReturnedArms | None = None,
+    ) -> None:
         if request in self._kept:
             self._size -= 1 + len(self._kept.pop(request)[1])
         self._kept[request] = digest, answers
@@ -198,6 +208,10 @@ class MemoryActorRecords:
 
 def _run_key(name: int) -> bytes:
     return _RUN.pack(*split_name(name))
+
+
+def _arms(returned: ReturnedArms) -> Put:
+    return Put(_ARMS, _run_key(returned.name), returned.masked)
 
 
 def _decode_told(store: Store) -> dict[int, Heard]:
