@@ -43,12 +43,10 @@ from hiddenarm.mpc.values import Masked, MaskPart, Shared
 from hiddenarm.ring.streams import Stream
 from hiddenarm.ring.words import Words, encode
 from hiddenarm.roles import party as party_module
-from hiddenarm.roles.actor import Actor
 from hiddenarm.roles.client_records import ActorRecords, MadeLesson
 from hiddenarm.roles.ledger import Ledger
 from hiddenarm.roles.messages import ReturnedArms
 from hiddenarm.roles.party import Party
-from hiddenarm.roles.party_records import PartyRecords
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.updater import LessonEnded
 from hiddenarm.store.journal import Then
@@ -349,27 +347,6 @@ def returned_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ActorRecords, "unkept", property(lambda _: []))
 
 
-def arms_acknowledged_early(patch: pytest.MonkeyPatch) -> None:
-    honest = PartyRecords.keep_arms
-
-    def early(self: PartyRecords, returned: ReturnedArms, then: Then) -> bool:
-        then()
-        return honest(self, returned, lambda: None)
-
-    patch.setattr(PartyRecords, "keep_arms", early)
-
-
-def ended_too_early(patch: pytest.MonkeyPatch) -> None:
-    """The actor says that all arms of earlier epochs were sent while some are being written down."""
-    honest = Actor._end_arms
-
-    def end(self: Actor) -> None:
-        self._before_end = set()
-        honest(self)
-
-    patch.setattr(Actor, "_end_arms", end)
-
-
 def old_backup_accepted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(party_module, "find_behind", lambda *_: [])
     lost_decisions_accepted(patch)
@@ -656,20 +633,6 @@ MUTANTS = [
         "rewards of acknowledged decisions are refused",
         returned_once,
         checks.worlds(0.012),
-        "were refused",
-    ),
-    Mutant(
-        "a party says that it keeps an arm before that lasts",
-        "the actor forgets what the party has lost",
-        arms_acknowledged_early,
-        checks.worlds(0.025),
-        "was refused: its state is older|were refused",
-    ),
-    Mutant(
-        "the actor says too early that all arms were sent",
-        "rewards of acknowledged decisions are refused",
-        ended_too_early,
-        checks.worlds(0.025),
         "were refused",
     ),
     Mutant(
