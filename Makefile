@@ -19,7 +19,7 @@ UNDER_SANITISERS = LD_PRELOAD="$(shell $(CC) -print-file-name=libasan.so) $(shel
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
 	PYTHONPATH=$(CURDIR)/$(SANITISED)/lib HIDDENARM_SANITISERS="$(SANITISERS)" CC=$(CC)
 
-.PHONY: setup demo check test soak sanitise coverage vectors constraints wheel lint bench reproduce clean
+.PHONY: setup demo check test soak sanitise coverage vectors constraints wheel lint bench peers reproduce clean
 
 setup: $(READY)
 
@@ -78,6 +78,10 @@ lint: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks
+
+# Installs MPyC and SecretFlow SPU in environments of their own, in build/peers.
+peers: setup
+	$(BIN)/python -m benchmarks.peers
 
 reproduce: setup
 	$(BIN)/hiddenarm reproduce all --quick --out reproduction

@@ -51,6 +51,7 @@ PROCESSES = (
     "roles/test_processes.py",
     "roles/test_secrets.py",
     "roles/test_threads.py",
+    "test_peers.py",
     "test_versus.py",
     "test_wheel.py",
 )

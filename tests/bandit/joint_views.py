@@ -23,7 +23,7 @@ from trials import Column, Trials, check_same_columns, check_uniform_columns, co
 
 from hiddenarm.bandit import lockstep as lockstep_module
 from hiddenarm.bandit.answers import Answers
-from hiddenarm.bandit.catalogue import DECIDE, ProgramId, program_text
+from hiddenarm.bandit.catalogue import DECIDE, STEP_ONE, ProgramId, program_text
 from hiddenarm.bandit.coins import Coins
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
@@ -45,13 +45,14 @@ ORDERS = 32
 
 
 class World(NamedTuple):
-    """What is decided about: the feature of every party, the weight of each arm for all of them, and whether the dealer
-    explores."""
+    """What is decided about: the feature of every party, the weight of each arm for all of them, whether the dealer
+    explores, and the reward."""
 
     name: str
     feature: float
     weights: Floats
     explored: bool
+    reward: float
 
     def scores(self, parties: int) -> Floats:
         return self.weights * self.feature * parties
@@ -66,9 +67,9 @@ def worlds_of(federation: Federation, arm: int) -> tuple[World, World, World]:
     saturated = np.full(federation.arms, 0.99 * federation.score_bound / federation.parties)
     saturated[arm] *= -1
     return (
-        World("rising", 1.0, rising, False),
-        World("falling", -0.5, -falling, False),
-        World("explored", 1.0, saturated, True),
+        World("rising", 1.0, rising, explored=False, reward=0.0),
+        World("falling", -0.5, -falling, explored=False, reward=1.0),
+        World("explored", 1.0, saturated, explored=True, reward=0.7),
     )
 
 
@@ -78,7 +79,6 @@ class Decisions(Trials):
 
     program: str = DECIDE
     arm: int = 0
-    world: str = ""
     answered: Answers = Answers.PAYLOADS
     actor: list[Words] = field(default_factory=list)
     returned: list[Words] = field(default_factory=list)
@@ -117,27 +117,44 @@ class Decisions(Trials):
 
 
 def run_decisions(
-    federation: Federation, world: World, arm: int, key: str, *, contexts: int, count: int, other: int
+    federation: Federation,
+    world: World,
+    arm: int,
+    key: str,
+    *,
+    contexts: int,
+    count: int,
+    other: int,
+    online: bool = False,
 ) -> Decisions:
-    """Decide `count` times about as many contexts as are given. Party `other` holds the model."""
-    program = ProgramId(DECIDE, contexts)
+    """Decide `count` times about as many contexts as are given; `online` by `step`, which goes on to learn a reward.
+    Party `other` holds the model, the same every time."""
+    program = STEP_ONE if online else ProgramId(DECIDE, contexts)
     epoch_key = fixed_key("joint views", key, world.name)
-    trials = Decisions(federation.parties, program=program.label, arm=arm, world=world.name)
+    trials = Decisions(federation.parties, program=program.label, arm=arm)
     trials.answered = federation.learner.answers
-    epsilons = [float(world.explored)]
-    lockstep = Lockstep(federation, epoch_key, epsilons=epsilons, deal_ahead=32, observer=trials.observe)
-    lockstep.states = [initial_state(federation.learner.arrays, party) for party in range(federation.parties)]
-    lockstep.states[other]["weights"][0] = encode(world.weights, federation.fraction_bits)[:, None]
+    lockstep = Lockstep(
+        federation,
+        epoch_key,
+        epsilons=[float(world.explored)],
+        deal_ahead=32,
+        observer=trials.observe,
+        online=online,
+    )
     layout = layout_of(program_text(federation, program), federation.parties, 1)
     actor = program_stream(Seeds(epoch_key).actor(), program.label, layout.actor_words)
     features = [np.full((1, contexts, 1), world.feature)] * federation.parties
     with dealt_words_noted(trials), _actor_noted(trials), _explored_to(arm):
         for step in range(count):
+            lockstep.states = [initial_state(federation.learner.arrays, party) for party in range(federation.parties)]
+            lockstep.states[other]["weights"][0] = encode(world.weights, federation.fraction_bits)[:, None]
             trials.start(program.label)
             if contexts == 1:
-                arms = lockstep.decide([own[:, 0] for own in features])[1]
+                number, arms = lockstep.decide([own[:, 0] for own in features])
             else:
-                arms = lockstep.decide_batch(features)[1]
+                _, arms = lockstep.decide_batch(features)
+            if online:
+                lockstep.learn(number, [world.reward])
             trials.arms += arms.ravel().tolist()
             trials.actor.append(actor.step(step) if layout.actor_words else np.empty(0, np.uint64))
     return trials

@@ -77,6 +77,27 @@ def test_a_step_of_ten_arms_and_twenty_features_by_hand() -> None:
     assert 8 * layouts[STEP].correction_words <= 65_000  # bytes from the dealer
 
 
+@pytest.mark.parametrize("parties", PARTIES)
+def test_the_words_dealt_for_a_lesson_by_hand(parties: int) -> None:
+    """Corrections, counted on paper. They do not depend on the number of parties, but for the table of reciprocals."""
+    arms, size = 10, 20
+    features = {2: (12, 8), 3: (8, 6, 6), 5: (4, 4, 4, 4, 4)}[parties]
+    federation = Federation(arms=arms, features=features, epsilon=0.1)
+    triangle, cells = size * (size + 1) // 2, arms * size
+    three = -(-size // 3)  # fields of 20 bits: three in a word
+    chosen = triangle + 2 * cells + size + arms + 1  # u, and the score
+    rounded = 2 * 2 * size + 3 * (size + three) + 2 * 2  # u twice; u (r - score), v, v (r - score); the score and g
+    # Fields of g: 24 bits, two in a word.
+    of_g = -(-size // (64 // (federation.wide_gain_bits - federation.gain_bits)))
+    steps = (1 + size) + 2 * cells + (2 * size + three) + (2 * size + of_g) + (size + three + of_g)
+    gained = arms * triangle + -(-arms * size**2 // 3) + cells + -(-cells // 3)
+    expected = chosen + rounded + federation.reciprocal_shape.words + steps + gained
+    layouts = Lockstep(federation, fixed_key("words")).layouts
+    assert layouts[LEARN].correction_words == expected
+    if parties == 2:
+        assert expected == 5158
+
+
 def test_a_decision_of_many_pairs_by_hand() -> None:
     """With thirty arms three rounds deal too much: one of two payloads is taken by an opened bit."""
     layouts = Lockstep(Federation(arms=30, features=(12, 8), epsilon=0.1), fixed_key("bits")).layouts

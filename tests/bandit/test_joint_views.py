@@ -74,3 +74,25 @@ def test_all_words_of_actor_and_coalition_are_independent(
     for other in range(parties):
         decisions = run_decisions(federation, world, 1, f"{form} {arms}", contexts=1, count=count, other=other)
         check_words_are_independent(decisions, coalition_without(other, parties))
+
+
+@pytest.mark.parametrize(("parties", "other"), [(2, 0), (2, 1), (3, 0), (3, 1), (3, 2)])
+def test_a_step_that_decides_and_learns_tells_the_actor_the_arm_and_nothing_else(parties: int, other: int) -> None:
+    """In strictly online use x, w and M are masked once, for the decision and for its lesson."""
+    federation = Federation(arms=3, features=(1,) * parties, epsilon=0.2)
+    coalition = coalition_without(other, parties)
+    steps = [
+        run_decisions(federation, world, 1, f"step {parties}", contexts=1, count=TRIALS, other=other, online=True)
+        for world in worlds_of(federation, 1)
+    ]
+    check_joint_views(steps, coalition)
+    check_masks_are_new(steps[0])
+
+
+@pytest.mark.parametrize(("parties", "count"), [(2, 900), *([(3, 2200)] if SOAK else [])])
+def test_all_words_of_a_step_are_independent(parties: int, count: int) -> None:
+    federation = Federation(arms=3, features=(1,) * parties, epsilon=0.2)
+    world = worlds_of(federation, 1)[1]
+    for other in range(parties):
+        steps = run_decisions(federation, world, 1, "bits", contexts=1, count=count, other=other, online=True)
+        check_words_are_independent(steps, coalition_without(other, parties))

@@ -65,6 +65,12 @@ NO_DECISIONS = [
     b'{"key": "user 0", "after": 99999999999999999999999}',
     b'{"key": "user 0", "after": NaN}',
     b'{"key": "user 0", "after": ' + b"9" * 5000 + b"}",
+    b'{"key": "user 0", "eligible": []}',
+    b'{"key": "user 0", "eligible": [3]}',
+    b'{"key": "user 0", "eligible": [1, 1]}',
+    b'{"key": "user 0", "eligible": [true]}',
+    b'{"key": "user 0", "eligible": 1}',
+    b'{"key": "user 0", "eligible": ' + b"[" * 400 + b"]" * 400 + b"}",
 ]
 
 
@@ -116,6 +122,13 @@ def check_refused(answer: dict[str, Any]) -> None:
     assert answer.keys() == {"error"}
     assert answer["error"].isprintable()
     assert 5 < len(answer["error"]) < 300
+
+
+def test_only_eligible_arms_are_chosen(ask: Ask) -> None:
+    for arm in range(3):
+        assert ask(ACTOR, json.dumps({"key": "user 1", "eligible": [arm]}).encode())["arm"] == arm
+        many = ask(ACTOR, json.dumps({"keys": ["user 1", "user 2"], "eligible": [arm]}).encode())
+        assert [decision["arm"] for decision in many["decisions"]] == [arm, arm]
 
 
 def check_step(ask: Ask, key: str = "user 1") -> str:

@@ -162,12 +162,13 @@ class ActorsShuffle(Shuffle):
         wanted = order_of(run.actor_words(self._shape)).astype(np.intp)
         others = [order.astype(np.intp) for order in self._orders[:-1] if order is not None]
         so_far = reduce(lambda chain, order: np.take_along_axis(chain, order, axis=-1), others)
-        return np.take_along_axis(order_of(so_far), wanted, axis=-1).astype(np.uint64)
+        return np.take_along_axis(so_far.argsort(axis=-1), wanted, axis=-1).astype(np.uint64)
 
 
 def two_one_hots(patch: pytest.MonkeyPatch) -> None:
     """The actor returns two one-hots under the same masks, then two more under others."""
-    honest, before = lockstep.masked_one_hots, []  # type: ignore[attr-defined]
+    honest = lockstep.masked_one_hots  # type: ignore[attr-defined]
+    before: list[Words] = []
 
     def returned(arms: NDArray[np.int64], masks: Words) -> Words:
         if not before:

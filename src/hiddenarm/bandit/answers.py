@@ -43,7 +43,7 @@ def eligible_words(arms: int, eligible: Iterable[int] | None = None) -> Words:
     chosen = range(arms) if eligible is None else list(eligible)
     for arm in chosen:
         if isinstance(arm, bool) or not isinstance(arm, int | np.integer) or not 0 <= arm < arms:
-            raise InputError(f"eligible arms must be whole numbers from 0 to {arms - 1}, got {arm!r}")
+            raise InputError(f"eligible arms must be whole numbers from 0 to {arms - 1}")
         if words[arm]:
             raise InputError(f"arm {arm} is named twice among the eligible arms")
         words[arm] = ALL_BITS
