@@ -147,7 +147,8 @@ TIES = Check(
 )
 MASKS_DIFFER = Check("two masks", lambda _: test_masking.test_two_masks_of_one_value_differ_uniformly())
 OLD_BACKUP = Check("an old backup", test_simulated_faults.with_old_backup)
-LOST_DECISIONS = Check("lost decisions", lambda _: test_old_backups.with_old_backup(test_old_backups.UNFINISHED[0]))
+LOST_DECISIONS = Check("lost decisions", test_old_backups.with_old_backup, range(46, 47))
+"""In this world the copy of the disk lacks a decision that the actor has heard of."""
 PREPARED_AGAIN = Check("PREPARED again", _prepared_again)
 CLIPPING = Check("clipping", lambda _: test_features.test_all_rows_take_the_same_operations("a row"))
 NEW_DIRECTION = Check(
