@@ -38,7 +38,7 @@ def test_bytes_of_parties_that_send_different_numbers_are_told_apart() -> None:
 def test_a_listing_is_printed_on_request() -> None:
     lines = printed("step", *SMALL, "--listing").splitlines()
     assert lines.count("  instructions of party 0") == 9
-    assert any(line.startswith("    contract ") and "=reward r + mask[0]" in line for line in lines)
+    assert any(line.startswith("    contract ") and "=one-hot o of the arm + mask[0]" in line for line in lines)
 
 
 def test_a_step_shows_its_pause_and_what_it_waits_for() -> None:

@@ -689,7 +689,7 @@ def test_bits_of_a_key(federation: Federation) -> None:
         federation.comparison_bits,
     ]
     assert [int(number) for _, number in rows] == bits
-    least = [replace(federation, features=(2,) * parties, norms=(1.0,) * parties, max_interactions=0).least_key_bits for parties in (2, 5)]
+    least = [Federation(arms=10, features=(2,) * parties, epsilon=0.1).least_key_bits for parties in (2, 5)]
     assert f"0.004 at most: {least[0]} fractional bits for two parties, {least[1]} for five" in _flat(PROTOCOLS)
     assert f"exceed the {MAX_BITS} bits of the widest comparison" in _flat(PROTOCOLS)
     assert 2 * (federation.score_bound * (1 + 2.0**-8) + 0.02) <= 2.0**federation.score_range_bits

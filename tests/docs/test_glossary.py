@@ -19,7 +19,7 @@ EMPHASISED = re.compile(r"(?:^|[^*])\*([a-z]+)\*(?!\*)", re.MULTILINE)
 NO_TERMS = {"and", "is", "not"}
 """Words that documents emphasise for another reason than that they explain them."""
 FORMS = {"activates": "activate", "addressed": "address", "attempts": "attempt", "prepared": "prepare"}
-FORMS |= {"programs": "program", "shared": "share", "jobs": ""}
+FORMS |= {"payloads": "payload", "programs": "program", "shared": "share", "jobs": ""}
 """Emphasised words that the glossary has in another form; jobs are those of the experiments."""
 
 

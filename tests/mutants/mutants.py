@@ -356,6 +356,9 @@ TWO_DECISIONS, TWO_GATHERED, TWO_SOLVED = (ProgramId(name, 2) for name in (DECID
 
 MUTANTS = [
     Mutant(STEPS, TWO_TIME_PAD, one_stream("step", "learn"), checks.LOCKSTEP_WORDS, "of one key twice"),
+    Mutant(STEPS, TWO_TIME_PAD, one_stream("step", "learn"), checks.ROLES_WORDS, "of one key twice"),
+    Mutant(STEPS, TWO_TIME_PAD, one_stream("step", "learn"), checks.CALM_WORLDS, "of one key twice"),
+    Mutant(STEPS, TWO_TIME_PAD, one_stream("step", "learn"), checks.MEMORY_WORLDS, "of one key twice"),
     Mutant(REPAIR, TWO_TIME_PAD, one_stream("repair", "gather"), checks.ROLES_WORDS, "of one key twice"),
     Mutant(REPAIR, TWO_TIME_PAD, one_stream("repair", "gather"), checks.worlds(0.003, first=60), "of one key twice"),
     Mutant(AGAIN, TWO_TIME_PAD, one_stream("learn again", "learn"), checks.CALM_WORLDS, "of one key twice"),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from hiddenarm.bandit.catalogue import DECIDE_ONE
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.research.data.load import load_world
@@ -38,7 +39,7 @@ def agreement(
     world = load_world("digits", arms=ARMS, features=FEATURES, steps=steps)
     worlds = [world.reseeded(seed) for seed in range(REPLICATES)]
     lockstep = Lockstep(federation, fixed_key("agreement"), replicates=REPLICATES, deal_ahead=8)
-    twins = PlainTwins(twins_of or federation, worlds, lockstep.coins)
+    twins = PlainTwins(twins_of or federation, worlds, lambda _, first, count: lockstep.coins(first, count))
     cuts, agreed = np.cumsum(federation.features)[:-1], []
     for first in range(0, steps, batch):
         now = range(first, first + batch)
@@ -47,7 +48,7 @@ def agreement(
             decision, arms = lockstep.decide(np.split(contexts[:, 0], cuts, axis=-1))
             rewards = np.array([one.reward(first, int(arm)) for one, arm in zip(worlds, arms, strict=True)])
             lockstep.learn(decision, rewards)
-            agreed.append(twins.step(first, contexts[:, 0], decision, said(arms), rewards)[0])
+            agreed.append(twins.step(first, contexts[:, 0], (DECIDE_ONE, decision), said(arms), rewards)[0])
         else:
             name, arms = lockstep.decide_batch(np.split(contexts, cuts, axis=-1))
             rewards = np.array(

@@ -278,7 +278,7 @@ class Federation:
 
     @property
     def comparison_bits(self) -> int:
-        """Bits of the difference of two keys."""
+        """Bits of a comparison key, and of the difference of two."""
         return self.key_fraction_bits + self._key_bits_beside_fraction
 
     @property

@@ -214,7 +214,7 @@ def test_a_slowdown_that_holds_by_far_is_explained(tmp_path: Path) -> None:
 
 
 def test_steps_of_an_earlier_protocol_are_marked(tmp_path: Path) -> None:
-    marked = "These steps of the fast suite took 10 rounds. They are of an earlier protocol; now a step takes 9 rounds."
+    marked = "These steps of the fast suite took 10 rounds. They are of an earlier protocol; now a step takes 7 rounds."
     assert not [remark for remark in concluded(tmp_path / "now").remarks if "earlier protocol" in remark]
     found = concluded(tmp_path / "earlier", fast_rounds=10)
     assert [remark for remark in found.remarks if remark.startswith(marked)]
