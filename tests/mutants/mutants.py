@@ -43,9 +43,12 @@ from hiddenarm.mpc.values import Masked, MaskPart, Shared
 from hiddenarm.ring.streams import Stream
 from hiddenarm.ring.words import Words, encode
 from hiddenarm.roles import party as party_module
-from hiddenarm.roles.client_records import MadeLesson
+from hiddenarm.roles.actor import Actor
+from hiddenarm.roles.client_records import ActorRecords, MadeLesson
 from hiddenarm.roles.ledger import Ledger
+from hiddenarm.roles.messages import ReturnedArms
 from hiddenarm.roles.party import Party
+from hiddenarm.roles.party_records import PartyRecords
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.updater import LessonEnded
 from hiddenarm.store.journal import Then
@@ -329,6 +332,44 @@ def sent_early(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Rewarder, "_make", early)
 
 
+# Arms that the actor returns
+
+
+def returned_anew(patch: pytest.MonkeyPatch) -> None:
+    """What is sent again is another arm under the same mask."""
+    honest = ActorRecords.unkept.fget  # type: ignore[attr-defined]
+
+    def unkept(self: ActorRecords) -> list[ReturnedArms]:
+        return [one._replace(masked=np.roll(one.words, 1).tobytes()) for one in honest(self)]
+
+    patch.setattr(ActorRecords, "unkept", property(unkept))
+
+
+def returned_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ActorRecords, "unkept", property(lambda _: []))
+
+
+def arms_acknowledged_early(patch: pytest.MonkeyPatch) -> None:
+    honest = PartyRecords.keep_arms
+
+    def early(self: PartyRecords, returned: ReturnedArms, then: Then) -> bool:
+        then()
+        return honest(self, returned, lambda: None)
+
+    patch.setattr(PartyRecords, "keep_arms", early)
+
+
+def ended_too_early(patch: pytest.MonkeyPatch) -> None:
+    """The actor says that all arms of earlier epochs were sent while some are being written down."""
+    honest = Actor._end_arms
+
+    def end(self: Actor) -> None:
+        self._before_end = set()
+        honest(self)
+
+    patch.setattr(Actor, "_end_arms", end)
+
+
 def old_backup_accepted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(party_module, "find_behind", lambda *_: [])
     lost_decisions_accepted(patch)
@@ -604,6 +645,34 @@ MUTANTS = [
         "hides two rewards",
     ),
     Mutant(
+        "another arm is returned when it is sent again",
+        "the difference of two masked one-hots reveals both arms",
+        returned_anew,
+        checks.worlds(0.012),
+        "hides two arms",
+    ),
+    Mutant(
+        "arms are not sent again in later epochs",
+        "rewards of acknowledged decisions are refused",
+        returned_once,
+        checks.worlds(0.012),
+        "were refused",
+    ),
+    Mutant(
+        "a party says that it keeps an arm before that lasts",
+        "the actor forgets what the party has lost",
+        arms_acknowledged_early,
+        checks.worlds(0.025),
+        "was refused: its state is older|were refused",
+    ),
+    Mutant(
+        "the actor says too early that all arms were sent",
+        "rewards of acknowledged decisions are refused",
+        ended_too_early,
+        checks.worlds(0.025),
+        "were refused",
+    ),
+    Mutant(
         "an old backup is accepted",
         "masked words are sent from a state that others know to be older",
         old_backup_accepted,
@@ -615,6 +684,6 @@ MUTANTS = [
         "their rewards are refused for ever",
         lost_decisions_accepted,
         checks.LOST_DECISIONS,
-        "were refused|did not finish",
+        r"assert \[\] == \[Identity",
     ),
 ]

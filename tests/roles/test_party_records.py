@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,13 +21,30 @@ from hiddenarm.roles.epochs.plan import INITIAL, MAX_CHECKPOINTS, CheckpointName
 from hiddenarm.roles.ledger import Ledger
 from hiddenarm.roles.party_records import PartyRecords, _decode_state, _encode_state
 from hiddenarm.roles.updater import LearnedState, Lesson
-from hiddenarm.store.contract import Delete, Put
-from hiddenarm.store.journal import DirectJournal
+from hiddenarm.store.contract import Change, Delete, Put
+from hiddenarm.store.journal import DirectJournal, Then
 from hiddenarm.store.memory import MemoryStore
 
 FEDERATION = Federation(arms=3, features=(2, 1), epsilon=0.1)
 NAMED = 77
 FOUR = ProgramId(DECIDE, 4)
+
+
+class LateJournal:
+    """Commits when it is told to."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._waiting: deque[tuple[Sequence[Change], Then]] = deque()
+
+    def append(self, changes: Sequence[Change], then: Then) -> None:
+        self._waiting.append((changes, then))
+
+    def sync(self, groups: int) -> None:
+        for _ in range(groups):
+            changes, then = self._waiting.popleft()
+            self._store.commit(changes)
+            then()
 
 
 def records_on(store: MemoryStore) -> PartyRecords:
@@ -98,6 +117,25 @@ def test_decisions_wait_until_a_lesson_has_used_them() -> None:
     assert records.pending == records_on(store).pending == 3
     plan = Plan(1, (NAMED + 1).to_bytes(6, "big"), INITIAL, 0)
     assert Ledger(records_on(store), plan).pending == 3  # of an epoch before, none at hand
+
+
+def test_a_party_does_not_count_on_lessons_that_are_about_to_be_cut_off() -> None:
+    """Its statement for another attempt may be made before the cut lasts, and even before the lessons do."""
+    store = MemoryStore()
+    journal = LateJournal(store)
+    records = PartyRecords(store, journal, FEDERATION, 0)
+    for number in range(3):
+        learn(records, number)
+    journal.sync(2)
+    records.activate(Plan(1, NAMED.to_bytes(6, "big"), INITIAL, 1), nothing)
+    assert records.statement().committed.lessons == 1
+    journal.sync(1)  # the third lesson lasts, and is cut off with the second
+    assert records.statement().committed.lessons == 1
+    journal.sync(1)
+    assert records.statement().committed.lessons == records_on(store).statement().committed.lessons == 1
+    learn(records, 1)
+    journal.sync(1)
+    assert records.statement().committed.lessons == 2
 
 
 def test_a_checkpoint_comes_back_as_it_was() -> None:

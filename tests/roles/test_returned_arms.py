@@ -4,7 +4,7 @@ mask; and what becomes of rewards meanwhile."""
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -18,7 +18,9 @@ from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import ClientError, DamagedStoreError, NoArmError
 from hiddenarm.mpc.values import Shared
 from hiddenarm.net.frames import Frame
+from hiddenarm.roles.actor import Actor
 from hiddenarm.roles.client_records import ActorRecords, MemoryActorRecords
+from hiddenarm.roles.epochs.attempts import PeerLoss
 from hiddenarm.roles.epochs.plan import INITIAL, Heard, Plan
 from hiddenarm.roles.ledger import Ledger
 from hiddenarm.roles.messages import (
@@ -35,7 +37,7 @@ from hiddenarm.roles.messages import (
 )
 from hiddenarm.roles.party_records import MemoryPartyRecords, PartyRecords
 from hiddenarm.store.contract import Change, Put
-from hiddenarm.store.journal import DirectJournal
+from hiddenarm.store.journal import DirectJournal, Then
 from hiddenarm.store.memory import MemoryStore
 
 ARMS = 3
@@ -50,10 +52,10 @@ class LateJournal:
 
     def __init__(self, store: MemoryStore) -> None:
         self.store = store
-        self.waiting: list[tuple[list[Change], Callable[[], None]]] = []
+        self.waiting: list[tuple[Sequence[Change], Then]] = []
 
-    def append(self, changes: list[Change], then: Callable[[], None]) -> None:
-        self.waiting.append((list(changes), then))
+    def append(self, changes: Sequence[Change], then: Then) -> None:
+        self.waiting.append((changes, then))
 
     def sync(self) -> None:
         while self.waiting:
@@ -135,7 +137,7 @@ class TestPartyRecords:
     def test_another_is_refused_before_the_first_lasts(self) -> None:
         store = MemoryStore()
         journal = LateJournal(store)
-        records, told = PartyRecords(store, journal, FEDERATION, 0), []  # type: ignore[arg-type]
+        records, told = PartyRecords(store, journal, FEDERATION, 0), []
         assert records.keep_arms(returned(), lambda: told.append("first"))
         assert not records.keep_arms(returned(first=6), lambda: told.append("another"))
         assert records.keep_arms(returned(), lambda: told.append("again"))
@@ -272,7 +274,7 @@ class TestActorRecords:
     def test_they_may_be_sent_when_they_last(self) -> None:
         store = MemoryStore()
         journal = LateJournal(store)
-        records, told = ActorRecords(store, journal), []  # type: ignore[arg-type]
+        records, told = ActorRecords(store, journal), []
         records.keep_arms(returned(), lambda: told.append("arms"))
         records.when_written(lambda: told.append("after"))
         assert not told
@@ -474,3 +476,23 @@ def test_the_end_of_arms_comes_before_anything_is_asked() -> None:
     assert [frame.kind for frame in sent] == [Kind.ARMS, Kind.DECIDE]
     assert sent[0] == END_OF_ARMS
     assert arms_frame(returned()) != END_OF_ARMS
+
+
+def test_the_end_of_arms_waits_until_all_of_earlier_epochs_last() -> None:
+    """Otherwise the reward of an arm that is given meanwhile could come before the arm, and would be refused."""
+    network = MemoryNetwork(small_federation(2)).start()
+    store, sent = MemoryStore(), []
+    journal = LateJournal(store)
+    records = ActorRecords(store, journal)
+    actor = Actor(FEDERATION, lambda _, frame: sent.append(frame), records=records, peer_loss=PeerLoss.ENDS_EPOCH)
+    actor._return(returned(epoch=EARLIER))
+    actor._active = True
+    actor._start(Plan(2, NOW.to_bytes(6, "big"), INITIAL, 0), network.dealer._say(ACTOR))
+    assert not sent
+    actor._return(returned())  # of this epoch: it is not waited for
+    changes, then = journal.waiting.pop(0)
+    store.commit(changes)
+    then()
+    assert sent == [arms_frame(returned(epoch=EARLIER))] * 2 + [END_OF_ARMS] * 2
+    journal.sync()
+    assert sent[4:] == [arms_frame(returned())] * 2

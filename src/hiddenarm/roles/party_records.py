@@ -80,6 +80,8 @@ class PartyRecords:
         self._federation = federation
         self._number = number
         self._appended = 0
+        self._cuts = 0
+        """Cuts of the log that are being written down."""
         self._length = 0
         self._origin = INITIAL
         self._kept_notes = list(self.noted)
@@ -112,11 +114,15 @@ class PartyRecords:
         self._journal.append([self._epochs(), *changes], then)
 
     def activate(self, plan: Plan, then: Then) -> None:
-        """Cut the log to the common length and write down that this epoch was activated."""
+        """Cut the log to the common length and write down that this epoch was activated. From here on this party does
+        not have more, though it lasts a while longer: another attempt to open an epoch must not count on it."""
         self.activated, self.epoch = plan.epoch, plan.named
         self.consents = False
         self._length, self._origin = plan.length, plan.checkpoint
         cut = plan.length < self._appended
+        if cut:
+            self._cuts += 1
+            self.committed = Committed(min(plan.length, self.committed.lessons), self.committed.decisions)
         gone = {name for name in self.checkpoints if name.version > plan.length}
         self.checkpoints -= gone
         changes: list[Change] = [
@@ -130,6 +136,7 @@ class PartyRecords:
 
     def _activated(self, cut: bool, then: Then) -> None:
         if cut:
+            self._cuts -= 1
             self._load_log()
         then()
 
@@ -259,7 +266,8 @@ class PartyRecords:
         self._journal.append(changes, partial(self._lesson_lasting, lesson.number, then))
 
     def _lesson_lasting(self, number: int, then: Then) -> None:
-        self.committed = Committed(number + 1, self.committed.decisions)
+        if not self._cuts:  # else it is about to be cut off
+            self.committed = Committed(number + 1, self.committed.decisions)
         then()
 
     def keep_checkpoint(self, epoch: int, state: LearnedState) -> None:
