@@ -53,11 +53,13 @@ def test_the_actor_asks_for_a_decision_alone_otherwise() -> None:
     assert not any(is_step(number) for number in network.versions)
 
 
-def test_the_actor_asks_for_a_decision_alone_while_others_are_under_way() -> None:
+def test_a_step_may_be_asked_for_while_the_one_before_is_under_way() -> None:
+    """It names the lesson of the one before, and waits for it; a third one by the same model is decided alone."""
     network = MemoryNetwork(small_federation(2)).start()
     online(network, 1)
-    under_way, beside = network.ask(KEYS[1], after=1), network.ask(KEYS[2], after=2)
+    under_way, next_one, beside = (network.ask(KEYS[n], after=n if n < 3 else 2) for n in (1, 2, 3))
     assert is_step(under_way)
+    assert is_step(next_one)
     assert not is_step(beside)
     network.settle()
     network.reward(network.decisions[under_way].id, 1.0)
