@@ -41,7 +41,7 @@ test: setup lint
 soak: setup wheel sanitise
 	HIDDENARM_HARD_WORLDS=1000 $(PYTEST) tests/bandit/test_hard_data.py
 	HIDDENARM_TRIALS=2000 $(PYTEST) tests/bandit/test_trials.py
-	HIDDENARM_TRIALS=800 $(PYTEST) tests/bandit/test_joint_views.py
+	HIDDENARM_TRIALS=600 $(PYTEST) tests/bandit/test_joint_views.py
 	HIDDENARM_SEEDS=1000 $(PYTEST) -s tests/simulator
 	$(BIN)/python tests/recovery/soak.py --steps 2000 --kills 200
 	$(BIN)/python tests/recovery/soak.py --steps 2000 --kills 200 --together

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+import pytest
 import test_batched_lessons
 import test_features
 import test_handouts
@@ -79,6 +80,12 @@ def _prepared_again(_: int) -> None:
     assert party._epoch is before, "the epoch began again, under the same seed"
 
 
+def _lost_decisions(_: int) -> None:
+    """A party comes back without a decision of which it has told the actor."""
+    with pytest.MonkeyPatch.context() as patch:
+        test_old_backups.test_a_party_that_lacks_a_decision_it_told_the_actor_is_refused(patch, actor_crashes=False)
+
+
 def _known_masks(programs: tuple[str, ...]) -> None:
     trials = run_trials(EXTREMES, "mutants", count=64, programs=programs)
     for coalition in ({0}, {1}):
@@ -147,7 +154,7 @@ TIES = Check(
 )
 MASKS_DIFFER = Check("two masks", lambda _: test_masking.test_two_masks_of_one_value_differ_uniformly())
 OLD_BACKUP = Check("an old backup", test_simulated_faults.with_old_backup)
-LOST_DECISIONS = Check("lost decisions", lambda _: test_old_backups.with_old_backup(test_old_backups.UNFINISHED[0]))
+LOST_DECISIONS = Check("lost decisions", _lost_decisions)
 PREPARED_AGAIN = Check("PREPARED again", _prepared_again)
 CLIPPING = Check("clipping", lambda _: test_features.test_all_rows_take_the_same_operations("a row"))
 NEW_DIRECTION = Check(

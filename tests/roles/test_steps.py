@@ -53,16 +53,17 @@ def test_the_actor_asks_for_a_decision_alone_otherwise() -> None:
     assert not any(is_step(number) for number in network.versions)
 
 
-def test_a_step_may_be_asked_for_ahead_of_the_lesson_before() -> None:
+def test_a_step_may_be_asked_for_while_the_one_before_is_under_way() -> None:
+    """It names the lesson of the one before, and waits for it; a third one by the same model is decided alone."""
     network = MemoryNetwork(small_federation(2)).start()
     online(network, 1)
-    first, ahead = network.ask(KEYS[1], after=1), network.ask(KEYS[2], after=2)
-    assert is_step(first)
-    assert is_step(ahead)
+    under_way, next_one, beside = (network.ask(KEYS[n], after=n if n < 3 else 2) for n in (1, 2, 3))
+    assert is_step(under_way)
+    assert is_step(next_one)
+    assert not is_step(beside)
     network.settle()
-    assert ahead not in network.decisions
-    network.reward(network.decisions[first].id, 1.0)
-    network.reward(network.decisions[ahead].id, 0.0)
+    network.reward(network.decisions[under_way].id, 1.0)
+    network.settle()
     network.check_against_references()
 
 

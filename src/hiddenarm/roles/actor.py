@@ -18,9 +18,9 @@ Where the parties do not have the arms, the actor returns them, masked. Two one-
 
 In each epoch, END_OF_ARMS follows all that was found in earlier ones: what has not come by then never comes.
 
-In strictly online use the actor asks for `step`, which goes on to learn when the reward has come: if the model has one
-lesson more than that of the request before, and both are for a single decision. A party that cannot run it refuses, and
-the actor asks for `decide`.
+In strictly online use the actor asks for `step`, which goes on to learn when the reward has come: if the model that is
+asked for has one lesson more than that of the request before, which was for a single decision, answered or not. A party
+that cannot run it refuses, and the actor asks for `decide`.
 """
 
 from __future__ import annotations
