@@ -397,10 +397,8 @@ class Actor(Client):
         return b"" if heard is None else heard.encode()
 
     def _start(self, plan: Plan, seed: bytes) -> None:
-        for returned in self._records.unkept:
-            self._send_arms(returned)
-        self._before_end = set(self._unwritten)
-        self._end_arms()
+        if self.federation.learner.answers.returned:
+            self._begin_arms()
         self._epoch = epoch = ActorEpoch(self.federation, self._send, seed, plan.length, self._party_name)
         for waiting in self._waiting.values():
             if not waiting.answered:
@@ -431,6 +429,13 @@ class Actor(Client):
         self._records.heard[identity.number] = heard._replace(decided=name)
 
     # Returning arms
+
+    def _begin_arms(self) -> None:
+        """Send what was found in earlier epochs and is not kept by all parties."""
+        for returned in self._records.unkept:
+            self._send_arms(returned)
+        self._before_end = set(self._unwritten)
+        self._end_arms()
 
     def _arms_last(self, found: ReturnedArms, give: Callable[[], None]) -> None:
         """What was found is written down: send it, and give the arms."""
