@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from commands import KEYS, check_error, hiddenarm, interrupted
 
-from hiddenarm.bandit.catalogue import program_texts
+from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE, STEP_ONE, ProgramId, program_text
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.net.frames import HEADER
@@ -20,14 +20,20 @@ SMALL_TALK_BYTES = 4000
 """Hellos, goodbyes and orders of material: once a run, or once in many steps."""
 
 
-def declared_bytes(parties: int) -> int:
-    """What the party that sends most sends at every step: openings, slot, two notices that a lesson was learned."""
+def declared_bytes(parties: int, steps: int) -> int:
+    """What the party that sends most sends: openings; at every step an answer, a word of 32 bits for each arm, and two
+    notices that a lesson was learned. The first step is not known to be one of strictly online use."""
     federation = Federation(arms=10, features=tuple(split_features(20, parties)), epsilon=0.1)
-    texts = program_texts(federation)
-    layouts = [layout_of(text, parties, 1) for text in texts.values()]
+    first, others = (DECIDE_ONE, LEARN_ONE), (STEP_ONE,)
+    told = (HEADER.size + 4 * federation.arms) + 2 * HEADER.size
+    return _opened(federation, first) + (steps - 1) * _opened(federation, others) + steps * told
+
+
+def _opened(federation: Federation, programs: tuple[ProgramId, ...]) -> int:
+    parties = federation.parties
+    layouts = [layout_of(program_text(federation, program), parties, 1) for program in programs]
     payload = max(sum(layout.bytes_to_each_peer(party) for layout in layouts) for party in range(parties))
-    rounds = sum(layout.rounds for layout in layouts)
-    return (payload + rounds * HEADER.size) * (parties - 1) + (HEADER.size + 4) + 2 * HEADER.size
+    return (payload + sum(layout.rounds for layout in layouts) * HEADER.size) * (parties - 1)
 
 
 @pytest.mark.parametrize(("parties", "steps"), [(2, 300), (3, 25)])
@@ -41,15 +47,16 @@ def test_a_demo_reports_what_it_measured(tmp_path: Path, parties: int, steps: in
     assert (result["parties"], result["steps"], result["replicates"]) == (parties, steps, 1)
     assert (result["arms"], result["features"], result["data"], result["suite"]) == (10, 20, "digits", "fast")
     assert result["agreement"] >= 0.995
-    assert result["reward"] == pytest.approx(result["plain_reward"], abs=0.005)
+    if parties == 2:  # of three, rounding decides ties, and a twin on its own way parts from the private run
+        assert result["reward"] == pytest.approx(result["plain_reward"], abs=0.005)
     assert 0 <= result["reward"] <= 1
     if steps >= 300:  # long enough to have learned; in a few steps all may earn nothing, by bad luck
         assert result["reward"] > 0.1  # more than chance: one of ten arms earns
-    assert result["rounds_per_decision"] <= 5
-    assert result["rounds_per_step"] <= 12
+    assert result["rounds_per_decision"] == 3
+    assert result["rounds_per_step"] == (7 * steps + 1) / steps
     assert result["us_per_step"] > result["plain_us_per_step"] > 0
-    extra = result["bytes_per_step_per_party"] - declared_bytes(parties)
-    assert 0 < extra * steps < SMALL_TALK_BYTES
+    extra = result["bytes_per_step_per_party"] * steps - declared_bytes(parties, steps)
+    assert 0 < extra < SMALL_TALK_BYTES
     if parties == 2:
         assert result["bytes_per_step_per_party"] <= 40_000
     assert "<svg" in (tmp_path / "curves.svg").read_text()

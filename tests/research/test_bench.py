@@ -59,7 +59,7 @@ def check_step(figures: dict[str, Any]) -> None:
 def test_step_counts_rounds_and_says_where_the_time_goes(tmp_path: Path) -> None:
     output, figures = run_quick(tmp_path, "step")
     check_step(figures)
-    assert (figures["rounds_per_decision"], figures["rounds_per_step"]) == (4, 9)
+    assert (figures["rounds_per_decision"], figures["rounds_per_step"]) == (3, pytest.approx(7, abs=0.02))
     assert "peer ready" not in output
     assert "run 1 of" not in output
     assert figures["median_ratio"] == figures["ratio"] == figures["runs"][0]["ratio"]
@@ -102,11 +102,11 @@ def test_bytes_grow_with_the_number_of_other_parties(tmp_path: Path) -> None:
 
 
 @pytest.mark.timed
-def test_a_decision_takes_six_delays_and_a_step_ten(tmp_path: Path) -> None:
+def test_a_decision_takes_five_delays_and_a_step_ten(tmp_path: Path) -> None:
     # What is less than the design cannot be; above it there is local time, of which a busy machine may take a lot.
     _, figures = run_quick(tmp_path, "wan", "--delay-ms", "30")
     check_step(figures)
-    assert 6 <= figures["decision_delays"] < 8
+    assert 5 <= figures["decision_delays"] < 7
     assert 9.9 <= figures["step_delays"] < 13
     assert 11 <= figures["learned_delays"] < 14
     assert figures["decision_delays_less_local"] < figures["decision_delays"]
@@ -122,7 +122,7 @@ def test_operations_declare_their_costs(tmp_path: Path) -> None:
     assert declared["three-factor form"] == (1, 24)
     assert declared["truncate"] == (1, 8)
     assert declared["compare, opened"] == (3, pytest.approx(10.125, abs=0.01))
-    assert declared["argmax of 10"][0] == 4
+    assert declared["argmax of 10"][0] == 3
     assert costs["mask"]["ratio"] is None
     assert all(cost["us"] > 0 and cost["name"] in output for cost in costs.values())
 
@@ -150,7 +150,9 @@ def test_operations_are_measured_without_a_console(capsys: pytest.CaptureFixture
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize(("suite", "expected"), [("fast", 9), ("paper", rounds.decide(2, 4) + rounds.learn(1))])
+@pytest.mark.parametrize(
+    ("suite", "expected"), [("fast", pytest.approx(7, abs=0.05)), ("paper", rounds.decide(2, 4) + rounds.learn(1))]
+)
 def test_a_step_of_a_suite_is_measured_without_a_console(suite: str, expected: int) -> None:
     iterations = 1 if suite == "paper" else None
     point = measure_step(suite, parties=2, arms=4, features=4, steps=6, seconds=1.0, newton_iterations=iterations)
@@ -315,6 +317,6 @@ def test_batch_counts_rounds_for_each_interaction(tmp_path: Path) -> None:
     output, figures = run_quick(tmp_path, "batch", "--batch", "20")
     check_step(figures)
     assert figures["batch"] == 20
-    assert figures["rounds_per_decision"] == 5 / 20
+    assert figures["rounds_per_decision"] == 4 / 20
     assert figures["rounds_per_step"] < 3
     assert "batches of 20" in output

@@ -3,8 +3,8 @@
     inverses   [arms, D, D]   M       L fractional bits
     biases     [arms, D]      b       L
 
-The weights M b are computed for every decision. There are no sums, no batches of lessons and no repair. The coins are
-those of the other suite, so both can be compared with the same plain twin.
+The weights M b are computed for every decision. There are no sums, no batches of lessons and no repair. Coins are drawn
+as in the other suite, so that both have the same plain twin.
 """
 
 from __future__ import annotations

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hiddenarm.bandit.audit import audit_coins
 from hiddenarm.bandit.coins import Coins
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.plain import PlainBandit
 from hiddenarm.errors import ScoreRangeError
+from hiddenarm.mpc.material import Seeds
 from hiddenarm.research.experiments import learners
 from hiddenarm.research.experiments.experiment import Suite
 from hiddenarm.research.experiments.jobs import Arrays
@@ -46,10 +48,14 @@ def test_kernel_worlds_earn_by_chance() -> None:
     assert result["agreed"].all()
 
 
-def test_suites_and_epsilons_share_their_coins() -> None:
+@pytest.mark.parametrize("suite", ["fast", "paper"])
+def test_epsilons_share_their_coins(suite: Suite) -> None:
     """Explored steps of a small epsilon are explored under a larger one, so curves differ by epsilon alone."""
-    plain = [run(suite)["plain_rewards"] for suite in ("fast", "paper")]
-    np.testing.assert_array_equal(plain[0], plain[1])
+    jobs = [LearnerRun("digits", suite, epsilon, (0, 1), 60) for epsilon in (0.1, 0.5)]
+    small, large = (audit_coins(Seeds(learners._epoch_key(job)), job.federation, 0, 60, replicates=2) for job in jobs)
+    np.testing.assert_array_equal(small.tags, large.tags)
+    assert 0 < small.explore.sum() < large.explore.sum()
+    assert not (small.explore & ~large.explore).any()
 
 
 def test_seeds_give_different_orders_and_the_same_rows_again() -> None:

@@ -203,7 +203,7 @@ class BufferedCoins:
 
 
 def _epoch_key(run: LearnerRun) -> bytes:
-    """The same coins for the same seeds, whatever the suite, the epsilon and the bits. Reproducible, so not private."""
+    """The same coins for the same seeds, whatever the epsilon and the bits. Reproducible, so not private."""
     return sha256(f"hiddenarm reproduce {run.data} {run.arms} {run.seeds}".encode()).digest()
 
 
