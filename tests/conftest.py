@@ -65,6 +65,7 @@ LONG = (
     "bandit/test_views.py",
     "mutants",
     "paper/test_paper_learner.py",
+    "privacy/test_actions.py",
     "roles/test_steps.py",
     "roles/test_interleavings.py",
     "simulator",
