@@ -67,6 +67,7 @@ LONG = (
     "mutants",
     "paper/test_paper_learner.py",
     "research/attacks",
+    "privacy/test_actions.py",
     "roles/test_steps.py",
     "roles/test_interleavings.py",
     "simulator",
