@@ -229,6 +229,18 @@ class Lockstep:
         self._check_room(count)
         self._learn(self._batches.pop(batch), ProgramId(DECIDE, count), step, rewards)
 
+    def learn_together(self, decisions: Sequence[int], rewards: ArrayLike) -> None:
+        """Learn from the rewards [replicates, count] of some pending single decisions as one lesson."""
+        if not self.schedule.learns_many:
+            raise InputError(f"suite {self.federation.suite} learns from one reward at a time")
+        if not 1 <= len(decisions) <= self.federation.max_batch:
+            raise InputError(f"a lesson has 1 to {self.federation.max_batch} rewards, got {len(decisions)}")
+        self._check_room(len(decisions))
+        kept = zip(*(self._pending.pop(step) for step in decisions), strict=True)
+        stream = self._supply(self._deciding).rewarder
+        mask = np.stack([stream.step(step) for step in decisions], axis=1)
+        self._teach([list(own) for own in kept], encode(rewards, self.federation.fraction_bits) + mask)
+
     def repair(self) -> None:
         """Solve the model anew from the sums alone, with all that was learned singly added to them."""
         self._follow(self.schedule.repair(self._lessons))
@@ -249,10 +261,14 @@ class Lockstep:
     ) -> None:
         """Learn from decisions made together, which each party has kept, as one lesson."""
         mask = self._supply(decided).rewarder.step(step).reshape(self.replicates, decided.count)
-        masked = encode(rewards, self.federation.fraction_bits) + mask
-        plan = self.schedule.lesson(self._lessons, decided.count, of_step)
+        self._teach(kept, encode(rewards, self.federation.fraction_bits) + mask, of_step)
+
+    def _teach(self, kept: list[list[Interaction]], masked: Words, of_step: int | None = None) -> None:
+        """A lesson from masked rewards [replicates, count]."""
+        count = masked.shape[1]
+        plan = self.schedule.lesson(self._lessons, count, of_step)
         self._lessons += 1
-        self.interactions_learned += decided.count
+        self.interactions_learned += count
         self._follow(plan, [Rewarded(own, masked) for own in kept])
 
     def _follow(self, plan: LessonPlan, lesson: list[Rewarded] | None = None) -> None:
