@@ -29,6 +29,7 @@ KEYS = {
     "arms",
     "features",
     "policy",
+    "privacy",
     "epsilon",
     "fraction_bits",
     "replicates",
