@@ -226,7 +226,7 @@ def test_rewards_are_in_the_order_of_decisions() -> None:
         frames.append(frame)
         send(to, frame)
 
-    network.machines[REWARDER]._send = noted  # type: ignore[method-assign]
+    network.machines[REWARDER]._send = noted
     network.wait(SLOT)
     network.wait(SLOT)
     (one, other) = frames
