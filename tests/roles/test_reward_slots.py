@@ -61,12 +61,6 @@ def give(network: MemoryNetwork, decision: Decision, reward: float, request: str
     network.settle()
 
 
-def lessons(network: MemoryNetwork) -> list[int]:
-    """How many rewards each lesson has that was learned."""
-    assert all(error is None for error in network.lessons.values())
-    return [len(network.epoch(0)._interactions._records.lessons(n, n + 1)[0].rewards) for n in network.lessons]
-
-
 def expected_weights(network: MemoryNetwork, earned: list[tuple[str, Decision, float]]) -> np.ndarray:
     twin = network.federation.policy.twin(network.federation)
     contexts = user_contexts(network.federation)
@@ -233,6 +227,30 @@ def test_rewards_are_in_the_order_of_decisions() -> None:
     assert one.payload == other.payload
     names = [name for name, _ in read_rewards(one)]
     assert names == sorted(network.name_of(decision.id) for decision in decisions)
+
+
+@pytest.mark.parametrize("payload", [b"x", bytes(15), bytes(16 * NAMED_AT_ONCE + 16)])
+def test_a_slot_that_is_none_ends_the_epoch_of_the_rewarder(payload: bytes) -> None:
+    network = MemoryNetwork(slotted()).start()
+    with pytest.raises(FrameError, match="a SLOT frame is malformed"):
+        network.inject(party(0), REWARDER, Frame(Kind.SLOT, payload=payload))
+
+
+def test_what_one_party_names_alone_is_never_rewarded() -> None:
+    network = MemoryNetwork(slotted()).start()
+    decision = network.decide(KEYS[0])
+    made_up = network.name_of(decision.id) + 1000
+    network.epoch(0)._slots.add([made_up])  # type: ignore[union-attr]
+    for _ in range(3):
+        network.wait(SLOT)
+    assert network.version_at(0) == 1
+    check_model(network, [(KEYS[0], decision, 0.0)])
+
+
+def test_a_federation_without_slots_takes_none() -> None:
+    network = MemoryNetwork(Federation(3, (2, 2), epsilon=0.1)).start()
+    with pytest.raises(FrameError, match="may not send SLOT"):
+        network.inject(party(0), REWARDER, slot_frames(0, [])[0])
 
 
 # What ends a slot
