@@ -34,6 +34,7 @@ from hiddenarm.mpc.comparison import MAX_BITS
 from hiddenarm.mpc.lookup import ReciprocalShape, reciprocal_shape
 from hiddenarm.mpc.payloads import payload_chunks, payload_words
 from hiddenarm.mpc.truncation import MAGNITUDE_BITS
+from hiddenarm.privacy.mechanisms import Mechanism, Unbounded
 
 _HEADROOM = 1 + 2.0**-8
 """Rounding may carry a value a little past its bound."""
@@ -92,7 +93,8 @@ class Federation:
     """What all roles know and must agree on.
 
     `features` and `norms` have an entry for each party. `policy` says how arms are chosen and rewards learned;
-    `epsilon=0.1` is short for `policy=EpsilonGreedy(0.1)`. `suite` is the protocol: "fast" or "paper".
+    `epsilon=0.1` is short for `policy=EpsilonGreedy(0.1)`. `suite` is the protocol: "fast" or "paper". `privacy` is
+    what is promised over time about one row of data, such as `NoisySums(1.0)`; nothing unless given.
 
     Of the fast suite: the model holds at most `max_interactions`; further rewards are refused, and decisions go on with
     the model as it is. Unless given, it is as large as the numbers allow, up to a million. At most `max_batch`
@@ -116,6 +118,7 @@ class Federation:
     reciprocal_bits: int
     repair_every: int
     newton_iterations: int | None
+    privacy: Mechanism
 
     def __init__(
         self,
@@ -129,6 +132,7 @@ class Federation:
         norms: tuple[float, ...] = (),
         fraction_bits: int = 20,
         newton_iterations: int | None = None,
+        privacy: Mechanism | None = None,
         **fast_numbers: Unpack[FastNumbers],
     ) -> None:
         given: dict[str, Any] = {**fast_numbers}
@@ -145,6 +149,7 @@ class Federation:
             norms=tuple(norms) if isinstance(norms, list) else norms,
             fraction_bits=fraction_bits,
             newton_iterations=newton_iterations,
+            privacy=Unbounded() if privacy is None else privacy,
             **numbers,
         )
         self._check_suite(given)
@@ -172,11 +177,12 @@ class Federation:
 
     @property
     def terms(self) -> dict[str, Any]:
-        """All that the roles must agree on, by name: the suite, the policy, its options under their own names, and the
-        numbers that the suite has."""
+        """All that the roles must agree on, by name: the suite, the policy and the mechanism of privacy over time, the
+        options of both under their own names, and the numbers that the suite has."""
         absent = tuple(_FAST_NUMBERS) if self.suite == "paper" else ("newton_iterations",)
         numbers = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in absent}
-        return {**numbers, "policy": self.policy.name, **self.policy.options}
+        chosen = {"policy": self.policy.name, "privacy": self.privacy.name}
+        return {**numbers, **chosen, **self.policy.options, **self.privacy.options}
 
     @cached_property
     def learner(self) -> Learner:
@@ -319,6 +325,8 @@ class Federation:
                 raise ConfigError(
                     f"{name} must be a list with an entry for each party, such as [3, 2]; got {getattr(self, name)!r}"
                 )
+        if not isinstance(self.privacy, Mechanism):
+            raise ConfigError(f"privacy must be a mechanism such as NoisySums(1.0), got {self.privacy!r}")
         for name in _WHOLE:
             if not _is_whole(getattr(self, name)):
                 raise ConfigError(f"{name} must be a whole number, got {getattr(self, name)!r}")

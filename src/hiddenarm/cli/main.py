@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from hiddenarm.cli.operator_commands import SERVICE_COMMANDS
-from hiddenarm.cli.options import FILE, SUITE_OPTIONS, Decorator, with_options
+from hiddenarm.cli.options import FILE, PRIVACY_OPTIONS, SUITE_OPTIONS, Decorator, chosen_privacy, with_options
 from hiddenarm.cli.research import ResearchCommand, bench, reproduce
 from hiddenarm.errors import ConfigError, HiddenArmError
 
@@ -68,6 +68,7 @@ def _run_options(steps: int) -> Decorator:
             "--max-interactions", default=0, help="Most interactions the model holds; as many as fit unless given."
         ),
         *SUITE_OPTIONS,
+        *PRIVACY_OPTIONS,
         click.option("--json", "json_path", type=FILE, help="Write the result."),
         click.option("--plot", "plot_path", type=FILE, help="Draw both curves."),
     )
@@ -176,6 +177,7 @@ def _prepare(
         ridge=options["ridge"],
         fraction_bits=options["fraction_bits"],
         newton_iterations=options["newton_iterations"],
+        privacy=chosen_privacy(options),
         **numbers,
     )
     if 0 < federation.max_interactions < options["steps"]:

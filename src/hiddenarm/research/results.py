@@ -181,6 +181,7 @@ class Report:
     arms: int
     features: int
     policy: str
+    privacy: str
     epsilon: int | float | str | bool | None
     fraction_bits: int
     replicates: int
@@ -250,6 +251,7 @@ class Scoreboard:
             arms=federation.arms,
             features=federation.dimension,
             policy=str(federation.policy),
+            privacy=str(federation.privacy),
             epsilon=federation.policy.options.get("epsilon"),
             fraction_bits=federation.fraction_bits,
             replicates=len(self.rewards),
