@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
-from support import SIGNIFICANCE
 
 from hiddenarm.errors import ConfigError
 from hiddenarm.privacy.noise import BASE, LEAST_WIDTH, Gaussian, digit_table
 from hiddenarm.ring.words import Floats, Words
+from support import SIGNIFICANCE
 
 MOST = 1000
 WIDEST = 33.0
@@ -31,7 +31,8 @@ def sampled(noise: Gaussian, count: int, seed: int) -> NDArray[np.int64]:
 def discrete_gaussian(deviation: float, most: int = MOST) -> Floats:
     """Probabilities of -most to most."""
     weights = np.array([exp(-(value**2) / (2 * deviation**2)) for value in range(-most, most + 1)])
-    return weights / weights.sum()
+    probabilities: Floats = weights / weights.sum()
+    return probabilities
 
 
 @pytest.mark.parametrize("deviation", [8.0, 13.3, 31.9, 40.0, 100.0])

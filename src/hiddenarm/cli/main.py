@@ -46,12 +46,26 @@ for _command in SERVICE_COMMANDS:
     commands.add_command(_command)
 
 
+def _norms(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[float, ...]:
+    """A list such as 0.9,0.6."""
+    try:
+        return () if value is None else tuple(float(part) for part in value.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not a list of numbers such as 0.9,0.6") from None
+
+
 def _run_options(steps: int) -> Decorator:
     """The options that `demo` and `simulate` share."""
     return with_options(
         click.option("--parties", default=2, show_default=True, help="Organisations that hold features."),
         click.option("--arms", default=10, show_default=True, help="Arms of the bandit."),
         click.option("--features", default=20, show_default=True, help="Features of all parties together."),
+        click.option(
+            "--norms",
+            callback=_norms,
+            metavar="NORM,...",
+            help="Largest norm of each party's features, to which it clips them; 1 unless given.",
+        ),
         click.option("--epsilon", type=float, help="Probability of exploring; 0.1 unless a policy is given."),
         click.option(
             "--policy",
@@ -175,6 +189,7 @@ def _prepare(
         policy=_policy(options),
         suite=options["suite"],
         ridge=options["ridge"],
+        norms=options["norms"],
         fraction_bits=options["fraction_bits"],
         newton_iterations=options["newton_iterations"],
         privacy=chosen_privacy(options),

@@ -4,10 +4,10 @@ A sample of deviation s is a number with digits in base 4 that are themselves sa
 
     sum over j < n of 4^j D_j,    P(D_j = d) proportional to exp(-d^2 / (2 w^2)),    w = s sqrt(15 / (16^n - 1)),
 
-with the most digits n for which the width w is 8 or more; it is below 33. Its variance is s^2. A digit of width 8 or more smooths the grid of
-the next one: two digits differ from the discrete Gaussian of their variance by less than 1e-15 in the logarithm of the
-probability, within 7 deviations (a width of 4 by 1e-8, base 16 by 1e-2). So every bit of the sample is noise, the
-lowest one too.
+with the most digits n for which the width w is 8 or more; it is then below 33. The variance is s^2. A digit of width 8
+or more smooths the grid of the next one: two digits differ from the discrete Gaussian of their variance by less than
+1e-15 in the logarithm of the probability, within 7 deviations (a width of 4 by 1e-8, base 16 by 1e-2). So every bit of
+the sample is noise, the lowest one too.
 
 A digit is read off one word by a table of 63-bit cumulative probabilities. The table is computed with 60 decimals and
 rounded once; what it leaves out, and rounding, change the law of a digit by less than 2^-54 in total variation.
@@ -95,5 +95,5 @@ def _weights(width: Decimal) -> list[Decimal]:
     """exp(-d^2 / (2 w^2)) of d = 0, 1, ..., as far as it counts."""
     weights = [Decimal(1)]
     while weights[-1] > _NEGLIGIBLE:
-        weights.append((-Decimal(len(weights)) ** 2 / (2 * width**2)).exp())
+        weights.append((-(Decimal(len(weights)) ** 2) / (2 * width**2)).exp())
     return weights
