@@ -5,6 +5,16 @@ from hiddenarm.bandit.local import Decision, LocalFederation
 from hiddenarm.bandit.policies.epsilon_greedy import EpsilonGreedy
 from hiddenarm.bandit.policies.epsilon_schedule import EpsilonSchedule
 from hiddenarm.errors import HiddenArmError
+from hiddenarm.privacy.mechanisms import ActionBudget, NoisySums
 
-__all__ = ["Decision", "EpsilonGreedy", "EpsilonSchedule", "Federation", "HiddenArmError", "LocalFederation"]
+__all__ = [
+    "ActionBudget",
+    "Decision",
+    "EpsilonGreedy",
+    "EpsilonSchedule",
+    "Federation",
+    "HiddenArmError",
+    "LocalFederation",
+    "NoisySums",
+]
 __version__ = "0.1.0"

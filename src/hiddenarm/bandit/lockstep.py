@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hiddenarm.bandit.answers import NO_ARM, TWO_ARMS, arms_in, eligible_words, masked_one_hots
-from hiddenarm.bandit.audit import audit_coins
+from hiddenarm.bandit.audit import audit_coins, audit_noise
 from hiddenarm.bandit.batches import FULL
 from hiddenarm.bandit.catalogue import (
     DECIDE,
@@ -24,6 +24,7 @@ from hiddenarm.bandit.catalogue import (
     GATHER,
     LEARN_ONE,
     PROGRAMS,
+    REFRESH,
     REPAIR_RUNS,
     SOLVE,
     STEP_ONE,
@@ -166,7 +167,7 @@ class Lockstep:
         self._supplies: dict[ProgramId, _Supply] = {}
         self._deciding = STEP_ONE if online and self._learner.has_step else DECIDE_ONE
         self._begun: _Begun | None = None
-        for program in (self._deciding, LEARN_ONE):
+        for program in (self._deciding, self._learner.single_lesson):
             self._supply(program)
 
     @property
@@ -301,11 +302,8 @@ class Lockstep:
             self._supply(STEP_ONE).program.write(state, result)
 
     def _begin_second(self, begin: BeginSecond) -> None:
-        arrays = {array.name: array for array in self._learner.arrays}
-        states = [
-            State(state | {name: arrays[name].share(party, self.replicates, at) for name, at in begin.starts.items()})
-            for party, state in enumerate(self.states)
-        ]
+        arrays = self._learner.arrays
+        states = [begin.of(state, arrays, party, self.replicates) for party, state in enumerate(self.states)]
         self._second = _Second(states, tuple(begin.starts))
         for run in begin.runs:
             self._run_planned(run, None)
@@ -414,6 +412,11 @@ class Lockstep:
         program = self._deciding if batch == 1 else ProgramId(DECIDE, batch)
         return audit_coins(self._seeds, self.federation, first, count, self.replicates, program, self._exploration)
 
+    def noise(self, refresh: int) -> tuple[Floats, Floats]:
+        """The dealer's noise of a refresh, counted from 0, for the plain twins (see `audit_noise`): of W [replicates,
+        arms, D, D] and of b [replicates, arms, D]. Nobody could ask for it in a real federation."""
+        return audit_noise(self._seeds, self.federation, refresh, self.replicates)
+
     def reveal_model(self) -> tuple[Floats, Floats]:
         """Inverses (packed triangles, or the paper's whole matrices) and weights in the clear. Only here, where all
         shares lie in one process."""
@@ -475,7 +478,7 @@ class Lockstep:
 
     def _supply(self, program: ProgramId) -> _Supply:
         if program not in self._supplies:
-            large = program.name in (SOLVE, *REPAIR_RUNS)
+            large = program.name in (SOLVE, REFRESH, *REPAIR_RUNS)
             ahead = 1 if large else max(1, self._deal_ahead // program.count)
             self._supplies[program] = _Supply(
                 self.federation, self._exploration, program, self._seeds, self.replicates, ahead

@@ -115,8 +115,8 @@ class Checkpoint:
             lockstep.meter.rounds[name], lockstep.meter.bytes_to_each_peer[name] = int(rounds), int(size)
         for kind, bandits in _twins(twins).items():
             for number, bandit in enumerate(bandits):
-                bandit.inverses = arrays[f"{kind} inverses"][number].copy()
-                bandit.weights = arrays[f"{kind} weights"][number].copy()
+                for name, array in bandit.arrays.items():
+                    array[:] = arrays[f"{kind} {name}"][number]
         agreed, private_seconds, twins.seconds = arrays["counts"].tolist()
         board.resume(arrays["rewards"], arrays["plain rewards"], int(agreed))
         board.private_seconds, board.plain_seconds = private_seconds, twins.seconds
@@ -181,8 +181,11 @@ def _measured(lockstep: Lockstep, twins: PlainTwins, board: Scoreboard) -> Array
         "rewards": board.rewards[:, : board.steps],
         "plain rewards": board.plain_rewards[:, : board.steps],
         "counts": np.array([board.agreed, board.private_seconds, twins.seconds]),
-        **{f"{kind} inverses": np.stack([one.inverses for one in bandits]) for kind, bandits in _twins(twins).items()},
-        **{f"{kind} weights": np.stack([one.weights for one in bandits]) for kind, bandits in _twins(twins).items()},
+        **{
+            f"{kind} {name}": np.stack([one.arrays[name] for one in bandits])
+            for kind, bandits in _twins(twins).items()
+            for name in bandits[0].arrays
+        },
     }
 
 
