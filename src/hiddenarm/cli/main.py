@@ -11,7 +11,7 @@ import click
 
 from hiddenarm.cli.operator_commands import SERVICE_COMMANDS
 from hiddenarm.cli.options import FILE, PRIVACY_OPTIONS, SUITE_OPTIONS, Decorator, chosen_privacy, with_options
-from hiddenarm.cli.research import ResearchCommand, bench, reproduce
+from hiddenarm.cli.research import ResearchCommand, attack, audit, bench, reproduce
 from hiddenarm.errors import ConfigError, HiddenArmError
 
 _MAX_BATCH = 4095
@@ -42,6 +42,8 @@ def commands() -> None:
 
 commands.add_command(bench)
 commands.add_command(reproduce)
+commands.add_command(attack)
+commands.add_command(audit)
 for _command in SERVICE_COMMANDS:
     commands.add_command(_command)
 
