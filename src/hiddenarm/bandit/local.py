@@ -98,7 +98,7 @@ class LocalFederation:
             norms=norms if isinstance(norms, tuple) else list(norms),  # type: ignore[arg-type]
             fraction_bits=fraction_bits,
             newton_iterations=newton_iterations,
-            **({} if privacy is None else {"privacy": privacy}),
+            privacy=privacy,
             **_given(
                 max_interactions=max_interactions,
                 max_batch=max_batch,

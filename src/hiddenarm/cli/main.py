@@ -109,6 +109,12 @@ def demo(plot_path: Path | None, **options: Any) -> None:
 @click.option("--fetch", type=click.Choice(_SOURCES), help="Fetch MNIST into the cache, unless it is there already.")
 @click.option("--replicates", default=1, show_default=True, help="Independent runs that advance together.")
 @click.option("--batch", default=1, show_default=True, help="Interactions that are decided and learned at once.")
+@click.option(
+    "--reward-slot",
+    default=0,
+    show_default=True,
+    help="Send rewards at the ends of slots of so many decisions, those of one slot at the end of the next.",
+)
 @click.option("--state", type=FILE, help="Keep the state in a file, and go on from it if it is there.")
 def simulate(
     plot_path: Path | None,
@@ -117,6 +123,7 @@ def simulate(
     fetch: str | None,
     replicates: int,
     batch: int,
+    reward_slot: int,
     state: Path | None,
     **options: Any,
 ) -> None:
@@ -131,7 +138,7 @@ def simulate(
         raise ConfigError("--fetch gets MNIST into the cache: give --data mnist with it, and no --data-dir")
     if options["suite"] == "paper" and batch > 1:
         raise ConfigError("--suite paper learns from one reward at a time: leave --batch at 1")
-    federation, world, key = _prepare(options, data, plot_path, data_dir, fetch, batch)
+    federation, world, key = _prepare(options, data, plot_path, data_dir, fetch, batch, reward_slot)
     worlds = [world.reseeded(world.seed + replicate) for replicate in range(replicates)]
     run = Simulation(federation, worlds, options["steps"], key, batch, state)
     _show(run, f"{federation.parties} parties in lockstep, {data}", data, plot_path, options)
@@ -168,6 +175,7 @@ def _prepare(
     data_dir: Path | None = None,
     fetch: Any = None,
     batch: int = 1,
+    reward_slot: int = 0,
 ) -> tuple[Any, Any, bytes]:
     """Check everything that can be checked before work begins: federation, world, and the dealer's key."""
     from hiddenarm.bandit.federation import DEFAULT_MAX_BATCH, Federation
@@ -195,6 +203,7 @@ def _prepare(
         fraction_bits=options["fraction_bits"],
         newton_iterations=options["newton_iterations"],
         privacy=chosen_privacy(options),
+        reward_slot=reward_slot,
         **numbers,
     )
     if 0 < federation.max_interactions < options["steps"]:
