@@ -11,6 +11,7 @@ of a decision where state lasts.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -45,14 +46,23 @@ class Ledger:
         kept = self._records.pending
         return len(self._at_hand) if kept is None else kept
 
-    def keep(self, program: ProgramId, step: int, features: Words, decided: Decided, then: Then) -> None:
-        """Keep decisions that were made together; `then` is called when they are kept."""
-        for position, interaction in enumerate(interactions(features, decided)):
+    def keep(
+        self,
+        program: ProgramId,
+        step: int,
+        features: Words,
+        decided: Decided,
+        then: Then,
+        rows_of: Sequence[int] = (),
+    ) -> None:
+        """Keep decisions that were made together, and whose rows they are, where these are counted; `then` is called
+        when they are kept."""
+        for position, interaction in enumerate(interactions(features, decided, rows_of)):
             number = decision_number(program, step, position)
             self._at_hand[decision_name(self._named, number)] = interaction
         while len(self._at_hand) > MAX_PENDING:
             self._at_hand.popitem(last=False)
-        self._records.keep_decisions(self._named, program, step, features, decided, then)
+        self._records.keep_decisions(self._named, program, step, features, decided, then, rows_of)
 
     def take_arms(self, returned: ReturnedArms, then: Then) -> None:
         """Keep the one-hots that the actor has returned for a run; `then` is called when they last. The mask of a
@@ -108,7 +118,7 @@ class Ledger:
         """A lesson was learned, or refused; `then` is called when that is noted."""
         lesson, checkpoint = ended.lesson, None if ended.checkpoint is None else (self._epoch, ended.checkpoint)
         if not lesson.logged:
-            self._records.log_lesson(lesson, ended.refused, checkpoint, then)
+            self._records.log_lesson(lesson, ended.refused, checkpoint, then, refreshed=ended.refreshed)
             self._begun.difference_update(name for name, _ in lesson.rewards)
         elif checkpoint is not None:
             self._records.keep_checkpoint(*checkpoint)

@@ -345,8 +345,14 @@ class Party:
         state = self.records.state(plan.checkpoint)
         before = self.records.lessons(state.ungathered, plan.checkpoint.version)
         ungathered = [lesson for lesson in before if not lesson.refused]
-        epoch.resume(state, ungathered, self.records.lessons(plan.checkpoint.version, plan.length))
+        again = self.records.lessons(plan.checkpoint.version, plan.length)
+        epoch.resume(state, ungathered, again, self._since_refresh(plan))
         return epoch
+
+    def _since_refresh(self, plan: Plan) -> list[Lesson]:
+        """The lessons of the checkpoint that came after the last refresh."""
+        lessons = self.records.lessons(self.records.refreshed, plan.checkpoint.version)
+        return [lesson for lesson in lessons if not lesson.refused]
 
     def _links_of_this_epoch(self) -> Links:
         """What is called back late, when records last, is not said in another epoch."""

@@ -6,12 +6,14 @@
                                              committed
     opened      epoch                        the plan of an epoch that was activated
     went back   -                            the last epoch that was prepared with the consent of all to go back
-    decision    epoch's name, count, step    own features, shares of the masks of one-hots and rewards; the count is 0
-                                             for a decision by `step`
+    decision    epoch's name, count, step    own features, shares of the masks of one-hots and rewards; where sums are
+                                             noisy, digests of the keys; the count is 0 for a decision by `step`
     arms        epoch's name, count, step    the masked one-hots that the actor has returned, of all decisions of this
                                              run
     lesson      number                       learned or why refused; names of decisions and masked rewards
     checkpoint  version, epoch               counters; this party's shares, by name (`bandit.state`)
+    refresh     version                      the epoch in which noise was added to the sums with the lesson before
+    undone      version, epoch               a refresh from before which all agreed to go on, though its noise was used
 
 Keys are big-endian, so that their order is that of the numbers. The log of lessons has no gap, and is cut at its end
 only, when all parties have agreed on a shorter one.
@@ -20,7 +22,7 @@ only, when all parties have agreed on a shorter one.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -29,6 +31,7 @@ from hiddenarm.bandit.catalogue import STEP, ProgramId
 from hiddenarm.bandit.decisions import decision_name, split_name, split_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Decided, Interaction, own_words
+from hiddenarm.bandit.noisy_sums import noisy_sums
 from hiddenarm.bandit.policy import Learner
 from hiddenarm.bandit.state import State, check_state, decode_array, decode_arrays, encode_arrays, initial_state
 from hiddenarm.errors import DamagedStoreError, StoreError
@@ -42,6 +45,7 @@ from hiddenarm.store.journal import Journal, Then
 
 _EPOCH, _OPENED, _DECISION, _ARMS, _LESSON = "epoch", "opened", "decision", "arms", "lesson"
 _CHECKPOINT = "checkpoint"
+_REFRESH, _UNDONE = "refresh", "undone"
 _WENT_BACK = "went back"
 _ONLY = b""
 _NUMBER = struct.Struct(">Q")
@@ -88,6 +92,7 @@ class PartyRecords:
         self._unwritten_arms: dict[bytes, bytes] = {}
         self._taught: dict[tuple[int, ProgramId], SpentSteps] = {}
         self._taught_count = 0
+        self._counts_rows = noisy_sums(federation) is not None
         self._load()
 
     def statement(self) -> PartyStatement:
@@ -129,10 +134,35 @@ class PartyRecords:
             self._epochs(),
             Put(_OPENED, _NUMBER.pack(plan.epoch), plan.encode()),
             *(Delete(_CHECKPOINT, _NAME.pack(*name)) for name in gone),
+            *self._undo_refreshes(plan),
         ]
         if cut:
             changes.append(DeleteFrom(_LESSON, _NUMBER.pack(plan.length)))
         self._journal.append(changes, partial(self._activated, cut, then))
+
+    def _undo_refreshes(self, plan: Plan) -> list[Change]:
+        """Forget refreshes behind the common log: their lessons are taught again, and noise is drawn anew. Without the
+        consent of all to go back no decision has used them, as some party did not hold them. With it one may have: they
+        are noted as undone, and count in what was told (`refreshes_undone`)."""
+        changes: list[Change] = []
+        for name in [name for name in self._refreshes if name.version > plan.length]:
+            self._refreshes.remove(name)
+            changes.append(Delete(_REFRESH, _NUMBER.pack(name.version)))
+            if plan.recovers:
+                self._undone.add(name)
+                changes.append(Put(_UNDONE, _NAME.pack(*name), b""))
+        return changes
+
+    @property
+    def refreshed(self) -> int:
+        """The version that the last refresh has made; 0 if there was none."""
+        return max((name.version for name in self._refreshes), default=0)
+
+    @property
+    def refreshes_undone(self) -> int:
+        """Refreshes whose noise may have been used, and from before which all parties agreed to go on. Their rows are
+        part of a second refresh each time: a row's loss then is that of 1 + this many refreshes together."""
+        return len(self._undone)
 
     def _activated(self, cut: bool, then: Then) -> None:
         if cut:
@@ -152,10 +182,17 @@ class PartyRecords:
     # Decisions
 
     def keep_decisions(
-        self, epoch: int, program: ProgramId, step: int, features: Words, decided: Decided, then: Then
+        self,
+        epoch: int,
+        program: ProgramId,
+        step: int,
+        features: Words,
+        decided: Decided,
+        then: Then,
+        rows_of: Sequence[int] = (),
     ) -> None:
         """Keep decisions that were made together."""
-        arrays = [features, *own_words(decided.arm_mask, decided.reward_mask)]
+        arrays = [features, *own_words(decided.arm_mask, decided.reward_mask), np.array(rows_of, np.uint64)]
         words = b"".join(np.ascontiguousarray(array, _WORD).tobytes() for array in arrays)
         payload = (_HIDES_ZERO if decided.masked_arm is not None else _RETURNED) + words
         change = Put(_DECISION, _run_key(epoch, program, step), payload)
@@ -174,18 +211,20 @@ class PartyRecords:
         if payload is None or position >= count:
             return None
         own, arms = self._federation.features[self._number], self._federation.arms
-        size = count * (own + arms + 1) * _WORD_BYTES
+        size = count * (own + arms + 1 + self._counts_rows) * _WORD_BYTES
         head = payload[: len(payload) - size]
         if len(payload) < size or head not in (_OF_ONE_HOTS, _HIDES_ZERO, _RETURNED):
             raise DamagedStoreError("a record of decisions has a wrong length")
         words = np.frombuffer(payload, _WORD, offset=len(head))
-        features, arm_masks, reward_masks = np.split(words, [count * own, count * (own + arms)])
+        ends = [count * own, count * (own + arms), count * (own + arms + 1)]
+        features, arm_masks, reward_masks, rows_of = np.split(words, ends)
         arm_mask = arm_masks.reshape(1, count, arms)[:, position]
         return Interaction(
             features.reshape(1, count, own)[:, position].copy(),
             -arm_mask if head == _OF_ONE_HOTS else arm_mask.copy(),
             self._returned_arm(key, count, position) if head == _RETURNED else np.zeros_like(arm_mask),
             reward_masks.reshape(1, count)[:, position].copy(),
+            int(rows_of[position]) if self._counts_rows else 0,
         )
 
     def _returned_arm(self, key: bytes, count: int, position: int) -> Words | None:
@@ -252,9 +291,16 @@ class PartyRecords:
     # Lessons
 
     def log_lesson(
-        self, lesson: Lesson, refused: str | None, checkpoint: tuple[int, LearnedState] | None, then: Then
+        self,
+        lesson: Lesson,
+        refused: str | None,
+        checkpoint: tuple[int, LearnedState] | None,
+        then: Then,
+        *,
+        refreshed: bool = False,
     ) -> None:
-        """Note how a lesson ended; with the state after it, and the epoch that made it, where a checkpoint is due."""
+        """Note how a lesson ended; with the state after it, and the epoch that made it, where a checkpoint is due. That
+        of a lesson which `refreshed` the model lasts with it, or not at all."""
         if lesson.number != self._appended:
             raise StoreError(f"lesson {lesson.number} cannot follow a log of {self._appended}")
         self._appended += 1
@@ -263,6 +309,10 @@ class PartyRecords:
         changes = [Put(_LESSON, _NUMBER.pack(lesson.number), _encode_lesson(lesson, refused)), *self._new_notes()]
         if checkpoint is not None:
             changes.extend(self._checkpoint(*checkpoint))
+            if refreshed:
+                refresh = CheckpointName(lesson.number + 1, checkpoint[0])
+                self._refreshes.add(refresh)
+                changes.append(Put(_REFRESH, _NUMBER.pack(refresh.version), _NUMBER.pack(refresh.epoch)))
         self._journal.append(changes, partial(self._lesson_lasting, lesson.number, then))
 
     def _lesson_lasting(self, number: int, then: Then) -> None:
@@ -330,6 +380,10 @@ class PartyRecords:
         if (plan := self._store.get(_OPENED, _NUMBER.pack(self.activated))) is not None:
             self.epoch = Plan.decode(plan).named
         self.checkpoints = {CheckpointName(*_NAME.unpack(key)) for key, _ in self._store.items(_CHECKPOINT)}
+        self._refreshes = {
+            CheckpointName(*_NUMBER.unpack(key), *_NUMBER.unpack(epoch)) for key, epoch in self._store.items(_REFRESH)
+        }
+        self._undone = {CheckpointName(*_NAME.unpack(key)) for key, _ in self._store.items(_UNDONE)}
         decisions = sum(_DECISIONS.unpack(key)[1] or 1 for key, _ in self._store.items(_DECISION))
         self.committed = Committed(0, decisions)
         self._load_log()
@@ -372,6 +426,8 @@ class MemoryPartyRecords:
     number is kept; decisions that wait for a reward are in the `ledger`; nothing is encoded."""
 
     consents = False
+    refreshed = 0
+    refreshes_undone = 0
     pending = None
     """They are counted in the ledger."""
 
@@ -397,7 +453,14 @@ class MemoryPartyRecords:
         return
 
     def keep_decisions(
-        self, epoch: int, program: ProgramId, step: int, features: Words, decided: Decided, then: Then
+        self,
+        epoch: int,
+        program: ProgramId,
+        step: int,
+        features: Words,
+        decided: Decided,
+        then: Then,
+        rows_of: Sequence[int] = (),
     ) -> None:
         then()
 
@@ -415,7 +478,13 @@ class MemoryPartyRecords:
         return False
 
     def log_lesson(
-        self, lesson: Lesson, refused: str | None, checkpoint: tuple[int, LearnedState] | None, then: Then
+        self,
+        lesson: Lesson,
+        refused: str | None,
+        checkpoint: tuple[int, LearnedState] | None,
+        then: Then,
+        *,
+        refreshed: bool = False,
     ) -> None:
         self.committed = Committed(lesson.number + 1, 0)
         then()
