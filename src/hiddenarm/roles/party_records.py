@@ -12,6 +12,8 @@
                                              run
     lesson      number                       learned or why refused; names of decisions and masked rewards
     checkpoint  version, epoch               counters; this party's shares, by name (`bandit.state`)
+    privacy     -                            the privacy ledger: it is written with the decisions that it counts, before
+                                             any of them is told
 
 Keys are big-endian, so that their order is that of the numbers. The log of lessons has no gap, and is cut at its end
 only, when all parties have agreed on a shorter one.
@@ -20,7 +22,7 @@ only, when all parties have agreed on a shorter one.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -32,6 +34,7 @@ from hiddenarm.bandit.interactions import Decided, Interaction, own_words
 from hiddenarm.bandit.policy import Learner
 from hiddenarm.bandit.state import State, check_state, decode_array, decode_arrays, encode_arrays, initial_state
 from hiddenarm.errors import DamagedStoreError, StoreError
+from hiddenarm.privacy.ledger import NOTHING_RELEASED, PrivacyLedger
 from hiddenarm.ring.streams import SpentSteps
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.epochs.plan import INITIAL, MAX_CHECKPOINTS, CheckpointName, Committed, Heard, PartyStatement, Plan
@@ -43,6 +46,7 @@ from hiddenarm.store.journal import Journal, Then
 _EPOCH, _OPENED, _DECISION, _ARMS, _LESSON = "epoch", "opened", "decision", "arms", "lesson"
 _CHECKPOINT = "checkpoint"
 _WENT_BACK = "went back"
+PRIVACY = "privacy"
 _ONLY = b""
 _NUMBER = struct.Struct(">Q")
 _DECISIONS = struct.Struct(">QHQ")
@@ -75,6 +79,8 @@ class PartyRecords:
         self.committed = Committed(0, 0)
         self.noted = [Committed(0, 0)] * federation.parties
         self.checkpoints: set[CheckpointName] = set()
+        self.ledger = NOTHING_RELEASED
+        """What was released, or is about to be."""
         self._store = store
         self._journal = journal
         self._federation = federation
@@ -99,19 +105,22 @@ class PartyRecords:
             tuple(sorted(self._newest(self.checkpoints))),
             tuple(self.noted),
             self.consents,
+            self.ledger,
         )
 
     # Epochs
 
-    def prepare(self, plan: Plan, then: Then) -> None:
-        """Write down that this epoch was prepared. Nobody needs to hold more than the common log from now on."""
+    def prepare(self, plan: Plan, then: Then, ledger: PrivacyLedger = NOTHING_RELEASED) -> None:
+        """Write down that this epoch was prepared, and what all parties know to have been released. Nobody needs to
+        hold more than the common log from now on."""
         self.prepared = plan.epoch
+        self.ledger = self.ledger.merged(ledger)
         self.noted = [Committed(min(noted.lessons, plan.length), noted.decisions) for noted in self.noted]
         changes: list[Change] = []
         if plan.recovers:
             self.noted = [Committed(noted.lessons, 0) for noted in self.noted]
             changes.append(Put(_WENT_BACK, _ONLY, _NUMBER.pack(plan.epoch)))
-        self._journal.append([self._epochs(), *changes], then)
+        self._journal.append([self._epochs(), self._privacy(), *changes], then)
 
     def activate(self, plan: Plan, then: Then) -> None:
         """Cut the log to the common length and write down that this epoch was activated. From here on this party does
@@ -151,15 +160,19 @@ class PartyRecords:
 
     # Decisions
 
+    def charge(self, thresholds: Sequence[int]) -> None:
+        """Count decisions that are about to be told. It is written down with what is kept of them."""
+        self.ledger = self.ledger.decided(*thresholds)
+
     def keep_decisions(
         self, epoch: int, program: ProgramId, step: int, features: Words, decided: Decided, then: Then
     ) -> None:
-        """Keep decisions that were made together."""
+        """Keep decisions that were made together, and that they were charged."""
         arrays = [features, *own_words(decided.arm_mask, decided.reward_mask)]
         words = b"".join(np.ascontiguousarray(array, _WORD).tobytes() for array in arrays)
         payload = (_HIDES_ZERO if decided.masked_arm is not None else _RETURNED) + words
-        change = Put(_DECISION, _run_key(epoch, program, step), payload)
-        self._journal.append([change, *self._new_notes()], partial(self._decisions_lasting, program.count, then))
+        changes = [Put(_DECISION, _run_key(epoch, program, step), payload), self._privacy(), *self._new_notes()]
+        self._journal.append(changes, partial(self._decisions_lasting, program.count, then))
 
     def _decisions_lasting(self, count: int, then: Then) -> None:
         self.committed = Committed(self.committed.lessons, self.committed.decisions + count)
@@ -330,6 +343,7 @@ class PartyRecords:
         if (plan := self._store.get(_OPENED, _NUMBER.pack(self.activated))) is not None:
             self.epoch = Plan.decode(plan).named
         self.checkpoints = {CheckpointName(*_NAME.unpack(key)) for key, _ in self._store.items(_CHECKPOINT)}
+        self.ledger = read_ledger(self._store)
         decisions = sum(_DECISIONS.unpack(key)[1] or 1 for key, _ in self._store.items(_DECISION))
         self.committed = Committed(0, decisions)
         self._load_log()
@@ -363,6 +377,9 @@ class PartyRecords:
         head = _EPOCHS.pack(self.prepared, self.activated, self.consents, len(self.noted))
         return Put(_EPOCH, _ONLY, head + b"".join(_PAIR.pack(*noted) for noted in self.noted))
 
+    def _privacy(self) -> Put:
+        return Put(PRIVACY, _ONLY, self.ledger.encode())
+
     def _new_notes(self) -> list[Change]:
         return [self._epochs()] if self.noted != self._kept_notes else []
 
@@ -378,6 +395,7 @@ class MemoryPartyRecords:
     def __init__(self, federation: Federation, number: int) -> None:
         self.prepared = self.activated = self.epoch = 0
         self.committed = Committed(0, 0)
+        self.ledger = NOTHING_RELEASED
         self._federation = federation
         self._number = number
 
@@ -385,7 +403,7 @@ class MemoryPartyRecords:
         noted = (Committed(0, 0),) * self._federation.parties
         return PartyStatement(self.prepared, self.activated, self.committed, (), noted)
 
-    def prepare(self, plan: Plan, then: Then) -> None:
+    def prepare(self, plan: Plan, then: Then, ledger: PrivacyLedger = NOTHING_RELEASED) -> None:
         self.prepared = plan.epoch
         then()
 
@@ -395,6 +413,9 @@ class MemoryPartyRecords:
 
     def note(self, party: int, committed: Committed) -> None:
         return
+
+    def charge(self, thresholds: Sequence[int]) -> None:
+        self.ledger = self.ledger.decided(*thresholds)
 
     def keep_decisions(
         self, epoch: int, program: ProgramId, step: int, features: Words, decided: Decided, then: Then
@@ -431,6 +452,20 @@ class MemoryPartyRecords:
 
 
 Records = PartyRecords | MemoryPartyRecords
+
+
+def read_ledger(store: Store) -> PrivacyLedger:
+    """The privacy ledger in a store; an empty one if there is none."""
+    payload = store.get(PRIVACY, _ONLY)
+    return NOTHING_RELEASED if payload is None else decode_ledger(payload)
+
+
+def decode_ledger(payload: bytes) -> PrivacyLedger:
+    """The privacy ledger of a record."""
+    try:
+        return PrivacyLedger.decode(payload)
+    except ValueError:
+        raise DamagedStoreError("the record of the privacy ledger cannot be read") from None
 
 
 def _initial_state(federation: Federation, number: int) -> LearnedState:
