@@ -25,6 +25,7 @@ from functools import cached_property
 from math import ceil, log2, sqrt
 from typing import Any, Final, TypedDict, Unpack
 
+from hiddenarm.bandit.accounting import Budget, budget_of, check_budget
 from hiddenarm.bandit.advice import FRACTION_BITS, largest, two_digits, what_would_fit
 from hiddenarm.bandit.planning import (
     TOLERANCE,
@@ -178,6 +179,7 @@ class Federation:
         self._check_reals()
         self._check_slot()
         self.policy.check(self)
+        check_budget(self.arms, self.policy, self.privacy)
         if suite == "fast":
             self._check_fit()
 
@@ -209,6 +211,11 @@ class Federation:
     def learner(self) -> Learner:
         """What runs the policy in the suite."""
         return self.policy.learner(self)
+
+    @cached_property
+    def budget(self) -> Budget | None:
+        """How many decisions may be made, where privacy over time is a budget of actions."""
+        return budget_of(self.arms, self.policy, self.privacy)
 
     @property
     def parties(self) -> int:

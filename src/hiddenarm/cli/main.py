@@ -11,7 +11,7 @@ import click
 
 from hiddenarm.cli.operator_commands import SERVICE_COMMANDS
 from hiddenarm.cli.options import FILE, PRIVACY_OPTIONS, SUITE_OPTIONS, Decorator, chosen_privacy, with_options
-from hiddenarm.cli.research import ResearchCommand, attack, audit, bench, reproduce
+from hiddenarm.cli.research import ResearchCommand, attack, audit, bench, check_research, reproduce
 from hiddenarm.errors import ConfigError, HiddenArmError
 
 _MAX_BATCH = 4095
@@ -166,6 +166,38 @@ def explain(
     from hiddenarm.cli.explain import explain_program
 
     explain_program(" ".join(program), arms, features, parties, count, listing, json_path)
+
+
+@commands.command()
+@click.option("--arms", default=10, show_default=True, help="Arms of the bandit.")
+@click.option("--epsilon", type=float, help="Probability of exploring; 0.1 unless a policy is given.")
+@click.option("--policy", metavar="NAME[:OPTION=VALUE,...]", help="How arms are chosen, in place of --epsilon.")
+@click.option("--steps", default=1000, show_default=True, help="Decisions over the whole time.")
+@with_options(*PRIVACY_OPTIONS)
+@click.option("--json", "json_path", type=FILE, help="Write the figures.")
+@click.option("--plot", "plot_path", type=FILE, help="Draw the loss against the number of decisions.")
+def privacy(json_path: Path | None, plot_path: Path | None, **options: Any) -> None:
+    """Say what all decisions together tell about one person's data, by relation and by adversary."""
+    from rich.console import Console
+
+    from hiddenarm.cli.privacy import Plan, print_statement, write_statement
+
+    delta = options["delta"]
+    if options["privacy"] in (None, "none"):
+        options["delta"] = None  # it is that of the question, not of a mechanism
+    plan, steps = Plan(options["arms"], _policy(options), chosen_privacy(options), delta), options["steps"]
+    if plot_path is not None:
+        check_research("--plot")
+        from hiddenarm.research.plots import check_plot_path, plot_losses
+
+        check_plot_path(plot_path)
+    found = plan.statement(steps)
+    print_statement(Console(), plan, steps, found)
+    if json_path is not None:
+        write_statement(json_path, plan, steps, found)
+    if plot_path is not None:
+        counts = sorted({max(1, round(steps ** (place / 40))) for place in range(41)})
+        plot_losses(plot_path, counts, [plan.statement(count) for count in counts])
 
 
 def _prepare(
