@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from memory_network import KEYS, MemoryNetwork, Taught, user_contexts
+from memory_network import KEYS, MemoryNetwork, Taught, party, user_contexts
 
 from hiddenarm.bandit.audit import audit_noise
 from hiddenarm.bandit.catalogue import GATHER, REFRESH, ProgramId
@@ -23,7 +23,7 @@ from hiddenarm.privacy.mechanisms import NoisySums
 from hiddenarm.ring.words import Floats
 from hiddenarm.roles.epochs.plan import CheckpointName, Plan
 from hiddenarm.roles.party_records import MemoryPartyRecords, PartyRecords
-from hiddenarm.roles.updater import Lesson, RowLimit
+from hiddenarm.roles.updater import RowLimit
 from hiddenarm.store.contract import Change
 from hiddenarm.store.memory import MemoryStore
 
@@ -84,8 +84,8 @@ def test_models_are_those_of_the_twin_with_the_same_noise(parties: int, lasting:
     assert runs[REFRESH].runs == 4
     assert "learn" not in runs
     assert "step" not in runs
-    for party in network.parties:
-        assert party.records.refreshed == (19 if lasting else 0)
+    for machine in network.parties:
+        assert machine.records.refreshed == (19 if lasting else 0)
 
 
 @pytest.mark.parametrize("rows_per_key", [1, 2])
@@ -207,6 +207,7 @@ def test_no_decision_uses_a_refresh_that_does_not_last_at_every_party() -> None:
     network.wait(0.5)
     assert network.asked == before, "the decision waits for the last party's disk"
     assert number not in network.decisions
+    assert [len(epoch._requests) for epoch in network.epochs] == [0, 1], "the last party does not begin it"
     network.journal.holds = False
     network.journal.release()
     network.wait(0.5)
@@ -249,49 +250,59 @@ def test_a_refresh_ends_in_a_checkpoint_that_lasts_with_its_lesson() -> None:
     assert {name.version for name in records.checkpoints} >= {9}
     again = reloaded(records)
     assert again.refreshed == 9
-    assert again.refreshes_undone == 0
+    assert again.releases == 1
     interaction = again.interaction(again.lessons(0, 1)[0].rewards[0][0])
     assert interaction is not None
     assert interaction.row_of == row_digest(KEYS[0])
 
 
-@pytest.mark.parametrize(("length", "recovers", "undone", "left"), [
-    (9, True, 0, 9),
-    (8, False, 0, 6),
-    (8, True, 1, 6),
-    (5, True, 2, 0),
-    (5, False, 0, 0),
-])  # fmt: skip
-def test_going_back_to_before_a_refresh_is_noted_if_its_noise_may_have_been_used(
-    length: int, recovers: bool, undone: int, left: int
+@pytest.mark.parametrize(
+    ("lessons", "length", "undone", "left"), [(10, 9, [], 9), (9, 8, [], 6), (10, 8, [9], 6), (10, 5, [6, 9], 0)]
+)
+def test_going_back_behind_a_refresh_is_noted_if_a_decision_has_used_it(
+    lessons: int, length: int, undone: list[int], left: int
 ) -> None:
-    _, records = records_after(10)
-    plan = plan_of(records, length, recovers=recovers)
+    """After nine lessons there was a refresh, but no decision yet."""
+    _, records = records_after(lessons)
+    plan = plan_of(records, length, recovers=True)
+    assert records.undoes_used(plan) == bool(undone)
     records.activate(plan, lambda: None)
     for held in (records, reloaded(records)):
-        assert held.refreshes_undone == undone
+        assert [name.version for name in sorted(held._undone)] == undone
+        assert held.releases == 1 + bool(undone)
         assert held.refreshed == left
+        assert not held.undoes_used(plan)
 
 
-def test_noise_is_not_drawn_a_second_time_by_learning_again() -> None:
-    network, records = records_after(10)
-    updater = network.epoch(0)._updater
-    lessons = records.lessons(0, 10)
-    updater.version, updater._lessons = 0, type(updater._lessons)()
-    updater.resume(records.state(CheckpointName(0, 0)), [], lessons)
-    assert all(isinstance(lesson, Lesson) and lesson.logged for lesson in lessons)
-    for lesson in lessons[:5]:
-        updater.schedule = updater.schedule.lesson(lesson.number, 1).after
-    with pytest.raises(StaleStateError, match="noise was added to the sums"):
-        updater._set_current(lessons[5])
+def test_noise_that_was_used_is_not_drawn_again_without_consent() -> None:
+    """Party 1 has lost the checkpoints of refreshes, and nothing else that others could notice."""
+    network, _ = records_after(10)
+    lossy = network.party(1).records
+    assert isinstance(lossy, PartyRecords)
+    lossy.checkpoints.clear()
+    with pytest.raises(StaleStateError, match=r"noise that would be drawn again.*hiddenarm recover"):
+        reopen(network)
+
+
+def reopen(network: MemoryNetwork) -> None:
+    """The link between the parties is cut, and made again."""
+    ends = (party(0), party(1)), (party(1), party(0))
+    for here, there in ends:
+        network._ready.discard((here, there))
+        network.links[there, here].clear()
+    for here, there in ends:
+        with network.handouts:
+            network.machines[here].on_lost(there, "cut off", False)
+        network.links[there, here].append(None)
+    network.settle()
 
 
 def test_rows_since_the_last_refresh_are_counted_again_after_a_restart() -> None:
     """The log says whose rows were gathered."""
     network = MemoryNetwork(noisy_federation(), lasting=True).start()
     play(network, 8, KEYS)
-    party: Any = network.party(0)
-    plan = party._opening.plan
-    since = party._since_refresh(Plan(plan.epoch, plan.name, CheckpointName(8, plan.epoch), 8))
+    machine: Any = network.party(0)
+    plan = machine._opening.plan
+    since = machine._since_refresh(Plan(plan.epoch, plan.name, CheckpointName(8, plan.epoch), 8))
     assert [lesson.number for lesson in since] == [6, 7]
     assert ProgramId(GATHER) in network.federation.learner.single_programs

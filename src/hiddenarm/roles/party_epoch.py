@@ -461,7 +461,9 @@ class PartyEpoch:
             if not self._lasting:
                 tell()
             then = tell if self._lasting else _nothing
-            self._interactions.keep(program, step, features, found, then, self._rows_of(request.keys))
+            self._interactions.keep(
+                program, step, features, found, then, version=request.version, rows_of=self._rows_of(request.keys)
+            )
 
         def step_decided(found: Decided) -> None:
             decided(found)
@@ -531,7 +533,8 @@ class PartyEpoch:
         """The end of a lesson lasts. Decisions that wait for a refresh go on with the next frame, or on idle."""
         if ended.refreshed:
             self._updater.refresh_kept(ended.lesson.number + 1)
-        self._tell(self._send_later, told, frame)
+        if not ended.lesson.logged:  # else they were told when the epoch was opened
+            self._tell(self._send_later, told, frame)
 
     def _tell(self, send: Send, identities: list[Identity], frame: Frame) -> None:
         for identity in identities:

@@ -13,7 +13,9 @@
     lesson      number                       learned or why refused; names of decisions and masked rewards
     checkpoint  version, epoch               counters; this party's shares, by name (`bandit.state`)
     refresh     version                      the epoch in which noise was added to the sums with the lesson before
-    undone      version, epoch               a refresh from before which all agreed to go on, though its noise was used
+    noise used  -                            the version of the newest refresh that a decision has used
+    undone      version, epoch               a refresh that decisions have used and from before which all agreed to go
+                                             on; the epoch with which they did
     privacy     -                            the privacy ledger: it is written with the decisions that it counts, before
                                              any of them is told
 
@@ -48,7 +50,7 @@ from hiddenarm.store.journal import Journal, Then
 
 _EPOCH, _OPENED, _DECISION, _ARMS, _LESSON = "epoch", "opened", "decision", "arms", "lesson"
 _CHECKPOINT = "checkpoint"
-_REFRESH, _UNDONE = "refresh", "undone"
+_REFRESH, _NOISE_USED, _UNDONE = "refresh", "noise used", "undone"
 _WENT_BACK = "went back"
 PRIVACY = "privacy"
 _ONLY = b""
@@ -99,6 +101,9 @@ class PartyRecords:
         self._taught: dict[tuple[int, ProgramId], SpentSteps] = {}
         self._taught_count = 0
         self._counts_rows = noisy_sums(federation) is not None
+        self._refreshes: set[CheckpointName] = set()
+        self._undone: dict[CheckpointName, int] = {}
+        self._noise_used = 0
         self._load()
 
     def statement(self) -> PartyStatement:
@@ -150,17 +155,34 @@ class PartyRecords:
         self._journal.append(changes, partial(self._activated, cut, then))
 
     def _undo_refreshes(self, plan: Plan) -> list[Change]:
-        """Forget refreshes behind the common log: their lessons are taught again, and noise is drawn anew. Without the
-        consent of all to go back no decision has used them, as some party did not hold them. With it one may have: they
-        are noted as undone, and count in what was told (`refreshes_undone`)."""
+        """Forget refreshes after the checkpoint from which all start: their lessons are learned or taught again, and
+        noise is drawn anew. As some party does not hold them, no decision has used them, unless it has lost them and
+        all agreed to go back: then what decisions have used is noted as undone."""
         changes: list[Change] = []
-        for name in [name for name in self._refreshes if name.version > plan.length]:
+        for name in self._after(plan.checkpoint):
             self._refreshes.remove(name)
             changes.append(Delete(_REFRESH, _NUMBER.pack(name.version)))
-            if plan.recovers:
-                self._undone.add(name)
-                changes.append(Put(_UNDONE, _NAME.pack(*name), b""))
+            if name.version <= self._noise_used:
+                self._undone[name] = plan.epoch
+                changes.append(Put(_UNDONE, _NAME.pack(*name), _NUMBER.pack(plan.epoch)))
+        if self._noise_used > plan.checkpoint.version:
+            changes.append(self._use_noise(self.refreshed))
         return changes
+
+    def _after(self, checkpoint: CheckpointName) -> list[CheckpointName]:
+        """Refreshes that a checkpoint does not hold."""
+        return sorted(name for name in self._refreshes if name.version > checkpoint.version)
+
+    def _use_noise(self, version: int) -> Change:
+        self._noise_used = version
+        return Put(_NOISE_USED, _ONLY, _NUMBER.pack(version))
+
+    def undoes_used(self, plan: Plan) -> bool:
+        """Whether noise that decisions have used would be drawn again, and all parties have not agreed to that since
+        this party has activated an epoch."""
+        went_back = self._store.get(_WENT_BACK, _ONLY)
+        agreed = went_back is not None and _NUMBER.unpack(went_back)[0] > self.activated
+        return self._noise_used > plan.checkpoint.version and not agreed
 
     @property
     def refreshed(self) -> int:
@@ -168,10 +190,10 @@ class PartyRecords:
         return max((name.version for name in self._refreshes), default=0)
 
     @property
-    def refreshes_undone(self) -> int:
-        """Refreshes whose noise may have been used, and from before which all parties agreed to go on. Their rows are
-        part of a second refresh each time: a row's loss then is that of 1 + this many refreshes together."""
-        return len(self._undone)
+    def releases(self) -> int:
+        """In how many refreshes that decisions have used a row may be: one, and one more for each time that all parties
+        agreed to go back behind such a refresh. The loss about a row is that of so many refreshes together."""
+        return 1 + len(set(self._undone.values()))
 
     def _activated(self, cut: bool, then: Then) -> None:
         if cut:
@@ -202,13 +224,18 @@ class PartyRecords:
         features: Words,
         decided: Decided,
         then: Then,
+        *,
+        version: int = 0,
         rows_of: Sequence[int] = (),
     ) -> None:
-        """Keep decisions that were made together, and that they were charged."""
+        """Keep decisions that were made together by a version of the model, and that they were charged."""
         arrays = [features, *own_words(decided.arm_mask, decided.reward_mask), np.array(rows_of, np.uint64)]
         words = b"".join(np.ascontiguousarray(array, _WORD).tobytes() for array in arrays)
         payload = (_HIDES_ZERO if decided.masked_arm is not None else _RETURNED) + words
         changes = [Put(_DECISION, _run_key(epoch, program, step), payload), self._privacy(), *self._new_notes()]
+        uses = max((name.version for name in self._refreshes if name.version <= version), default=0)
+        if uses > self._noise_used:
+            changes.append(self._use_noise(uses))
         self._journal.append(changes, partial(self._decisions_lasting, program.count, then))
 
     def _decisions_lasting(self, count: int, then: Then) -> None:
@@ -321,11 +348,7 @@ class PartyRecords:
             self._teach(name)
         changes = [Put(_LESSON, _NUMBER.pack(lesson.number), _encode_lesson(lesson, refused)), *self._new_notes()]
         if checkpoint is not None:
-            changes.extend(self._checkpoint(*checkpoint))
-            if refreshed:
-                refresh = CheckpointName(lesson.number + 1, checkpoint[0])
-                self._refreshes.add(refresh)
-                changes.append(Put(_REFRESH, _NUMBER.pack(refresh.version), _NUMBER.pack(refresh.epoch)))
+            changes.extend(self._checkpoint(*checkpoint, refreshed=refreshed))
         self._journal.append(changes, partial(self._lesson_lasting, lesson.number, then))
 
     def _lesson_lasting(self, number: int, then: Then) -> None:
@@ -333,11 +356,11 @@ class PartyRecords:
             self.committed = Committed(number + 1, self.committed.decisions)
         then()
 
-    def keep_checkpoint(self, epoch: int, state: LearnedState) -> None:
+    def keep_checkpoint(self, epoch: int, state: LearnedState, then: Then, *, refreshed: bool = False) -> None:
         """Keep the state after a lesson that is in the log already."""
-        self._journal.append(self._checkpoint(epoch, state), lambda: None)
+        self._journal.append(self._checkpoint(epoch, state, refreshed=refreshed), then)
 
-    def _checkpoint(self, epoch: int, state: LearnedState) -> list[Change]:
+    def _checkpoint(self, epoch: int, state: LearnedState, *, refreshed: bool) -> list[Change]:
         """Write a checkpoint; remove those before the newest that all parties are known to have, of which they are not
         in need any more, and those for which a statement has no room. Others have a checkpoint of this epoch if they
         have the lesson it follows, and one that is new in this epoch: what was learned again was written before."""
@@ -348,10 +371,11 @@ class PartyRecords:
         old = {kept for kept in self.checkpoints if common and kept.version < max(common).version}
         left = self._newest(self.checkpoints - old | {name})
         gone, self.checkpoints = self.checkpoints - left, left
-        return [
-            Put(_CHECKPOINT, _NAME.pack(*name), _encode_state(state)),
-            *(Delete(_CHECKPOINT, _NAME.pack(*kept)) for kept in gone),
-        ]
+        changes: list[Change] = [Put(_CHECKPOINT, _NAME.pack(*name), _encode_state(state))]
+        if refreshed:
+            self._refreshes.add(name)
+            changes.append(Put(_REFRESH, _NUMBER.pack(name.version), _NUMBER.pack(epoch)))
+        return [*changes, *(Delete(_CHECKPOINT, _NAME.pack(*kept)) for kept in gone)]
 
     def _newest(self, names: set[CheckpointName]) -> set[CheckpointName]:
         """As many checkpoints as fit into a statement: the one from which this epoch started, which all parties have,
@@ -396,7 +420,11 @@ class PartyRecords:
         self._refreshes = {
             CheckpointName(*_NUMBER.unpack(key), *_NUMBER.unpack(epoch)) for key, epoch in self._store.items(_REFRESH)
         }
-        self._undone = {CheckpointName(*_NAME.unpack(key)) for key, _ in self._store.items(_UNDONE)}
+        self._undone = {
+            CheckpointName(*_NAME.unpack(key)): _NUMBER.unpack(epoch)[0] for key, epoch in self._store.items(_UNDONE)
+        }
+        used = self._store.get(_NOISE_USED, _ONLY)
+        self._noise_used = 0 if used is None else _NUMBER.unpack(used)[0]
         self.ledger = read_ledger(self._store)
         decisions = sum(_DECISIONS.unpack(key)[1] or 1 for key, _ in self._store.items(_DECISION))
         self.committed = Committed(0, decisions)
@@ -444,7 +472,7 @@ class MemoryPartyRecords:
 
     consents = False
     refreshed = 0
-    refreshes_undone = 0
+    releases = 1
     pending = None
     """They are counted in the ledger."""
 
@@ -481,6 +509,8 @@ class MemoryPartyRecords:
         features: Words,
         decided: Decided,
         then: Then,
+        *,
+        version: int = 0,
         rows_of: Sequence[int] = (),
     ) -> None:
         then()
@@ -510,8 +540,11 @@ class MemoryPartyRecords:
         self.committed = Committed(lesson.number + 1, 0)
         then()
 
-    def keep_checkpoint(self, epoch: int, state: LearnedState) -> None:
-        return
+    def keep_checkpoint(self, epoch: int, state: LearnedState, then: Then, *, refreshed: bool = False) -> None:
+        then()
+
+    def undoes_used(self, plan: Plan) -> bool:
+        return False
 
     def lessons(self, first: int, end: int) -> list[Lesson]:
         return []

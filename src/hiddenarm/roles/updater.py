@@ -37,7 +37,7 @@ from hiddenarm.bandit.noisy_sums import noisy_sums
 from hiddenarm.bandit.policy import LearnerProgram
 from hiddenarm.bandit.schedule import Action, BeginSecond, DropSecond, LessonPlan, Run, TakeSecond
 from hiddenarm.bandit.state import State, initial_state
-from hiddenarm.errors import FrameError, InputError, StaleStateError
+from hiddenarm.errors import FrameError, InputError
 from hiddenarm.mpc.evaluation import Evaluation
 from hiddenarm.net.identity import Identity
 from hiddenarm.ring.words import Words
@@ -48,10 +48,6 @@ KEPT_VERSIONS = 64
 """How many past versions of the model a decision may still ask for."""
 KEPT_MODELS = 4
 """How many versions may be asked for by `step`, which needs all of the model."""
-NOISE_AGAIN = (
-    "a lesson would be learned again after which noise was added to the sums. That noise may have been used, and must "
-    "not be drawn a second time: bring back the newest state of all parties, or run `hiddenarm recover`"
-)
 MAX_STEPS = 8
 """Runs of `step` that may wait for what comes from outside."""
 
@@ -410,8 +406,6 @@ class Updater:
 
     def _set_current(self, lesson: Lesson) -> None:
         plan, rewarded = self._plan(lesson), self._rewarded(lesson)
-        if lesson.logged and plan.refreshes:
-            raise StaleStateError(NOISE_AGAIN)
         if self._row_limit is not None:
             rewarded = Rewarded(self._row_limit.taken(rewarded.kept), rewarded.masked)
         self._current = _Current(lesson, rewarded, plan, deque(plan.actions))
