@@ -18,6 +18,7 @@ from hiddenarm.bandit.features import as_floats, checked_reward
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.errors import ConfigError, DecisionIdError, FeatureError
+from hiddenarm.privacy.ledger import PrivacyLedger, Statement, statement
 from hiddenarm.ring.streams import SpentSteps, fresh_key
 
 
@@ -59,6 +60,15 @@ class LocalFederation:
         rows = [_one_replicate(values, self.federation, party) for party, values in enumerate(contexts)]
         step, arms = self._lockstep.decide(rows)
         return Decision(self._ids.id_of(step), int(arms[0]))
+
+    @property
+    def ledger(self) -> PrivacyLedger:
+        """What was released so far."""
+        return self._lockstep.ledger
+
+    def privacy(self) -> Statement:
+        """What that tells about one row of data, by relation."""
+        return statement(self.ledger, self.federation.arms, self.federation.privacy)
 
     def reward(self, id: str, reward: float) -> None:
         """Learn from the reward of an earlier decision."""

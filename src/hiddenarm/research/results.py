@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Container, Sequence
 from dataclasses import asdict, dataclass
+from math import isfinite
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -25,6 +26,7 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.plain import PlainBandit, coins_at
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.dealing import layout_of
+from hiddenarm.privacy.ledger import PrivacyLedger, statement
 from hiddenarm.research.data.worlds import World
 from hiddenarm.research.plots import plot_learning_curves
 from hiddenarm.research.progress import percent, summary_table
@@ -187,6 +189,15 @@ class Report:
     replicates: int
     data: str
     suite: str
+    decisions_counted: int
+    delta: float
+    epsilon_own_action: float | None
+    epsilon_dropped: float | None
+    epsilon_replaced: float | None
+    epsilon_with_own_action: float | None
+    epsilon_total: float | None
+    """Of what was released about one row (`privacy.ledger`); None for infinity."""
+    vacuous: bool
 
 
 class Scoreboard:
@@ -198,6 +209,8 @@ class Scoreboard:
         self.private_seconds = 0.0
         self.plain_seconds = 0.0
         self.steps = 0
+        self.ended = "Interrupted"
+        """Why there are fewer steps than were asked for, if so."""
         self.agreed = 0
         self._total = 0.0
         self._plain_total = 0.0
@@ -236,7 +249,9 @@ class Scoreboard:
     def agreement(self) -> float:
         return self.agreed / max(1, self.interactions)
 
-    def report(self, federation: Federation, traffic: Traffic, data: str) -> Report:
+    def report(self, federation: Federation, traffic: Traffic, data: str, ledger: PrivacyLedger) -> Report:
+        released = statement(ledger, federation.arms, federation.privacy)
+        losses = {bound.relation: bound.epsilon if isfinite(bound.epsilon) else None for bound in released.bounds}
         return Report(
             reward=self.reward,
             plain_reward=self.plain_reward,
@@ -257,6 +272,14 @@ class Scoreboard:
             replicates=len(self.rewards),
             data=data,
             suite=federation.suite,
+            decisions_counted=released.decisions,
+            delta=released.delta,
+            epsilon_own_action=losses["own_action"],
+            epsilon_dropped=losses["dropped"],
+            epsilon_replaced=losses["replaced"],
+            epsilon_with_own_action=losses["with_own_action"],
+            epsilon_total=losses[released.headline.relation],
+            vacuous=released.headline.vacuous,
         )
 
 
@@ -272,8 +295,15 @@ def print_report(console: Console, title: str, report: Report) -> None:
         ("bytes per step sent by a party", f"{report.bytes_per_step_per_party:,.0f}"),
         ("time per step, private", f"{report.us_per_step:,.0f} µs"),
         ("time per step, plain twin", f"{report.plain_us_per_step:,.1f} µs  ({ratio:,.0f} times)"),
+        ("privacy over time", _shown_privacy(report)),
     ]
     console.print(summary_table(title, rows))
+
+
+def _shown_privacy(report: Report) -> str:
+    """What all decisions together lose about one row."""
+    total = "infinite" if report.epsilon_total is None else f"{report.epsilon_total:,.4g}"
+    return f"epsilon {total} at delta {report.delta:g}" + (", vacuous" if report.vacuous else "")
 
 
 def write_json(path: Path, report: Report) -> None:
