@@ -88,7 +88,7 @@ def test_a_lesson_of_single_decisions_is_what_the_plain_twin_learns(together: in
             assert twin.agrees(int(arms[0]), context, explore, tags, federation.score_rounding)
             decisions.append((decision, context, int(arms[0])))
             rewards.append(float(rng.random() < 0.5))
-        lockstep.learn_together([decision for decision, _, _ in decisions], [rewards])
+        lockstep.learn_each([decision for decision, _, _ in decisions], [rewards])
         for (_, context, arm), reward in zip(decisions, rewards, strict=True):
             twin.learn(context, arm, reward)
         assert lockstep.reveal_model()[1][0] == pytest.approx(twin.weights, abs=1e-3), slot
@@ -97,12 +97,12 @@ def test_a_lesson_of_single_decisions_is_what_the_plain_twin_learns(together: in
 def test_a_lesson_has_as_many_rewards_as_a_batch_may_have() -> None:
     lockstep = Lockstep(Federation(3, (2, 2), epsilon=0.1, reward_slot=10, max_batch=2), KEY)
     made = [lockstep.decide([np.zeros((1, 2)), np.zeros((1, 2))])[0] for _ in range(3)]
-    with pytest.raises(InputError, match="a lesson has 1 to 2 rewards, got 3"):
-        lockstep.learn_together(made, [[0.0] * 3])
+    with pytest.raises(InputError, match="3 interactions at once; this federation has max_batch 2"):
+        lockstep.learn_each(made, [[0.0] * 3])
     assert lockstep.pending == frozenset(made)
 
 
 def test_a_suite_that_learns_one_by_one_has_no_such_lessons() -> None:
     lockstep = Lockstep(Federation(3, (2, 2), epsilon=0.1, suite="paper"), KEY)
     with pytest.raises(InputError, match="learns from one reward at a time"):
-        lockstep.learn_together([0], [[0.0]])
+        lockstep.learn_each([0, 1], [[0.0, 0.0]])

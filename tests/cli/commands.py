@@ -35,6 +35,9 @@ KEYS = {
     "replicates",
     "data",
     "suite",
+    "epsilon_dropped",
+    "epsilon_replaced",
+    "epsilon_with_own_action",
 }
 """The keys of `--json`."""
 

@@ -27,7 +27,15 @@ from typing import Any, Final, TypedDict, Unpack
 
 from hiddenarm.bandit.accounting import Budget, budget_of, check_budget
 from hiddenarm.bandit.advice import FRACTION_BITS, largest, two_digits, what_would_fit
-from hiddenarm.bandit.planning import TOLERANCE, Numbers, batch_plan, boosted_repair, last_repair
+from hiddenarm.bandit.planning import (
+    TOLERANCE,
+    NoisyNumbers,
+    Numbers,
+    SolvePlan,
+    batch_plan,
+    boosted_repair,
+    last_repair,
+)
 from hiddenarm.bandit.policies import EPSILON_GREEDY, make_policy
 from hiddenarm.bandit.policy import Learner, Policy
 from hiddenarm.errors import ConfigError
@@ -35,7 +43,8 @@ from hiddenarm.mpc.comparison import MAX_BITS
 from hiddenarm.mpc.lookup import ReciprocalShape, reciprocal_shape
 from hiddenarm.mpc.payloads import payload_chunks, payload_words
 from hiddenarm.mpc.truncation import MAGNITUDE_BITS
-from hiddenarm.privacy.mechanisms import Mechanism, Unbounded
+from hiddenarm.privacy.mechanisms import Mechanism, NoisySums, Unbounded
+from hiddenarm.privacy.noise import LARGEST_DEVIATION, LEAST_WIDTH
 
 _HEADROOM = 1 + 2.0**-8
 """Rounding may carry a value a little past its bound."""
@@ -230,16 +239,16 @@ class Federation:
 
     @property
     def numbers(self) -> Numbers:
-        """What the plans of `solve` depend on."""
-        return Numbers(
-            self.fraction_bits,
-            self.dimension,
-            self.joint_norm,
-            self.ridge,
-            self.max_interactions,
-            self.repair_every,
-            always_gathers=self.reward_slot > 0,
-        )
+        """What the plans of `solve` depend on. Where sums have noise, for all noise but that of a chance of one in a
+        million (`NoisySums.shift`), after as many refreshes as the interactions bring."""
+        norm, size, privacy = self.joint_norm, self.dimension, self.privacy
+        usual = self.fraction_bits, size, norm, self.ridge, self.max_interactions, self.repair_every
+        gathers = self.reward_slot > 0
+        if not isinstance(privacy, NoisySums):
+            return Numbers(*usual, gathers)
+        last = max(1, privacy.refreshes_by(self.max_interactions))
+        shift = privacy.shift(last, self.ridge, norm, size, self.arms)
+        return NoisyNumbers(*usual, gathers, shift, privacy.moment_noise(last, norm, size, self.arms))
 
     @property
     def score_bound(self) -> float:
@@ -412,12 +421,18 @@ class Federation:
             self._comparison_problem,
             self._sums_problem,
             self._drift_problem,
+            self._noise_problem,
             self._solve_problem,
         ):
             problem = find()
             if problem is not None:
                 return problem
         return None
+
+    @property
+    def _learns_singly(self) -> bool:
+        """Whether there are `learn` and `solve`; where sums are noisy, models are solved anew at refreshes only."""
+        return not isinstance(self.privacy, NoisySums)
 
     def _truncation_problem(self) -> str | None:
         for name, fraction_bits, bound in self._truncated_values():
@@ -434,17 +449,21 @@ class Federation:
         bits, gain_bits = self.fraction_bits, self.gain_bits
         step = 1 / (2 * sqrt(self.ridge))
         error = 1 + self.score_bound
+        always = [("score", 2 * bits, self.score_bound), ("M", 2 * bits, 1 / self.ridge)]
+        if not self._learns_singly:
+            return always
         return [
             ("M x", 3 * bits, self.joint_norm / self.ridge),
-            ("score", 2 * bits, self.score_bound),
+            *always,
             ("1 / (1 + x'Mx)", self.wide_gain_bits, 1.0),
             ("g u", bits + gain_bits, step),
             ("u (reward - score)", 2 * bits, self.joint_norm / self.ridge * error),
             ("g u (reward - score)", bits + gain_bits, step * error),
-            ("M", 2 * bits, 1 / self.ridge),
         ]
 
     def _table_problem(self) -> str | None:
+        if not self._learns_singly:
+            return None
         rounding = self.joint_norm * sqrt(self.dimension) * 2.0**-self.fraction_bits
         if rounding > 2.0**-self.reciprocal_bits:
             return (
@@ -479,7 +498,7 @@ class Federation:
     def _sums_problem(self) -> str | None:
         """W and b must stay below 2^62 at 2L bits, even if all interactions are of one arm, and M must be resolved."""
         bits = 2 * self.fraction_bits
-        largest = self.ridge + self.max_interactions * max(self.joint_norm, self.joint_norm**2)
+        largest = max(self.numbers.largest_gram, self.ridge + self.numbers.largest_moment)
         if bits + log2(largest * _HEADROOM) > MAGNITUDE_BITS:
             return (
                 f"the sums of {self.max_interactions:,} interactions (up to {largest:.4g}) with {bits} fractional bits "
@@ -493,6 +512,19 @@ class Federation:
             )
         return None
 
+    def _noise_problem(self) -> str | None:
+        """Noise is drawn in units of the last of 2L bits."""
+        if not isinstance(self.privacy, NoisySums):
+            return None
+        gram, moment = self.privacy.sigma_gram(self.joint_norm), self.privacy.sigma_moment(self.joint_norm)
+        unit = 2.0 ** (-2 * self.fraction_bits)
+        if min(gram / 2, moment) < LEAST_WIDTH * unit or max(gram, moment) > LARGEST_DEVIATION * unit:
+            return (
+                f"noise of {moment:.2g} and {gram:.2g} for the sums cannot be drawn with {2 * self.fraction_bits} "
+                f"fractional bits: it must lie in {2 * LEAST_WIDTH * unit:.2g}..{LARGEST_DEVIATION * unit:.2g}"
+            )
+        return None
+
     def _drift_problem(self) -> str | None:
         if self.score_drift > _LARGEST_DRIFT:
             return (
@@ -503,11 +535,12 @@ class Federation:
         return None
 
     def _solve_problem(self) -> str | None:
-        plans = {
-            f"solving the model after a batch of {self.max_batch}": batch_plan(self.numbers, self.max_batch),
-            "a repair": boosted_repair(self.numbers),
-            "the end of a repair": last_repair(self.numbers),
-        }
+        plans: dict[str, SolvePlan] = {}
+        if self._learns_singly:
+            batch = f"solving the model after a batch of {self.max_batch}"
+            plans[batch] = batch_plan(self.numbers, self.max_batch)
+        name = "a repair" if self._learns_singly else "a refresh"
+        plans |= {name: boosted_repair(self.numbers), f"the end of {name}": last_repair(self.numbers)}
         for name, plan in plans.items():
             if not plan.holds:
                 return (

@@ -6,17 +6,20 @@ replicates lets many independent runs, each with its own epsilon, advance togeth
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hiddenarm.bandit.accounting import ledger_of_words, ledger_words
 from hiddenarm.bandit.answers import NO_ARM, TWO_ARMS, arms_in, eligible_words, masked_one_hots
-from hiddenarm.bandit.audit import audit_coins
+from hiddenarm.bandit.audit import audit_coins, audit_noise
 from hiddenarm.bandit.batches import FULL
 from hiddenarm.bandit.catalogue import (
     DECIDE,
@@ -24,29 +27,35 @@ from hiddenarm.bandit.catalogue import (
     GATHER,
     LEARN_ONE,
     PROGRAMS,
+    REFRESH,
     REPAIR_RUNS,
     SOLVE,
+    STEP,
     STEP_ONE,
     ProgramId,
     program_text,
 )
-from hiddenarm.bandit.coins import Coins, Exploration
-from hiddenarm.bandit.decisions import MAX_PENDING
+from hiddenarm.bandit.coins import Coins, Exploration, exploration_thresholds
+from hiddenarm.bandit.decisions import MAX_PENDING, decision_number
 from hiddenarm.bandit.features import checked_features
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Decided, Interaction, Rewarded, interactions, joined
 from hiddenarm.bandit.policy import LearnerProgram
 from hiddenarm.bandit.schedule import BeginSecond, DropSecond, LessonPlan, Run, Schedule
 from hiddenarm.bandit.state import State, initial_state
-from hiddenarm.errors import OUT_OF_RANGE, ConfigError, InputError, ScoreRangeError
+from hiddenarm.errors import OUT_OF_RANGE, BudgetSpentError, ConfigError, InputError, ScoreRangeError
 from hiddenarm.mpc.dealing import ProgramDealer, layout_of
 from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, compile_program
 from hiddenarm.mpc.lockstep import LockstepMeter, Observer, advance_lockstep, run_lockstep
 from hiddenarm.mpc.material import Layout, Seeds, program_stream
+from hiddenarm.privacy.ledger import COIN_UNITS, NOTHING_RELEASED
+from hiddenarm.ring.streams import Stream, fresh_key
 from hiddenarm.ring.words import Floats, Words, encode
 
 NEXT_STEP = "next step "
 """Begins the names of the arrays of a snapshot with a program's next step."""
+LEDGER = "ledger"
+"""The name of the array of a snapshot with the privacy ledger."""
 _SECOND = "second "
 """Begins those of a second model."""
 
@@ -93,6 +102,11 @@ class _Supply:
         self._materials[-1].skip_to(step)
 
 
+def _uniform(shape: tuple[int, ...]) -> Words:
+    """Uniform words under a key of their own."""
+    return Stream(fresh_key(), prod(shape)).step(0).reshape(shape).copy()
+
+
 def _rows(arrays: list[Words], *shape: int) -> Words:
     """Arrays of one shape, one after another; of that shape also where there are none."""
     return np.array(arrays, np.uint64).reshape(len(arrays), *shape)
@@ -124,6 +138,8 @@ class Lockstep:
     once. Of the single decisions that wait for their reward, the newest `max_pending` are
     kept. With `epsilons`, each replicate explores with its own probability, whatever the policy says. `origin` is how
     many decisions were made before, for a policy that explores by position.
+
+    `ledger` counts what one replicate has released. A spent budget refuses, or explores purely, as between roles.
     """
 
     def __init__(
@@ -160,13 +176,17 @@ class Lockstep:
         self._exploration = (
             federation.policy.exploration(origin) if epsilons is None else Exploration.of_replicates(epsilons)
         )
+        self.ledger = NOTHING_RELEASED
+        self._least_explored = None if epsilons is None else int(exploration_thresholds(epsilons).min())
+        self._pure_from: dict[ProgramId, int] = {}
+        """From which step on a program has explored purely."""
         self._pending: OrderedDict[int, list[Interaction]] = OrderedDict()
         self._batches: dict[tuple[int, int], list[list[Interaction]]] = {}
         self._seeds = Seeds(epoch_key)
         self._supplies: dict[ProgramId, _Supply] = {}
         self._deciding = STEP_ONE if online and self._learner.has_step else DECIDE_ONE
         self._begun: _Begun | None = None
-        for program in (self._deciding, LEARN_ONE):
+        for program in (self._deciding, self._learner.single_lesson):
             self._supply(program)
 
     @property
@@ -179,6 +199,10 @@ class Lockstep:
     def decisions(self) -> int:
         """How many single decisions were begun."""
         return self._supply(self._deciding).next_step
+
+    def begun(self, program: ProgramId) -> int:
+        """How many runs of a program that decides were begun."""
+        return self._supplies[program].next_step if program in self._supplies else 0
 
     @property
     def pending(self) -> frozenset[int]:
@@ -203,7 +227,7 @@ class Lockstep:
 
     def learn(self, step: int, rewards: ArrayLike) -> None:
         """Learn from the reward of a pending decision; one reward a replicate."""
-        self._check_room(1)
+        self.check_room(1)
         kept = [[own] for own in self._pending.pop(step)]
         of_step = step if self._begun is not None and self._begun.step == step else None
         self._learn(kept, self._deciding, step, np.asarray(rewards)[..., None], of_step)
@@ -221,31 +245,48 @@ class Lockstep:
 
     def learn_batch(self, batch: tuple[int, int], rewards: ArrayLike) -> None:
         """Learn from all rewards [replicates, count] of a batch of decisions at once."""
-        if not self.schedule.learns_many:
-            raise InputError(f"suite {self.federation.suite} learns from one reward at a time")
         count, step = batch
-        if count > self.federation.max_batch:
-            raise InputError(f"{count} interactions at once; this federation has max_batch {self.federation.max_batch}")
-        self._check_room(count)
+        self._check_lesson(count)
         self._learn(self._batches.pop(batch), ProgramId(DECIDE, count), step, rewards)
 
-    def learn_together(self, decisions: Sequence[int], rewards: ArrayLike) -> None:
-        """Learn from the rewards [replicates, count] of some pending single decisions as one lesson."""
-        if not self.schedule.learns_many:
-            raise InputError(f"suite {self.federation.suite} learns from one reward at a time")
-        if not 1 <= len(decisions) <= self.federation.max_batch:
-            raise InputError(f"a lesson has 1 to {self.federation.max_batch} rewards, got {len(decisions)}")
-        self._check_room(len(decisions))
-        kept = zip(*(self._pending.pop(step) for step in decisions), strict=True)
-        stream = self._supply(self._deciding).rewarder
-        mask = np.stack([stream.step(step) for step in decisions], axis=1)
-        self._teach([list(own) for own in kept], encode(rewards, self.federation.fraction_bits) + mask)
+    def decide_each(
+        self, contexts: Sequence[ArrayLike], eligible: Sequence[int] | None = None
+    ) -> tuple[list[int], NDArray[np.int64]]:
+        """The same as `decide_batch` for decisions whose rewards may come one by one: the decisions' numbers
+        (`decisions`) and the arms [replicates, count]."""
+        features = [checked_features(values, self.federation, party) for party, values in enumerate(contexts)]
+        program = ProgramId(DECIDE, features[0].shape[1])
+        step, arms, kept = self._decide(program, features, eligible)
+        numbers = [decision_number(program, step, place) for place in range(program.count)]
+        for place, number in enumerate(numbers):
+            self._pending[number] = [party[place] for party in kept]
+        while len(self._pending) > self._max_pending:
+            self._pending.popitem(last=False)
+        return numbers, arms
+
+    def learn_each(self, numbers: Sequence[int], rewards: ArrayLike) -> None:
+        """Learn from the rewards [replicates, count] of pending decisions, made together or not, as one lesson. The
+        masks of their rewards are what the parties' shares add up to: here all of them are at hand."""
+        self._check_lesson(len(numbers))
+        waiting = [self._pending.pop(number) for number in numbers]
+        masks = np.stack([np.add.reduce([own.reward_mask for own in one]) for one in waiting], axis=1)
+        kept = [[one[party] for one in waiting] for party in range(self.federation.parties)]
+        self._teach(kept, encode(rewards, self.federation.fraction_bits) + masks)
 
     def repair(self) -> None:
         """Solve the model anew from the sums alone, with all that was learned singly added to them."""
         self._follow(self.schedule.repair(self._lessons))
 
-    def _check_room(self, count: int) -> None:
+    def _check_lesson(self, count: int) -> None:
+        """Refuse rewards that cannot be learned at once."""
+        if count > 1 and not self.schedule.learns_many:
+            raise InputError(f"suite {self.federation.suite} learns from one reward at a time")
+        if count > max(1, self.federation.max_batch):
+            raise InputError(f"{count} interactions at once; this federation has max_batch {self.federation.max_batch}")
+        self.check_room(count)
+
+    def check_room(self, count: int) -> None:
+        """Refuse more interactions than the model can take."""
         if not self.schedule.room_for(count):
             raise InputError(FULL)
 
@@ -264,7 +305,7 @@ class Lockstep:
         self._teach(kept, encode(rewards, self.federation.fraction_bits) + mask, of_step)
 
     def _teach(self, kept: list[list[Interaction]], masked: Words, of_step: int | None = None) -> None:
-        """A lesson from masked rewards [replicates, count]."""
+        """Teach what each party has kept of some decisions, with their masked rewards, as one lesson."""
         count = masked.shape[1]
         plan = self.schedule.lesson(self._lessons, count, of_step)
         self._lessons += 1
@@ -317,11 +358,8 @@ class Lockstep:
             self._supply(STEP_ONE).program.write(state, result)
 
     def _begin_second(self, begin: BeginSecond) -> None:
-        arrays = {array.name: array for array in self._learner.arrays}
-        states = [
-            State(state | {name: arrays[name].share(party, self.replicates, at) for name, at in begin.starts.items()})
-            for party, state in enumerate(self.states)
-        ]
+        arrays = self._learner.arrays
+        states = [begin.of(state, arrays, party, self.replicates) for party, state in enumerate(self.states)]
         self._second = _Second(states, tuple(begin.starts))
         for run in begin.runs:
             self._run_planned(run, None)
@@ -334,15 +372,17 @@ class Lockstep:
 
     # Snapshots
 
-    def snapshot(self) -> dict[str, Words]:
+    def snapshot(self, *, pending: bool = False) -> dict[str, Words]:
         """The whole run as named arrays, without doing anything to it: every party's shares of the model and of a
         second one, what was learned singly and is not in the sums, the counters of the schedule, and the next step of
-        every program. Decisions that wait for a reward are not part of it."""
+        every program. Decisions that wait for a reward are part of it with `pending`, but for those of
+        `decide_batch`."""
         arrays = {
             "lessons": np.array([self._lessons], np.uint64),
             "learned": np.array([self.interactions_learned, self.schedule.gathered], np.uint64),
             "waiting rewards": _rows([one[0].masked[:, 0] for one in self._singly], self.replicates),
             "schedule": np.array(self.schedule.counted(), np.uint64),
+            LEDGER: ledger_words(self.ledger),
         }
         for program, supply in self._supplies.items():
             arrays[f"{NEXT_STEP}{program.name} {program.count}"] = np.array([supply.next_step], np.uint64)
@@ -351,9 +391,14 @@ class Lockstep:
             if self._second is not None:
                 second = self._second.states[party]
                 arrays.update((f"{_SECOND}{name} {party}", second[name]) for name in self._second.taken)
-            waiting = [one[party].kept[0] for one in self._singly]
-            for name, shape in self._kept_shapes(party).items():
-                arrays[f"waiting {name} {party}"] = _rows([getattr(one, name) for one in waiting], *shape)
+            waiting = {"waiting": [one[party].kept[0] for one in self._singly]}
+            if pending:
+                waiting["pending"] = [one[party] for one in self._pending.values()]
+            for kind, kept in waiting.items():
+                for name, shape in self._kept_shapes(party).items():
+                    arrays[f"{kind} {name} {party}"] = _rows([getattr(one, name) for one in kept], *shape)
+        if pending:
+            arrays["pending"] = np.array(list(self._pending), np.uint64)
         return arrays
 
     def restore(self, arrays: Mapping[str, Words]) -> None:
@@ -364,6 +409,7 @@ class Lockstep:
         A snapshot of an earlier version, which has no counters of a schedule, goes on behind all of its addresses.
         """
         self._restore_steps(arrays)
+        self._restore_ledger(arrays)
         self._restore_schedule(arrays)
         for party, state in enumerate(self.states):
             for name in state:
@@ -376,6 +422,22 @@ class Lockstep:
             for row, masked in enumerate(arrays["waiting rewards"])
         )
         self._restore_second(arrays)
+        self._pending = OrderedDict(
+            (number, [self._kept_row(arrays, "pending", party, row) for party in range(self.federation.parties)])
+            for row, number in enumerate(arrays["pending"].tolist() if "pending" in arrays else ())
+        )
+
+    def remask_pending(self) -> None:
+        """Hide what waits for a reward under fresh masks: after `restore` under another key, which may be done twice
+        with one snapshot, and a mask hides one arm and one reward. Here all shares are at hand."""
+        for one in self._pending.values():
+            masked = [own.masked_arm for own in one if own.masked_arm is not None]
+            one_hot = masked[0] - np.add.reduce([own.arm_mask for own in one])
+            for own in one:
+                own.arm_mask, own.reward_mask = _uniform(own.arm_mask.shape), _uniform(own.reward_mask.shape)
+            returned = one_hot + np.add.reduce([own.arm_mask for own in one])
+            for own in one:
+                own.masked_arm = returned.copy()
 
     def _restore_steps(self, arrays: Mapping[str, Words]) -> None:
         """Leave out all steps that were used. Decisions go on behind all that were made singly, by whichever program.
@@ -389,6 +451,17 @@ class Lockstep:
             if program in (DECIDE_ONE, STEP_ONE):
                 decided = max(decided, step)
         self._supply(self._deciding).skip_to(decided)
+
+    def _restore_ledger(self, arrays: Mapping[str, Words]) -> None:
+        """Earlier versions had none: all steps that decided are counted."""
+        self._pure_from = {}
+        if LEDGER in arrays:
+            self.ledger = self.ledger.merged(ledger_of_words(arrays[LEDGER]))
+            return
+        for program, supply in self._supplies.items():
+            if program.name in (DECIDE, STEP):
+                for step in range(supply.next_step):
+                    self.ledger = self.ledger.decided(*self._levels(program, step))
 
     def _restore_schedule(self, arrays: Mapping[str, Words]) -> None:
         self.interactions_learned, gathered = arrays["learned"].tolist()
@@ -420,7 +493,10 @@ class Lockstep:
         if f"waiting arm {party}" in arrays:  # earlier versions saved shares of the one-hots
             arm = arrays[f"waiting arm {party}"]
             arrays = {**arrays, f"waiting arm_mask {party}": -arm, f"waiting masked_arm {party}": np.zeros_like(arm)}
-        return Interaction(**{name: arrays[f"waiting {name} {party}"][row].copy() for name in self._kept_shapes(party)})
+        return self._kept_row(arrays, "waiting", party, row)
+
+    def _kept_row(self, arrays: Mapping[str, Words], kind: str, party: int, row: int) -> Interaction:
+        return Interaction(**{name: arrays[f"{kind} {name} {party}"][row].copy() for name in self._kept_shapes(party)})
 
     def coins(self, first: int, count: int, batch: int = 1) -> Coins:
         """The dealer's coins of some runs that decided, for the plain twin (see `audit_coins`).
@@ -428,7 +504,22 @@ class Lockstep:
         Nobody could ask for them in a real federation.
         """
         program = self._deciding if batch == 1 else ProgramId(DECIDE, batch)
-        return audit_coins(self._seeds, self.federation, first, count, self.replicates, program, self._exploration)
+        coins = audit_coins(self._seeds, self.federation, first, count, self.replicates, program, self._exploration)
+        coins.explore[max(0, self._first_pure(program) - first) :] = True
+        return coins
+
+    def _first_pure(self, program: ProgramId) -> int:
+        """From which step on a program explores purely; for steps to come, if no other program decides."""
+        budget, next_step = self.federation.budget, self._supply(program).next_step
+        if budget is None or not budget.explores:
+            return sys.maxsize
+        left = max(0, budget.decisions - self.ledger.telling) // program.count
+        return self._pure_from.get(program, next_step + left)
+
+    def noise(self, refresh: int) -> tuple[Floats, Floats]:
+        """The dealer's noise of a refresh, counted from 0, for the plain twins (see `audit_noise`): of W [replicates,
+        arms, D, D] and of b [replicates, arms, D]. Nobody could ask for it in a real federation."""
+        return audit_noise(self._seeds, self.federation, refresh, self.replicates)
 
     def reveal_model(self) -> tuple[Floats, Floats]:
         """Inverses (packed triangles, or the paper's whole matrices) and weights in the clear. Only here, where all
@@ -445,18 +536,40 @@ class Lockstep:
         )
         brought = [may_win] if self._learner.takes_eligible else []
         supply = self._supply(program)
+        step = supply.next_step
+        pure = self._charge(program, step)
         given = [
-            [*(state[name] for name in supply.program.reads), own, *brought]
+            [*(np.zeros_like(state[name]) if pure else state[name] for name in supply.program.reads), own, *brought]
             for state, own in zip(self.states, features, strict=True)
         ]
-        step = supply.next_step
         evaluations = supply.begin(given, step)
         self._advance(program, evaluations)
         decided: list[Any] = [each.result if each.ended else each.announced for each in evaluations]
         arms = self._act(program, step, decided, may_win)
         if program == STEP_ONE:
-            self._begin_to_learn(step, evaluations, decided)
+            self._begun = None
+            if not pure:
+                self._begin_to_learn(step, evaluations, decided)
         return step, arms, [interactions(own, kept) for own, kept in zip(features, decided, strict=True)]
+
+    def _charge(self, program: ProgramId, step: int) -> bool:
+        """Count decisions before they are made; whether they must be explored purely. With a spent budget that refuses,
+        nothing is done."""
+        budget = self.federation.budget
+        if budget is None or self.ledger.telling + program.count <= budget.decisions:
+            self.ledger = self.ledger.decided(*self._levels(program, step))
+            return False
+        if not budget.explores:
+            raise BudgetSpentError(budget.refusal)
+        self._pure_from.setdefault(program, step)
+        self.ledger = self.ledger.decided(*[COIN_UNITS] * program.count)
+        return True
+
+    def _levels(self, program: ProgramId, step: int) -> list[int]:
+        """As the ledger counts the decisions of a step; where replicates explore differently, those of the least."""
+        if self._least_explored is not None:
+            return [self._least_explored] * program.count
+        return self.federation.policy.levels(self._exploration.positions(step, 1, program.count)[0])
 
     def _begin_to_learn(self, step: int, evaluations: list[Evaluation], decided: list[Decided]) -> None:
         """Tell a run of `step` the one-hot; it goes on until it needs the reward."""
@@ -491,7 +604,7 @@ class Lockstep:
 
     def _supply(self, program: ProgramId) -> _Supply:
         if program not in self._supplies:
-            large = program.name in (SOLVE, *REPAIR_RUNS)
+            large = program.name in (SOLVE, REFRESH, *REPAIR_RUNS)
             ahead = 1 if large else max(1, self._deal_ahead // program.count)
             self._supplies[program] = _Supply(
                 self.federation, self._exploration, program, self._seeds, self.replicates, ahead

@@ -48,12 +48,26 @@ for _command in SERVICE_COMMANDS:
     commands.add_command(_command)
 
 
+def _norms(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[float, ...]:
+    """A list such as 0.9,0.6."""
+    try:
+        return () if value is None else tuple(float(part) for part in value.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not a list of numbers such as 0.9,0.6") from None
+
+
 def _run_options(steps: int) -> Decorator:
     """The options that `demo` and `simulate` share."""
     return with_options(
         click.option("--parties", default=2, show_default=True, help="Organisations that hold features."),
         click.option("--arms", default=10, show_default=True, help="Arms of the bandit."),
         click.option("--features", default=20, show_default=True, help="Features of all parties together."),
+        click.option(
+            "--norms",
+            callback=_norms,
+            metavar="NORM,...",
+            help="Largest norm of each party's features, to which it clips them; 1 unless given.",
+        ),
         click.option("--epsilon", type=float, help="Probability of exploring; 0.1 unless a policy is given."),
         click.option(
             "--policy",
@@ -217,6 +231,7 @@ def _prepare(
         policy=_policy(options),
         suite=options["suite"],
         ridge=options["ridge"],
+        norms=options["norms"],
         fraction_bits=options["fraction_bits"],
         newton_iterations=options["newton_iterations"],
         privacy=chosen_privacy(options),
@@ -266,11 +281,11 @@ def _show(run: Any, title: str, data: str, plot_path: Path | None, options: dict
     from hiddenarm.research.results import print_report, write_json, write_plot
 
     with ProgressDisplay(run.steps, title) as display:
-        board, traffic = run.run(display)
-    report = board.report(run.federation, traffic, data)
+        board, traffic, ledger = run.run(display)
+    report = board.report(run.federation, traffic, data, ledger)
     console = Console()
     if board.steps < run.steps:
-        console.print(f"Interrupted: the result of {board.steps} of {run.steps} steps.")
+        console.print(f"{board.ended}: the result of {board.steps} of {run.steps} steps.")
     print_report(console, title, report)
     if options["json_path"] is not None:
         write_json(options["json_path"], report)

@@ -40,6 +40,8 @@ from hiddenarm.privacy.mechanisms import DEFAULT_DELTA, Mechanism, NoisySums
 COIN_UNITS = 2**63
 """An action is explored with the chance threshold / COIN_UNITS."""
 MOST_LEVELS = 1024
+MOST_LEDGER_BYTES = 128 + 48 * MOST_LEVELS
+"""Of an encoded ledger."""
 FALSE_ALARMS = 0.01
 """The rate of false positives at which attacks are compared."""
 _VACUOUS = 0.999
@@ -59,6 +61,11 @@ class PrivacyLedger:
     def count(self) -> int:
         """All decisions."""
         return sum(self.decisions.values())
+
+    @property
+    def telling(self) -> int:
+        """All decisions but those that were certain to be explored, which tell nothing."""
+        return self.count - self.decisions.get(COIN_UNITS, 0)
 
     @property
     def levels(self) -> Levels:
@@ -127,6 +134,9 @@ class PrivacyLedger:
         if not isinstance(given, dict):
             raise ValueError("a ledger is an object")
         return cls.from_dict(given)
+
+
+NOTHING_RELEASED = PrivacyLedger()
 
 
 def coarse(threshold: int) -> int:
@@ -199,9 +209,10 @@ def statement(ledger: PrivacyLedger, arms: int, mechanism: Mechanism, delta: flo
 
 
 def _of_exploration(ledger: PrivacyLedger, arms: int, delta: float) -> tuple[Bound, ...]:
-    total = epsilon_total(arms, ledger.levels, delta)
-    if ledger.opened:  # a bound, not the loss: the sums that were opened are accounted for apart
-        total += epsilon_for(sqrt(ledger.opened), delta)
+    if ledger.opened:  # a bound, not the loss: the sums that were opened are accounted for apart, with half of delta
+        total = epsilon_total(arms, ledger.levels, delta / 2) + epsilon_for(sqrt(ledger.opened), delta / 2)
+    else:
+        total = epsilon_total(arms, ledger.levels, delta)
     exact = is_exact(ledger.levels) and not ledger.opened
     at_most = [_bound(name, total, delta, exact=False) for name in ("dropped", "replaced")]
     own, user = (_bound(name, total, delta, exact) for name in ("with_own_action", "user"))

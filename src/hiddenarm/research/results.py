@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Container, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from math import isfinite
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -21,11 +23,14 @@ from rich.console import Console
 
 from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, STEP, STEP_ONE, ProgramId, program_text
 from hiddenarm.bandit.coins import Coins
+from hiddenarm.bandit.features import clipped_features
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.noisy_sums import plain_twin
 from hiddenarm.bandit.plain import PlainBandit, coins_at
-from hiddenarm.bandit.slots import Slots
+from hiddenarm.bandit.slots import Slots, in_lessons
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.dealing import layout_of
+from hiddenarm.privacy.ledger import PrivacyLedger, statement
 from hiddenarm.research.data.worlds import World
 from hiddenarm.research.plots import plot_learning_curves
 from hiddenarm.research.progress import percent, summary_table
@@ -34,6 +39,9 @@ from hiddenarm.roles.messages import PROGRAM_NUMBERS
 
 CoinSource = Callable[[ProgramId, int, int], Coins]
 """(program, first step, count) -> the dealer's coins of runs that decided."""
+
+ReplicatesNoise = Callable[[int], tuple[Floats, Floats]]
+"""The dealer's noise of a refresh, counted from 0, for all replicates, where sums are noisy."""
 
 _COINS_AT_A_TIME = 1024
 
@@ -53,14 +61,21 @@ class PlainTwins:
     """Two plain learners for each replicate's world: one on its own way, and one that is taught."""
 
     def __init__(
-        self, federation: Federation, worlds: Sequence[World], coins: CoinSource, slots: Slots[_Lessons] | None = None
+        self,
+        federation: Federation,
+        worlds: Sequence[World],
+        coins: CoinSource,
+        noise: ReplicatesNoise | None = None,
+        slots: Slots[_Lessons] | None = None,
     ) -> None:
-        self.bandits = [federation.policy.twin(federation) for _ in worlds]
+        sources = [partial(_noise_of, noise, replicate) for replicate in range(len(worlds))]
+        self.bandits = [plain_twin(federation, source) for source in sources]
         """On their own way."""
-        self.taught = [federation.policy.twin(federation) for _ in worlds]
+        self.taught = [plain_twin(federation, source) for source in sources]
         """What the private learners did."""
         self.seconds = 0.0
         """Of those on their own way."""
+        self._federation = federation
         self._rounding = federation.score_rounding
         self._worlds = worlds
         self._source = coins
@@ -71,8 +86,11 @@ class PlainTwins:
     def end_slot(self) -> None:
         """Learn what the slot before the one that ends now had."""
         assert self._slots is not None
-        for lessons in self._slots.end():
-            self._learn(lessons)
+        due = self._slots.end()
+        for bandit in (*self.bandits, *self.taught):
+            own = [lessons for lessons in due if lessons.bandit is bandit]
+            for lesson in in_lessons(own, self._federation.max_batch):
+                self._learn(lesson)
 
     def step(
         self, step: int, contexts: Floats, run: tuple[ProgramId, int], arms: NDArray[np.int64], rewards: Floats
@@ -97,7 +115,9 @@ class PlainTwins:
     def _follow(
         self, steps: range, contexts: Floats, coins: Coins, arms: NDArray[np.int64], rewards: Floats
     ) -> tuple[NDArray[np.bool_], Floats]:
-        """Decide for some steps, then learn from all; coins [replicates, steps]."""
+        """Decide for some steps, then learn from all; coins [replicates, steps]. They see features as the parties clip
+        them."""
+        contexts = self._clipped(contexts)
         agreed, earned = np.empty(arms.shape, np.bool_), np.empty(arms.shape)
         for replicate, world in enumerate(self._worlds):
             own, drawn = contexts[replicate], [coins_at(coins, replicate, place) for place in range(len(steps))]
@@ -110,9 +130,14 @@ class PlainTwins:
             if self._slots is not None:
                 self._slots.add([own_way, told])
             else:
-                self._learn(own_way)
-                self._learn(told)
+                self._learn([own_way])
+                self._learn([told])
         return agreed, earned
+
+    def _clipped(self, contexts: Floats) -> Floats:
+        segments = np.split(contexts, np.cumsum(self._federation.features)[:-1], axis=-1)
+        parts = [clipped_features(segment, self._federation, party) for party, segment in enumerate(segments)]
+        return np.concatenate(parts, axis=-1)
 
     def _go_own_way(
         self,
@@ -128,11 +153,14 @@ class PlainTwins:
         earned = [world.reward(step, arm) for step, arm in zip(steps, arms, strict=True)]
         return _Lessons(bandit, contexts, arms, earned, timed=True)
 
-    def _learn(self, lessons: _Lessons) -> None:
+    def _learn(self, lesson: Sequence[_Lessons]) -> None:
+        """Teach a twin what it is to learn as one lesson."""
         start = perf_counter()
-        for context, arm, reward in zip(lessons.contexts, lessons.arms, lessons.rewards, strict=True):
-            lessons.bandit.learn(context, arm, reward)
-        if lessons.timed:
+        for part in lesson:
+            for context, arm, reward in zip(part.contexts, part.arms, part.rewards, strict=True):
+                part.bandit.learn(context, arm, reward)
+        lesson[0].bandit.end_lesson()
+        if lesson[0].timed:
             self.seconds += perf_counter() - start
 
     def _coins_of(self, program: ProgramId, step: int) -> tuple[Coins, int]:
@@ -142,6 +170,12 @@ class PlainTwins:
             first, coins = step, self._source(program, step, _COINS_AT_A_TIME)
             self._coins[program] = first, coins
         return coins, step - first
+
+
+def _noise_of(noise: ReplicatesNoise | None, replicate: int, refresh: int) -> tuple[Floats, Floats]:
+    assert noise is not None, "where sums are noisy, twins need the noise"
+    grams, moments = noise(refresh)
+    return grams[replicate], moments[replicate]
 
 
 Meter = dict[str, list[dict[str, Any]]]
@@ -217,6 +251,15 @@ class Report:
     replicates: int
     data: str
     suite: str
+    decisions_counted: int
+    delta: float
+    epsilon_own_action: float | None
+    epsilon_dropped: float | None
+    epsilon_replaced: float | None
+    epsilon_with_own_action: float | None
+    epsilon_total: float | None
+    """Of what was released about one row (`privacy.ledger`); None for infinity."""
+    vacuous: bool
 
 
 class Scoreboard:
@@ -228,6 +271,8 @@ class Scoreboard:
         self.private_seconds = 0.0
         self.plain_seconds = 0.0
         self.steps = 0
+        self.ended = "Interrupted"
+        """Why there are fewer steps than were asked for, if so."""
         self.agreed = 0
         self._total = 0.0
         self._plain_total = 0.0
@@ -266,7 +311,9 @@ class Scoreboard:
     def agreement(self) -> float:
         return self.agreed / max(1, self.interactions)
 
-    def report(self, federation: Federation, traffic: Traffic, data: str) -> Report:
+    def report(self, federation: Federation, traffic: Traffic, data: str, ledger: PrivacyLedger) -> Report:
+        released = statement(ledger, federation.arms, federation.privacy)
+        losses = {bound.relation: bound.epsilon if isfinite(bound.epsilon) else None for bound in released.bounds}
         return Report(
             reward=self.reward,
             plain_reward=self.plain_reward,
@@ -287,6 +334,14 @@ class Scoreboard:
             replicates=len(self.rewards),
             data=data,
             suite=federation.suite,
+            decisions_counted=released.decisions,
+            delta=released.delta,
+            epsilon_own_action=losses["own_action"],
+            epsilon_dropped=losses["dropped"],
+            epsilon_replaced=losses["replaced"],
+            epsilon_with_own_action=losses["with_own_action"],
+            epsilon_total=losses[released.headline.relation],
+            vacuous=released.headline.vacuous,
         )
 
 
@@ -302,8 +357,15 @@ def print_report(console: Console, title: str, report: Report) -> None:
         ("bytes per step sent by a party", f"{report.bytes_per_step_per_party:,.0f}"),
         ("time per step, private", f"{report.us_per_step:,.0f} µs"),
         ("time per step, plain twin", f"{report.plain_us_per_step:,.1f} µs  ({ratio:,.0f} times)"),
+        ("privacy over time", _shown_privacy(report)),
     ]
     console.print(summary_table(title, rows))
+
+
+def _shown_privacy(report: Report) -> str:
+    """What all decisions together lose about one row."""
+    total = "infinite" if report.epsilon_total is None else f"{report.epsilon_total:,.4g}"
+    return f"epsilon {total} at delta {report.delta:g}" + (", vacuous" if report.vacuous else "")
 
 
 def write_json(path: Path, report: Report) -> None:
