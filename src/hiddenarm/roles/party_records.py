@@ -31,8 +31,8 @@ from functools import partial
 
 import numpy as np
 
-from hiddenarm.bandit.catalogue import STEP, ProgramId
-from hiddenarm.bandit.decisions import decision_name, split_name, split_number
+from hiddenarm.bandit.catalogue import DECIDE, STEP, STEP_ONE, ProgramId
+from hiddenarm.bandit.decisions import decision_name, decision_number, split_name, split_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Decided, Interaction, own_words
 from hiddenarm.bandit.noisy_sums import noisy_sums
@@ -297,6 +297,16 @@ class PartyRecords:
         self._unwritten_arms.pop(key, None)
         then()
 
+    def untaught(self) -> Iterator[int]:
+        """The names of all decisions that last here and wait for their reward."""
+        for key, _ in self._store.items(_DECISION):
+            epoch, count, step = _DECISIONS.unpack(key)
+            program = ProgramId(DECIDE, count) if count else STEP_ONE
+            for position in range(program.count):
+                name = decision_name(epoch, decision_number(program, step, position))
+                if not self.is_taught(name):
+                    yield name
+
     @property
     def pending(self) -> int:
         """Decisions of all epochs that last here and wait for their reward."""
@@ -524,6 +534,10 @@ class MemoryPartyRecords:
 
     def lacks(self, heard: Heard) -> bool:
         return False
+
+    def untaught(self) -> Iterator[int]:
+        """There is no epoch before this one."""
+        return iter(())
 
     def is_taught(self, name: int) -> bool:
         return False
