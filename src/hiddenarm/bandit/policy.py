@@ -87,6 +87,8 @@ class Policy(ABC):
     name: ClassVar[str]
     learners: ClassVar[Mapping[str, type[Learner]]]
     """By suite, what runs it there."""
+    normals: ClassVar[bool] = False
+    """Whether a decision takes a normal number for each arm, which only the dealer knows (see `coins`)."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -113,6 +115,14 @@ class Policy(ABC):
             raise ConfigError(
                 f"policy {self.name} does not run in suite {federation.suite}; it runs in {' and '.join(self.suites)}"
             )
+
+    def largest_bonus(self, federation: Federation) -> float:
+        """How far scores can lie from w'x, whatever the data are."""
+        return 0.0
+
+    def problem(self, federation: Federation) -> str | None:
+        """What of a federation's numbers does not fit this policy; None if all does."""
+        return None
 
     def learner(self, federation: Federation) -> Learner:
         """What runs this policy in the suite of a federation."""

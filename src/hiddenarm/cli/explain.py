@@ -12,22 +12,28 @@ import click
 
 from hiddenarm.bandit.catalogue import ABOUT, STEP, ProgramId, program_text
 from hiddenarm.bandit.federation import PAYLOAD_ARMS, Federation
+from hiddenarm.bandit.policy import Policy
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.explanation import Array, Explanation, Opened, Stage, explain
 
-_EPSILON = 0.1
-"""Costs and openings do not depend on it."""
 _BATCHED = ("decide", "gather", "solve", "repair")
 """Programs that treat several interactions at once."""
 
 
 def explain_program(
-    name: str, arms: int, features: str, parties: int | None, count: int, listing: bool, json_path: Path | None
+    name: str,
+    arms: int,
+    features: str,
+    parties: int | None,
+    count: int,
+    policy: Policy,
+    listing: bool,
+    json_path: Path | None,
 ) -> None:
     """Print the explanation of a program, or write it."""
     if name not in ABOUT:
         raise ConfigError(f"there is no program {name!r}; the programs are: {', '.join(ABOUT)}")
-    federation = Federation(arms=arms, features=_features(features, parties), epsilon=_EPSILON)
+    federation = Federation(arms=arms, features=_features(features, parties), policy=policy)
     if name == STEP and not federation.learner.has_step:
         raise ConfigError(f"{STEP!r} is for decisions that are not shuffled: for at most {PAYLOAD_ARMS} arms")
     if count != 1 and name not in _BATCHED:
@@ -61,6 +67,7 @@ def _write(path: Path, name: str, federation: Federation, count: int, explanatio
         "arms": federation.arms,
         "features": federation.features,
         "count": count,
+        "policy": str(federation.policy),
         **asdict(explanation),
     }
     try:

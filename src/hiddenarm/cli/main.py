@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from hiddenarm.cli.operator_commands import SERVICE_COMMANDS
-from hiddenarm.cli.options import FILE, SUITE_OPTIONS, Decorator, with_options
+from hiddenarm.cli.options import FILE, POLICY_OPTIONS, SUITE_OPTIONS, Decorator, chosen_policy, with_options
 from hiddenarm.cli.research import ResearchCommand, bench, reproduce
 from hiddenarm.errors import ConfigError, HiddenArmError
 
@@ -52,12 +52,7 @@ def _run_options(steps: int) -> Decorator:
         click.option("--parties", default=2, show_default=True, help="Organisations that hold features."),
         click.option("--arms", default=10, show_default=True, help="Arms of the bandit."),
         click.option("--features", default=20, show_default=True, help="Features of all parties together."),
-        click.option("--epsilon", type=float, help="Probability of exploring; 0.1 unless a policy is given."),
-        click.option(
-            "--policy",
-            metavar="NAME[:OPTION=VALUE,...]",
-            help="How arms are chosen, such as epsilon-schedule:initial=0.5,decay=1000.",
-        ),
+        *POLICY_OPTIONS,
         click.option("--steps", default=steps, show_default=True, help="Decisions to make and learn from."),
         click.option("--seed", type=int, help="Fix data order, masks and coins. Reproducible, therefore not private."),
         click.option("--fraction-bits", default=20, show_default=True, help="Fractional bits of numbers (L)."),
@@ -126,6 +121,7 @@ def simulate(
 @click.option("--features", default="10,10", show_default=True, help="Features of each party, or one number for all.")
 @click.option("--parties", type=int, help="How many parties, if --features is one number.")
 @click.option("--count", default=1, show_default=True, help="Interactions at once.")
+@with_options(*POLICY_OPTIONS)
 @click.option("--listing", is_flag=True, help="Also print every instruction that party 0 runs.")
 @click.option("--json", "json_path", type=FILE, help="Write the explanation.")
 def explain(
@@ -136,12 +132,14 @@ def explain(
     count: int,
     listing: bool,
     json_path: Path | None,
+    **options: Any,
 ) -> None:
     """Explain a PROGRAM of the learner, such as decide or learn: its rounds, what each opens and why that is safe, and
     what is dealt."""
     from hiddenarm.cli.explain import explain_program
 
-    explain_program(" ".join(program), arms, features, parties, count, listing, json_path)
+    policy = chosen_policy(options)
+    explain_program(" ".join(program), arms, features, parties, count, policy, listing, json_path)
 
 
 def _prepare(
@@ -171,7 +169,7 @@ def _prepare(
     federation = Federation(
         arms=options["arms"],
         features=tuple(split_features(options["features"], options["parties"])),
-        policy=_policy(options),
+        policy=chosen_policy(options),
         suite=options["suite"],
         ridge=options["ridge"],
         fraction_bits=options["fraction_bits"],
@@ -199,18 +197,6 @@ def _prepare(
     )
     key = fresh_key() if seed is None else sha256(f"hiddenarm seed {seed}".encode()).digest()
     return federation, world, key
-
-
-def _policy(options: dict[str, Any]) -> Any:
-    """What --policy names, or what --epsilon is short for."""
-    from hiddenarm.bandit.policies import EPSILON_GREEDY, make_policy, parse_policy
-
-    epsilon, policy = options["epsilon"], options["policy"]
-    if policy is None:
-        return make_policy(EPSILON_GREEDY, {"epsilon": 0.1 if epsilon is None else epsilon})
-    if epsilon is not None:
-        raise ConfigError("--epsilon is short for --policy epsilon-greedy:epsilon=...: give one of the two")
-    return parse_policy(policy)
 
 
 def _show(run: Any, title: str, data: str, plot_path: Path | None, options: dict[str, Any]) -> None:
