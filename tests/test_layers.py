@@ -21,17 +21,20 @@ PACKAGES = {"prometheus_client": "prometheus-client", "sklearn": "scikit-learn"}
 """Of libraries, where the name of the package is not that of the import."""
 BELOW: dict[str, set[str]] = {
     "errors": set(),
+    "files": set(),
+    "options": {"errors"},
     "ring": {"errors"},
+    "privacy": {"errors", "options", "ring"},
     "mpc": {"errors", "ring"},
     "paper": {"errors", "ring", "mpc"},
-    "bandit": {"errors", "ring", "mpc", "paper"},
+    "bandit": {"errors", "files", "options", "ring", "mpc", "paper", "privacy"},
     "net": {"errors", "ring"},
     "store": {"errors"},
-    "roles": {"errors", "ring", "mpc", "bandit", "net", "store"},
-    "service": {"errors", "ring", "mpc", "bandit", "net", "store", "roles"},
-    "research": {"errors", "ring", "mpc", "paper", "bandit", "net", "store", "roles", "service"},
-    "cli": {"errors", "ring", "mpc", "paper", "bandit", "net", "store", "roles", "service", "research"},
-    "__init__": {"errors", "bandit"},
+    "roles": {"errors", "ring", "mpc", "privacy", "bandit", "net", "store"},
+    "service": {"errors", "options", "ring", "mpc", "privacy", "bandit", "net", "store", "roles"},
+    "research": {"errors", "files", "ring", "mpc", "paper", "privacy", "bandit", "net", "store", "roles", "service"},
+    "cli": {"errors", "ring", "mpc", "paper", "privacy", "bandit", "net", "store", "roles", "service", "research"},
+    "__init__": {"errors", "privacy", "bandit"},
     "__main__": {"cli"},
 }
 """For each folder or module of the package, what it may import besides itself."""

@@ -8,8 +8,10 @@ from hiddenarm.bandit.policies.epsilon_schedule import EpsilonSchedule
 from hiddenarm.bandit.policies.linucb import LinUcb
 from hiddenarm.bandit.policies.thompson import Thompson
 from hiddenarm.errors import HiddenArmError
+from hiddenarm.privacy.mechanisms import ActionBudget, NoisySums
 
 __all__ = [
+    "ActionBudget",
     "Bonus",
     "Decision",
     "EpsilonGreedy",
@@ -18,6 +20,7 @@ __all__ = [
     "HiddenArmError",
     "LinUcb",
     "LocalFederation",
+    "NoisySums",
     "Thompson",
 ]
 __version__ = "0.1.0"

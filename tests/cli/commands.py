@@ -29,11 +29,15 @@ KEYS = {
     "arms",
     "features",
     "policy",
+    "privacy",
     "epsilon",
     "fraction_bits",
     "replicates",
     "data",
     "suite",
+    "epsilon_dropped",
+    "epsilon_replaced",
+    "epsilon_with_own_action",
 }
 """The keys of `--json`."""
 

@@ -26,7 +26,15 @@ from math import ceil, log2, sqrt
 from typing import Any, Final, TypedDict, Unpack
 
 from hiddenarm.bandit.advice import FRACTION_BITS, largest, two_digits, what_would_fit
-from hiddenarm.bandit.planning import TOLERANCE, Numbers, batch_plan, boosted_repair, last_repair
+from hiddenarm.bandit.planning import (
+    TOLERANCE,
+    NoisyNumbers,
+    Numbers,
+    SolvePlan,
+    batch_plan,
+    boosted_repair,
+    last_repair,
+)
 from hiddenarm.bandit.policies import EPSILON_GREEDY, make_policy
 from hiddenarm.bandit.policy import Learner, Policy
 from hiddenarm.errors import ConfigError
@@ -34,6 +42,8 @@ from hiddenarm.mpc.comparison import MAX_BITS
 from hiddenarm.mpc.lookup import ReciprocalShape, reciprocal_shape
 from hiddenarm.mpc.payloads import payload_chunks, payload_words
 from hiddenarm.mpc.truncation import MAGNITUDE_BITS
+from hiddenarm.privacy.mechanisms import Mechanism, NoisySums, Unbounded
+from hiddenarm.privacy.noise import LARGEST_DEVIATION, LEAST_WIDTH
 
 _HEADROOM = 1 + 2.0**-8
 """Rounding may carry a value a little past its bound."""
@@ -92,7 +102,8 @@ class Federation:
     """What all roles know and must agree on.
 
     `features` and `norms` have an entry for each party. `policy` says how arms are chosen and rewards learned;
-    `epsilon=0.1` is short for `policy=EpsilonGreedy(0.1)`. `suite` is the protocol: "fast" or "paper".
+    `epsilon=0.1` is short for `policy=EpsilonGreedy(0.1)`. `suite` is the protocol: "fast" or "paper". `privacy` is
+    what is promised over time about one row of data, such as `NoisySums(1.0)`; nothing unless given.
 
     Of the fast suite: the model holds at most `max_interactions`; further rewards are refused, and decisions go on with
     the model as it is. Unless given, it is as large as the numbers allow, up to a million. At most `max_batch`
@@ -116,6 +127,7 @@ class Federation:
     reciprocal_bits: int
     repair_every: int
     newton_iterations: int | None
+    privacy: Mechanism
 
     def __init__(
         self,
@@ -129,6 +141,7 @@ class Federation:
         norms: tuple[float, ...] = (),
         fraction_bits: int = 20,
         newton_iterations: int | None = None,
+        privacy: Mechanism | None = None,
         **fast_numbers: Unpack[FastNumbers],
     ) -> None:
         given: dict[str, Any] = {**fast_numbers}
@@ -145,6 +158,7 @@ class Federation:
             norms=tuple(norms) if isinstance(norms, list) else norms,
             fraction_bits=fraction_bits,
             newton_iterations=newton_iterations,
+            privacy=Unbounded() if privacy is None else privacy,
             **numbers,
         )
         self._check_suite(given)
@@ -172,11 +186,12 @@ class Federation:
 
     @property
     def terms(self) -> dict[str, Any]:
-        """All that the roles must agree on, by name: the suite, the policy, its options under their own names, and the
-        numbers that the suite has."""
+        """All that the roles must agree on, by name: the suite, the policy and the mechanism of privacy over time, the
+        options of both under their own names, and the numbers that the suite has."""
         absent = tuple(_FAST_NUMBERS) if self.suite == "paper" else ("newton_iterations",)
         numbers = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in absent}
-        return {**numbers, "policy": self.policy.name, **self.policy.options}
+        chosen = {"policy": self.policy.name, "privacy": self.privacy.name}
+        return {**numbers, **chosen, **self.policy.options, **self.privacy.options}
 
     @cached_property
     def learner(self) -> Learner:
@@ -205,10 +220,15 @@ class Federation:
 
     @property
     def numbers(self) -> Numbers:
-        """What the plans of `solve` depend on."""
-        return Numbers(
-            self.fraction_bits, self.dimension, self.joint_norm, self.ridge, self.max_interactions, self.repair_every
-        )
+        """What the plans of `solve` depend on. Where sums have noise, for all noise but that of a chance of one in a
+        million (`NoisySums.shift`), after as many refreshes as the interactions bring."""
+        norm, size, privacy = self.joint_norm, self.dimension, self.privacy
+        usual = self.fraction_bits, size, norm, self.ridge, self.max_interactions, self.repair_every
+        if not isinstance(privacy, NoisySums):
+            return Numbers(*usual)
+        last = max(1, privacy.refreshes_by(self.max_interactions))
+        shift = privacy.shift(last, self.ridge, norm, size, self.arms)
+        return NoisyNumbers(*usual, shift, privacy.moment_noise(last, norm, size, self.arms))
 
     @property
     def score_bound(self) -> float:
@@ -329,6 +349,8 @@ class Federation:
                 raise ConfigError(
                     f"{name} must be a list with an entry for each party, such as [3, 2]; got {getattr(self, name)!r}"
                 )
+        if not isinstance(self.privacy, Mechanism):
+            raise ConfigError(f"privacy must be a mechanism such as NoisySums(1.0), got {self.privacy!r}")
         for name in _WHOLE:
             if not _is_whole(getattr(self, name)):
                 raise ConfigError(f"{name} must be a whole number, got {getattr(self, name)!r}")
@@ -377,12 +399,18 @@ class Federation:
             lambda: self.policy.problem(self),
             self._sums_problem,
             self._drift_problem,
+            self._noise_problem,
             self._solve_problem,
         ):
             problem = find()
             if problem is not None:
                 return problem
         return None
+
+    @property
+    def _learns_singly(self) -> bool:
+        """Whether there are `learn` and `solve`; where sums are noisy, models are solved anew at refreshes only."""
+        return not isinstance(self.privacy, NoisySums)
 
     def _truncation_problem(self) -> str | None:
         for name, fraction_bits, bound in self._truncated_values():
@@ -399,17 +427,21 @@ class Federation:
         bits, gain_bits = self.fraction_bits, self.gain_bits
         step = 1 / (2 * sqrt(self.ridge))
         error = 1 + self.score_bound
+        always = [("score", 2 * bits, self.score_bound), ("M", 2 * bits, 1 / self.ridge)]
+        if not self._learns_singly:
+            return always
         return [
             ("M x", 3 * bits, self.joint_norm / self.ridge),
-            ("score", 2 * bits, self.score_bound),
+            *always,
             ("1 / (1 + x'Mx)", self.wide_gain_bits, 1.0),
             ("g u", bits + gain_bits, step),
             ("u (reward - score)", 2 * bits, self.joint_norm / self.ridge * error),
             ("g u (reward - score)", bits + gain_bits, step * error),
-            ("M", 2 * bits, 1 / self.ridge),
         ]
 
     def _table_problem(self) -> str | None:
+        if not self._learns_singly:
+            return None
         rounding = self.joint_norm * sqrt(self.dimension) * 2.0**-self.fraction_bits
         if rounding > 2.0**-self.reciprocal_bits:
             return (
@@ -444,7 +476,7 @@ class Federation:
     def _sums_problem(self) -> str | None:
         """W and b must stay below 2^62 at 2L bits, even if all interactions are of one arm, and M must be resolved."""
         bits = 2 * self.fraction_bits
-        largest = self.ridge + self.max_interactions * max(self.joint_norm, self.joint_norm**2)
+        largest = max(self.numbers.largest_gram, self.ridge + self.numbers.largest_moment)
         if bits + log2(largest * _HEADROOM) > MAGNITUDE_BITS:
             return (
                 f"the sums of {self.max_interactions:,} interactions (up to {largest:.4g}) with {bits} fractional bits "
@@ -458,6 +490,19 @@ class Federation:
             )
         return None
 
+    def _noise_problem(self) -> str | None:
+        """Noise is drawn in units of the last of 2L bits."""
+        if not isinstance(self.privacy, NoisySums):
+            return None
+        gram, moment = self.privacy.sigma_gram(self.joint_norm), self.privacy.sigma_moment(self.joint_norm)
+        unit = 2.0 ** (-2 * self.fraction_bits)
+        if min(gram / 2, moment) < LEAST_WIDTH * unit or max(gram, moment) > LARGEST_DEVIATION * unit:
+            return (
+                f"noise of {moment:.2g} and {gram:.2g} for the sums cannot be drawn with {2 * self.fraction_bits} "
+                f"fractional bits: it must lie in {2 * LEAST_WIDTH * unit:.2g}..{LARGEST_DEVIATION * unit:.2g}"
+            )
+        return None
+
     def _drift_problem(self) -> str | None:
         if self.score_drift > _LARGEST_DRIFT:
             return (
@@ -468,11 +513,12 @@ class Federation:
         return None
 
     def _solve_problem(self) -> str | None:
-        plans = {
-            f"solving the model after a batch of {self.max_batch}": batch_plan(self.numbers, self.max_batch),
-            "a repair": boosted_repair(self.numbers),
-            "the end of a repair": last_repair(self.numbers),
-        }
+        plans: dict[str, SolvePlan] = {}
+        if self._learns_singly:
+            batch = f"solving the model after a batch of {self.max_batch}"
+            plans[batch] = batch_plan(self.numbers, self.max_batch)
+        name = "a repair" if self._learns_singly else "a refresh"
+        plans |= {name: boosted_repair(self.numbers), f"the end of {name}": last_repair(self.numbers)}
         for name, plan in plans.items():
             if not plan.holds:
                 return (

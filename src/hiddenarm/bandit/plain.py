@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,11 @@ class PlainBandit:
         self._bonus = bonus
         self.inverses = np.repeat(np.eye(dimension)[None] / ridge, arms, axis=0)
         self.weights = np.zeros((arms, dimension))
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that it has learned, by name; to be saved, and written to."""
+        return {"inverses": self.inverses, "weights": self.weights}
 
     def scores(self, context: Floats, normals: Floats | None = None) -> Floats:
         """A score for each arm: w'x, and the bonus."""
@@ -60,6 +66,10 @@ class PlainBandit:
         v = u / (1 + context @ u)
         inverse -= np.outer(v, u)
         weights += v * (reward - weights @ context)
+
+    def end_lesson(self) -> None:
+        """All interactions of a lesson were learned. A twin that does not learn each at once does so here."""
+        return
 
 
 class PlainBandits:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import Enum
 from math import inf, isfinite, log
 from typing import TYPE_CHECKING, ClassVar
@@ -28,19 +28,13 @@ from hiddenarm.bandit.schedule import Schedule
 from hiddenarm.bandit.state import State, StateArray
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.run import ProgramText
+from hiddenarm.options import Optioned
+from hiddenarm.privacy.mechanisms import ActionBudget, Unbounded
 from hiddenarm.ring.words import Floats, Words
 
 if TYPE_CHECKING:
     from hiddenarm.bandit.federation import Federation
 
-Option = int | float | str | bool
-_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
-    "float": ((int, float), "a number"),
-    "int": ((int,), "a whole number"),
-    "str": ((str,), "text"),
-    "bool": ((bool,), "true or false"),
-}
-"""By the annotation of an option: what may be given, and what it is called."""
 _COIN_UNITS = 2.0**63
 LEAST_EPSILON = 1 / _COIN_UNITS
 """The dealer's coin has 63 bits: a smaller epsilon would never explore."""
@@ -80,7 +74,7 @@ class Guarantee:
 
 
 @dataclass(frozen=True)
-class Policy(ABC):
+class Policy(Optioned, ABC):
     """A policy. Its fields are its options: numbers, text or truth values, each with its own name, which may not be
     that of a number of the federation."""
 
@@ -89,15 +83,6 @@ class Policy(ABC):
     """By suite, what runs it there."""
     normals: ClassVar[bool] = False
     """Whether a decision takes a normal number for each arm, which only the dealer knows (see `coins`)."""
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            self._check_kind(field.name, getattr(field.type, "__name__", str(field.type)))
-
-    @property
-    def options(self) -> dict[str, Option]:
-        """The options by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def suites(self) -> tuple[str, ...]:
@@ -114,6 +99,12 @@ class Policy(ABC):
         if federation.suite not in self.learners:
             raise ConfigError(
                 f"policy {self.name} does not run in suite {federation.suite}; it runs in {' and '.join(self.suites)}"
+            )
+        mechanisms = self.learners[federation.suite].mechanisms
+        if federation.privacy.name not in mechanisms:
+            raise ConfigError(
+                f"policy {self.name} in suite {federation.suite} does not run with privacy {federation.privacy.name}; "
+                f"it runs with {' and '.join(mechanisms)}"
             )
 
     def largest_bonus(self, federation: Federation) -> float:
@@ -156,14 +147,6 @@ class Policy(ABC):
     def twins(self, federation: Federation, replicates: int) -> PlainBandits:
         """Many of them that advance together."""
         return PlainBandits(replicates, federation.arms, federation.dimension, federation.ridge)
-
-    def _check_kind(self, name: str, annotation: str) -> None:
-        value = getattr(self, name)
-        kinds, called = _KINDS[annotation]
-        if not isinstance(value, kinds) or (isinstance(value, bool) and annotation != "bool"):
-            raise ConfigError(f"{name} must be {called}, got {value!r}")
-        if annotation == "float":
-            object.__setattr__(self, name, float(getattr(self, name)))  # so that 1 and 1.0 are the same at the hello
 
 
 def check_epsilon(name: str, epsilon: float) -> None:
@@ -222,6 +205,8 @@ class Learner(ABC):
     """The program that learns one interaction."""
     takes_eligible = False
     """Whether a request may name the arms that are eligible."""
+    mechanisms: ClassVar[tuple[str, ...]] = (Unbounded.name, ActionBudget.name)
+    """The mechanisms of privacy over time that it runs with, by name."""
 
     def __init__(self, federation: Federation) -> None:
         self.federation = federation

@@ -10,8 +10,17 @@ from typing import Any
 import click
 
 from hiddenarm.cli.operator_commands import SERVICE_COMMANDS
-from hiddenarm.cli.options import FILE, POLICY_OPTIONS, SUITE_OPTIONS, Decorator, chosen_policy, with_options
-from hiddenarm.cli.research import ResearchCommand, bench, reproduce
+from hiddenarm.cli.options import (
+    FILE,
+    POLICY_OPTIONS,
+    PRIVACY_OPTIONS,
+    SUITE_OPTIONS,
+    Decorator,
+    chosen_policy,
+    chosen_privacy,
+    with_options,
+)
+from hiddenarm.cli.research import ResearchCommand, attack, audit, bench, reproduce
 from hiddenarm.errors import ConfigError, HiddenArmError
 
 _MAX_BATCH = 4095
@@ -42,8 +51,18 @@ def commands() -> None:
 
 commands.add_command(bench)
 commands.add_command(reproduce)
+commands.add_command(attack)
+commands.add_command(audit)
 for _command in SERVICE_COMMANDS:
     commands.add_command(_command)
+
+
+def _norms(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[float, ...]:
+    """A list such as 0.9,0.6."""
+    try:
+        return () if value is None else tuple(float(part) for part in value.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not a list of numbers such as 0.9,0.6") from None
 
 
 def _run_options(steps: int) -> Decorator:
@@ -52,6 +71,12 @@ def _run_options(steps: int) -> Decorator:
         click.option("--parties", default=2, show_default=True, help="Organisations that hold features."),
         click.option("--arms", default=10, show_default=True, help="Arms of the bandit."),
         click.option("--features", default=20, show_default=True, help="Features of all parties together."),
+        click.option(
+            "--norms",
+            callback=_norms,
+            metavar="NORM,...",
+            help="Largest norm of each party's features, to which it clips them; 1 unless given.",
+        ),
         *POLICY_OPTIONS,
         click.option("--steps", default=steps, show_default=True, help="Decisions to make and learn from."),
         click.option("--seed", type=int, help="Fix data order, masks and coins. Reproducible, therefore not private."),
@@ -63,6 +88,7 @@ def _run_options(steps: int) -> Decorator:
             "--max-interactions", default=0, help="Most interactions the model holds; as many as fit unless given."
         ),
         *SUITE_OPTIONS,
+        *PRIVACY_OPTIONS,
         click.option("--json", "json_path", type=FILE, help="Write the result."),
         click.option("--plot", "plot_path", type=FILE, help="Draw both curves."),
     )
@@ -172,8 +198,10 @@ def _prepare(
         policy=chosen_policy(options),
         suite=options["suite"],
         ridge=options["ridge"],
+        norms=options["norms"],
         fraction_bits=options["fraction_bits"],
         newton_iterations=options["newton_iterations"],
+        privacy=chosen_privacy(options),
         **numbers,
     )
     if 0 < federation.max_interactions < options["steps"]:

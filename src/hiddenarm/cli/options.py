@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from hiddenarm.errors import ConfigError
+
 Command = Callable[..., None]
 Decorator = Callable[[Command], Command]
 
@@ -48,6 +50,32 @@ def chosen_policy(given: dict[str, Any]) -> Any:
     if given["policy"] is None:
         return make_policy(EPSILON_GREEDY, {"epsilon": 0.1, **flags})
     return parse_policy(given["policy"], flags)
+
+
+MECHANISMS = ("none", "action-budget", "noisy-sums")
+"""As in `privacy.mechanisms`."""
+
+PRIVACY_OPTIONS: tuple[Decorator, ...] = (
+    click.option("--privacy", type=click.Choice(MECHANISMS), help="What is promised over time; nothing unless given."),
+    click.option("--total-epsilon", type=float, help="Most that is lost in all about one row."),
+    click.option("--delta", type=float, help="Chance that the loss exceeds it; 1e-6 unless given."),
+    click.option("--when-spent", type=click.Choice(("refuse", "explore")), help="Of action-budget: what follows."),
+    click.option("--first-refresh", type=int, help="Of noisy-sums: lessons before the first model; 500 unless given."),
+    click.option("--refresh-ratio", type=float, help="Of noisy-sums: growth between two models; 1.3 unless given."),
+    click.option("--rows-per-key", type=int, help="Of noisy-sums: rows of one key in a refresh; 1 unless given."),
+)
+_PRIVACY_NUMBERS = ("total_epsilon", "delta", "when_spent", "first_refresh", "refresh_ratio", "rows_per_key")
+
+
+def chosen_privacy(options: dict[str, Any]) -> Any:
+    """The mechanism that the options of `PRIVACY_OPTIONS` name."""
+    from hiddenarm.privacy.mechanisms import make_privacy
+
+    given = {name: options[name] for name in _PRIVACY_NUMBERS if options[name] is not None}
+    if options["privacy"] is None and given:
+        first = next(iter(given)).replace("_", "-")
+        raise ConfigError(f"--{first} is an option of a mechanism: give --privacy noisy-sums or action-budget with it")
+    return make_privacy(options["privacy"] or MECHANISMS[0], given)
 
 
 def with_options(*options: Decorator) -> Decorator:

@@ -67,7 +67,7 @@ def plot_learning_curves(
     _dress(since_start, "Mean since the start", private.shape[1])
     recent.set_ylabel("reward per step (0 to 1)")
     _add_legend(since_start, replicates=len(private))
-    _save(figure, path)
+    save_picture(figure, path)
 
 
 def check_plot_path(path: Path) -> None:
@@ -153,7 +153,8 @@ def _add_legend(axes: Axes, replicates: int) -> None:
     axes.legend(handles=lines, title=f"learner (mean{runs})", alignment="left", framealpha=1, edgecolor="none")
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save_picture(figure: Figure, path: Path) -> None:
+    """Write it; the suffix says how."""
     try:
         figure.savefig(path)
     except OSError as error:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Container, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from math import inf, isfinite
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -21,10 +23,13 @@ from rich.console import Console
 
 from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, STEP, STEP_ONE, ProgramId, program_text
 from hiddenarm.bandit.coins import Coins
+from hiddenarm.bandit.features import clipped_features
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.noisy_sums import plain_twin
 from hiddenarm.bandit.plain import PlainBandit, coins_at, normals_at
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.dealing import layout_of
+from hiddenarm.privacy.mechanisms import NoisySums
 from hiddenarm.research.data.worlds import World
 from hiddenarm.research.plots import plot_learning_curves
 from hiddenarm.research.progress import percent, summary_table
@@ -34,19 +39,26 @@ from hiddenarm.roles.messages import PROGRAM_NUMBERS
 CoinSource = Callable[[ProgramId, int, int], Coins]
 """(program, first step, count) -> the dealer's coins of runs that decided."""
 
+ReplicatesNoise = Callable[[int], tuple[Floats, Floats]]
+"""The dealer's noise of a refresh, counted from 0, for all replicates, where sums are noisy."""
+
 _COINS_AT_A_TIME = 1024
 
 
 class PlainTwins:
     """Two plain learners for each replicate's world: one on its own way, and one that is taught."""
 
-    def __init__(self, federation: Federation, worlds: Sequence[World], coins: CoinSource) -> None:
-        self.bandits = [federation.policy.twin(federation) for _ in worlds]
+    def __init__(
+        self, federation: Federation, worlds: Sequence[World], coins: CoinSource, noise: ReplicatesNoise | None = None
+    ) -> None:
+        sources = [partial(_noise_of, noise, replicate) for replicate in range(len(worlds))]
+        self.bandits = [plain_twin(federation, source) for source in sources]
         """On their own way."""
-        self.taught = [federation.policy.twin(federation) for _ in worlds]
+        self.taught = [plain_twin(federation, source) for source in sources]
         """What the private learners did."""
         self.seconds = 0.0
         """Of those on their own way."""
+        self._federation = federation
         self._rounding = federation.score_rounding
         self._worlds = worlds
         self._source = coins
@@ -74,7 +86,9 @@ class PlainTwins:
     def _follow(
         self, steps: range, contexts: Floats, coins: Coins, arms: NDArray[np.int64], rewards: Floats
     ) -> tuple[NDArray[np.bool_], Floats]:
-        """Decide for some steps, then learn from all; coins [replicates, steps]."""
+        """Decide for some steps, then learn from all; coins [replicates, steps]. They see features as the parties clip
+        them."""
+        contexts = self._clipped(contexts)
         agreed, earned = np.empty(arms.shape, np.bool_), np.empty(arms.shape)
         for replicate, world in enumerate(self._worlds):
             own = contexts[replicate]
@@ -86,7 +100,13 @@ class PlainTwins:
                 agreed[replicate, place] = taught.agrees(arm, context, explore, tags, self._rounding, normals)
             for arm, context, reward in zip(arms[replicate].tolist(), own, rewards[replicate].tolist(), strict=True):
                 taught.learn(context, arm, reward)
+            taught.end_lesson()
         return agreed, earned
+
+    def _clipped(self, contexts: Floats) -> Floats:
+        segments = np.split(contexts, np.cumsum(self._federation.features)[:-1], axis=-1)
+        parts = [clipped_features(segment, self._federation, party) for party, segment in enumerate(segments)]
+        return np.concatenate(parts, axis=-1)
 
     def _go_own_way(
         self,
@@ -103,6 +123,7 @@ class PlainTwins:
         resumed = perf_counter()
         for context, arm, reward in zip(contexts, arms, earned, strict=True):
             bandit.learn(context, arm, reward)
+        bandit.end_lesson()
         self.seconds += perf_counter() - resumed + decided - start
         return earned
 
@@ -118,6 +139,12 @@ class PlainTwins:
 def _at(coins: Coins, at: Any) -> Coins:
     """Some of them, by an index of leading axes."""
     return Coins(coins.explore[at], coins.tags[at], None if coins.normals is None else coins.normals[at])
+
+
+def _noise_of(noise: ReplicatesNoise | None, replicate: int, refresh: int) -> tuple[Floats, Floats]:
+    assert noise is not None, "where sums are noisy, twins need the noise"
+    grams, moments = noise(refresh)
+    return grams[replicate], moments[replicate]
 
 
 Meter = dict[str, list[dict[str, Any]]]
@@ -187,11 +214,15 @@ class Report:
     arms: int
     features: int
     policy: str
+    privacy: str
     epsilon: int | float | str | bool | None
     fraction_bits: int
     replicates: int
     data: str
     suite: str
+    epsilon_dropped: float | None
+    epsilon_replaced: float | None
+    epsilon_with_own_action: float | None
 
 
 class Scoreboard:
@@ -256,12 +287,29 @@ class Scoreboard:
             arms=federation.arms,
             features=federation.dimension,
             policy=str(federation.policy),
+            privacy=str(federation.privacy),
             epsilon=federation.policy.options.get("epsilon"),
             fraction_bits=federation.fraction_bits,
             replicates=len(self.rewards),
             data=data,
             suite=federation.suite,
+            **_losses(federation, self.steps),
         )
+
+
+def _losses(federation: Federation, steps: int) -> dict[str, float | None]:
+    """What is lost over all time about one row, by relation, where sums are noisy; None where there is no bound. Its
+    own action counts as explored with the least chance that any decision had."""
+    privacy = federation.privacy
+    if not isinstance(privacy, NoisySums):
+        return dict.fromkeys(("epsilon_dropped", "epsilon_replaced", "epsilon_with_own_action"))
+    least = float(federation.policy.epsilons(np.arange(max(1, steps), dtype=np.int64)).min())
+    with_own = privacy.epsilon_with_own_action(federation.arms, least) if least else inf
+    return {
+        "epsilon_dropped": privacy.total_epsilon,
+        "epsilon_replaced": privacy.epsilon_replaced(),
+        "epsilon_with_own_action": with_own if isfinite(with_own) else None,
+    }
 
 
 def print_report(console: Console, title: str, report: Report) -> None:
@@ -276,8 +324,20 @@ def print_report(console: Console, title: str, report: Report) -> None:
         ("bytes per step sent by a party", f"{report.bytes_per_step_per_party:,.0f}"),
         ("time per step, private", f"{report.us_per_step:,.0f} µs"),
         ("time per step, plain twin", f"{report.plain_us_per_step:,.1f} µs  ({ratio:,.0f} times)"),
+        *_loss_rows(report),
     ]
     console.print(summary_table(title, rows))
+
+
+def _loss_rows(report: Report) -> list[tuple[str, str]]:
+    if report.epsilon_dropped is None:
+        return []
+    with_own = report.epsilon_with_own_action
+    return [
+        ("epsilon over all time, a row dropped", f"{report.epsilon_dropped:.4g}"),
+        ("epsilon over all time, a row replaced", f"{report.epsilon_replaced:.4g}"),
+        ("the first, its own action seen too", "no bound" if with_own is None else f"{with_own:.4g}"),
+    ]
 
 
 def write_json(path: Path, report: Report) -> None:

@@ -47,7 +47,9 @@ class Simulation:
         if made >= self.steps:
             raise ConfigError(f"{self.state} holds {made} steps already; ask for more with --steps, or remove it")
         lockstep = Lockstep(self.federation, self.epoch_key, replicates=len(self.worlds), online=self.batch == 1)
-        twins = PlainTwins(self.federation, self.worlds, lambda _, first, count: lockstep.coins(first, count))
+        twins = PlainTwins(
+            self.federation, self.worlds, lambda _, first, count: lockstep.coins(first, count), lockstep.noise
+        )
         board = Scoreboard(self.steps, len(self.worlds))
         if checkpoint is not None and saved is not None:
             checkpoint.resume(saved, lockstep, twins, board)

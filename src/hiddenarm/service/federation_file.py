@@ -34,8 +34,9 @@ from hiddenarm.bandit.policies import policy_from_table
 from hiddenarm.errors import ConfigError
 from hiddenarm.net.hello import hello_payload
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.privacy.mechanisms import NO_MECHANISM, privacy_from_table
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
-from hiddenarm.service.kit import Address, KitFederation, KitFile, MissingKey, PolicyTable
+from hiddenarm.service.kit import Address, KitFederation, KitFile, MissingKey, OptionTable
 
 _MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 _FIRST_MONITOR_PORT: Final = {Role.DEALER: 9410, Role.ACTOR: 9411, Role.REWARDER: 9412, Role.PARTY: 9420}
@@ -45,6 +46,7 @@ _EXAMPLES: Final = {
     "arms": 'arms = ["beach", "city"]',
     "epsilon": "epsilon = 0.1",
     "policy": '[policy] with name = "epsilon-schedule", initial = 0.5, decay = 1000',
+    "privacy": '[privacy] with mechanism = "noisy-sums", total_epsilon = 1.0',
     "ridge": "ridge = 1.0",
     "suite": 'suite = "fast"',
     "party": '[[party]] with name = "hotel", features = ["nights", "stars"], host = "192.0.2.1", port = 7400',
@@ -101,8 +103,10 @@ class FederationFile(_Strict):
     name: FolderName
     arms: list[Label] = Field(min_length=2)
     epsilon: float | None = None
-    policy: PolicyTable | None = None
+    policy: OptionTable | None = None
     """How arms are chosen: a table with the policy's name and options. `epsilon` is short for epsilon-greedy."""
+    privacy: OptionTable | None = None
+    """What is promised over time: a table with the name of a mechanism and its options."""
     ridge: float = 1.0
     suite: str = "fast"
     fraction_bits: int | None = None
@@ -132,6 +136,7 @@ class FederationFile(_Strict):
         except ValidationError as error:
             raise ConfigError(_explained(path, text, error)) from None
         federation_file._check_policy(path, text)
+        federation_file._check_privacy(path, text)
         try:
             federation_file._check_names()
             for member in federation_file.members:
@@ -185,7 +190,7 @@ class FederationFile(_Strict):
 
     def _federation(self) -> KitFederation:
         numbers = {
-            *("epsilon", "policy", "fraction_bits", "max_interactions", "reciprocal_bits", "repair_every"),
+            *("epsilon", "policy", "privacy", "fraction_bits", "max_interactions", "reciprocal_bits", "repair_every"),
             "newton_iterations",
         }
         return KitFederation(
@@ -211,9 +216,13 @@ class FederationFile(_Strict):
         try:
             policy_from_table(self.policy)
         except ConfigError as error:
-            line = _line_of(text, ("policy", "name"))
-            where = f"{path}, line {line}" if line else str(path)
-            raise ConfigError(f"{where}: {error}; for example: {_EXAMPLES['policy']}") from None
+            raise _in_table(path, text, ("policy", "name"), error) from None
+
+    def _check_privacy(self, path: Path, text: str) -> None:
+        try:
+            privacy_from_table(self.privacy or {"mechanism": NO_MECHANISM})
+        except ConfigError as error:
+            raise _in_table(path, text, ("privacy", "mechanism"), error) from None
 
     def _check_names(self) -> None:
         _refuse_twins("arms", self.arms)
@@ -233,6 +242,13 @@ def _text(path: Path) -> str:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not TOML: it is not UTF-8 text") from None
+
+
+def _in_table(path: Path, text: str, place: tuple[str, str], error: ConfigError) -> ConfigError:
+    """What is wrong with a table of options: file, line, the problem, and an example."""
+    line = _line_of(text, place)
+    where = f"{path}, line {line}" if line else str(path)
+    return ConfigError(f"{where}: {error}; for example: {_EXAMPLES[place[0]]}")
 
 
 def _refuse_twins(what: str, names: list[str]) -> None:
@@ -285,7 +301,7 @@ def _line_of(text: str, place: tuple[Any, ...]) -> int | None:
     """The line on which a field stands, or on which its table begins."""
     lines = text.splitlines()
     start, rest = 0, list(place)
-    if len(place) > 1 and place[0] in ("party", "dealer", "actor", "rewarder", "policy"):
+    if len(place) > 1 and place[0] in ("party", "dealer", "actor", "rewarder", "policy", "privacy"):
         nth = place[1] if isinstance(place[1], int) else 0
         header = re.compile(rf"\s*\[\[?\s*{place[0]}\s*\]\]?")
         headers = [number for number, line in enumerate(lines) if header.match(line)]

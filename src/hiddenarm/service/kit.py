@@ -33,6 +33,7 @@ from hiddenarm.errors import ConfigError, IdentityError
 from hiddenarm.net.certificates import Authority, write_private
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.tls import TlsFiles
+from hiddenarm.privacy.mechanisms import NO_MECHANISM, privacy_from_table, privacy_table
 from hiddenarm.ring.streams import KEY_BYTES
 from hiddenarm.ring.words import Floats
 from hiddenarm.service.features import FEATURES_FILE, StoredFeatures, find_features
@@ -77,8 +78,8 @@ MissingKey = Literal["refuse", "zeros"]
 """What a party does with a key of which it has no row: it refuses the decision, or takes zeros for its features."""
 
 
-PolicyTable = dict[str, int | float | str | bool]
-"""A policy in a file: its name, and its options."""
+OptionTable = dict[str, int | float | str | bool]
+"""A policy, or a mechanism of privacy over time, in a file: its name, and its options."""
 _MEANINGLESS = {"max_interactions": (0, MAX_INTERACTIONS), "reciprocal_bits": (8,), "repair_every": (10_000,)}
 
 
@@ -88,14 +89,15 @@ class _Strict(BaseModel):
 
 class KitFederation(_Strict):
     """The suite of a federation (`fast` or `paper`), its policy and its public numbers, as in `Federation`. `policy` is
-    a table with the name and the options of the policy; `epsilon` alone is short for that of epsilon-greedy. What is
-    left out has the default of the suite."""
+    a table with the name and the options of the policy; `epsilon` alone is short for that of epsilon-greedy. `privacy`
+    is one with the mechanism of privacy over time and its options. What is left out has the default of the suite."""
 
     suite: str = "fast"
     arms: int
     features: tuple[int, ...]
     epsilon: float | None = None
-    policy: PolicyTable | None = None
+    policy: OptionTable | None = None
+    privacy: OptionTable | None = None
     ridge: float = 1.0
     norms: tuple[float, ...] = ()
     fraction_bits: int = 20
@@ -124,8 +126,10 @@ class KitFederation(_Strict):
     def of(cls, federation: Federation) -> KitFederation:
         policy, options = federation.policy, federation.policy.options
         short = policy.name == EPSILON_GREEDY
-        left_out = {"policy", "max_batch", *options}
-        numbers = {name: value for name, value in federation.terms.items() if name not in left_out}
+        left_out = {"policy", "privacy", "max_batch", *options, *federation.privacy.options}
+        numbers: dict[str, Any] = {name: value for name, value in federation.terms.items() if name not in left_out}
+        if federation.privacy.name != NO_MECHANISM:
+            numbers["privacy"] = privacy_table(federation.privacy)
         return cls(**numbers, **(options if short else {"policy": table_of(policy)}))
 
     def federation(self, max_batch: int) -> Federation:
@@ -135,6 +139,8 @@ class KitFederation(_Strict):
             given["max_batch"] = max_batch
         if self.policy is not None:
             given["policy"] = policy_from_table(self.policy)
+        if self.privacy is not None:
+            given["privacy"] = privacy_from_table(self.privacy)
         return Federation(**given)
 
 

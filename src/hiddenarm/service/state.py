@@ -22,6 +22,7 @@ from hiddenarm.bandit.policies import EPSILON_GREEDY
 from hiddenarm.errors import ConfigError, DamagedStoreError, HelloError, InputError, StoreError
 from hiddenarm.net.hello import Value, differences, hello_payload, parse_hello
 from hiddenarm.net.identity import Role
+from hiddenarm.privacy.mechanisms import NO_MECHANISM
 from hiddenarm.roles.client_records import ActorRecords, MemoryActorRecords, MemoryRewarderRecords, RewarderRecords
 from hiddenarm.roles.party_records import MemoryPartyRecords, PartyRecords
 from hiddenarm.service.kit import Kit
@@ -42,7 +43,7 @@ _DIGESTED: Final = (
 _PAPER_SUITE: Final = "paper, newton_iterations "
 _OF_PAPER: Final[dict[str, Value]] = {"reciprocal_bits": 8, "repair_every": 10_000}
 """What earlier versions wrote for the paper's suite, besides `max_interactions`."""
-_WITHOUT_DEFAULT: Final = frozenset(("arms", "features", "policy", "suite"))
+_WITHOUT_DEFAULT: Final = frozenset(("arms", "features", "policy", "privacy", "suite"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +108,10 @@ def owner_of(kit: Kit, state: Path) -> Owner:
 
 def _defaults(federation: Federation) -> dict[str, Value]:
     """The fields that have a default, with the value that it has in this federation: some follow from other fields."""
-    defaults: dict[str, Value] = {"policy": EPSILON_GREEDY}
-    given = {"suite": federation.suite, "policy": federation.policy}
-    for name in federation.terms.keys() - federation.policy.options.keys() - _WITHOUT_DEFAULT:
+    defaults: dict[str, Value] = {"policy": EPSILON_GREEDY, "privacy": NO_MECHANISM}
+    given = {"suite": federation.suite, "policy": federation.policy, "privacy": federation.privacy}
+    options = federation.policy.options.keys() | federation.privacy.options.keys()
+    for name in federation.terms.keys() - options - _WITHOUT_DEFAULT:
         others = {field.name: getattr(federation, field.name) for field in fields(Federation) if field.name != name}
         try:
             defaults[name] = getattr(Federation(**{**others, **given}), name)

@@ -5,16 +5,15 @@ A module has `POLICY`, its policy. Nothing else lists them: to add one is to add
 
 from __future__ import annotations
 
-import difflib
 import pkgutil
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
 from importlib import import_module
 from typing import Final
 
 from hiddenarm.bandit.policy import Policy
 from hiddenarm.errors import ConfigError
+from hiddenarm.options import hint, make
 
 EPSILON_GREEDY: Final = "epsilon-greedy"
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", re.ASCII)
@@ -32,26 +31,14 @@ def policy_class(name: str) -> type[Policy]:
     """The policy of a name."""
     known = policy_names()
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name not in known:
-        near = difflib.get_close_matches(str(name), known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-        raise ConfigError(f"there is no policy {name!r}; {hint}")
+        raise ConfigError(f"there is no policy {name!r}; {hint(name, known, 'known are')}")
     found: type[Policy] = import_module(f"{__name__}.{name.replace('-', '_')}").POLICY
     return found
 
 
 def make_policy(name: str, options: Mapping[str, object]) -> Policy:
     """A policy from its name and options, as files and commands give them."""
-    kind = policy_class(name)
-    known = {field.name: field for field in fields(kind)}
-    for option in options:
-        if option not in known:
-            near = difflib.get_close_matches(str(option), known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'no options'}"
-            raise ConfigError(f"policy {name} has no option {option!r}; {hint}")
-    for field in known.values():
-        if field.name not in options and field.default is MISSING and field.default_factory is MISSING:
-            raise ConfigError(f"policy {name} needs {field.name}")
-    return kind(**options)
+    return make(policy_class(name), f"policy {name}", options)
 
 
 def parse_policy(text: str, flags: Mapping[str, object] | None = None) -> Policy:

@@ -1,0 +1,211 @@
+"""What a federation promises over time about one row of its data. A frozen dataclass each; its fields are its options.
+
+    none            nothing is refused: the ledger counts, and states what the count means
+    action-budget   exploration alone, up to a total loss; then no further decisions, or purely explored ones
+    noisy-sums      models are solved from sums with dealt noise: a bound for any number of decisions
+
+Why each holds: docs/privacy.md. All roles agree on the mechanism as they agree on the policy.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from math import floor, isfinite, log, sqrt
+from typing import ClassVar, Final
+
+from hiddenarm.errors import ConfigError
+from hiddenarm.options import Option, Optioned, hint, make
+from hiddenarm.privacy.gaussian import REPLACED, check_delta, composed, epsilon_for, mu_for, own_action_epsilon
+
+NO_MECHANISM: Final = "none"
+DEFAULT_DELTA: Final = 1e-6
+REFUSE: Final = "refuse"
+EXPLORE: Final = "explore"
+_SHARE: Final = 0.5
+"""Of mu^2 that the sums W have; the sums b have the rest."""
+_INDEFINITE: Final = 1e-6
+"""The chance that noise, over all arms and refreshes, makes a sum W indefinite in spite of the shift."""
+_MOST_REFRESH: Final = 10**9
+
+
+@dataclass(frozen=True)
+class Mechanism(Optioned):
+    """What a federation promises over time."""
+
+    name: ClassVar[str]
+
+    def __str__(self) -> str:
+        """As a report shows it."""
+        options = ",".join(f"{name}={value}" for name, value in self.options.items())
+        return f"{self.name}:{options}" if options else self.name
+
+
+@dataclass(frozen=True)
+class Unbounded(Mechanism):
+    """Nothing: what is lost is counted and stated."""
+
+    name: ClassVar[str] = NO_MECHANISM
+
+
+@dataclass(frozen=True)
+class ActionBudget(Mechanism):
+    """All explored actions together lose at most `total_epsilon` at `delta` about any row. The decision that would
+    exceed it is refused, or, with `when_spent` "explore", its arm is uniformly random and tells nothing."""
+
+    name: ClassVar[str] = "action-budget"
+
+    total_epsilon: float
+    delta: float = DEFAULT_DELTA
+    when_spent: str = REFUSE
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_total(self.total_epsilon)
+        check_delta(self.delta)
+        if self.when_spent not in (REFUSE, EXPLORE):
+            raise ConfigError(f'when_spent must be "{REFUSE}" or "{EXPLORE}", got {self.when_spent!r}')
+
+
+@dataclass(frozen=True)
+class NoisySums(Mechanism):
+    """Lessons are only gathered. At refreshes, which follow public counts of lessons, dealt noise is added to the sums
+    for good and the model is solved from them:
+
+        W_a += sum x x' + G_a          G_a symmetric: diagonal N(0, sW^2), above it N(0, sW^2 / 2)
+        b_a += sum (r - 1/2) x + g_a   g_a ~ N(0, sb^2 I)
+        w_a  = (W_a + shift I)^-1 b_a
+
+    Everything that is released over all time then loses `total_epsilon` at `delta` about a dropped row; for other
+    relations see `epsilon_replaced` and below. `first_refresh` is after so many lessons, each further one when their
+    number has grown by the factor `refresh_ratio`; a refresh takes at most `rows_per_key` rows of one key.
+    """
+
+    name: ClassVar[str] = "noisy-sums"
+
+    total_epsilon: float
+    delta: float = DEFAULT_DELTA
+    first_refresh: int = 500
+    refresh_ratio: float = 1.3
+    rows_per_key: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_total(self.total_epsilon)
+        check_delta(self.delta)
+        if not 1 <= self.first_refresh <= _MOST_REFRESH:
+            raise ConfigError(f"first_refresh must lie in 1..{_MOST_REFRESH}, got {self.first_refresh}")
+        if not (isfinite(self.refresh_ratio) and 1 < self.refresh_ratio <= 1000):
+            raise ConfigError(f"refresh_ratio must be above 1 and at most 1000, got {self.refresh_ratio}")
+        if not 1 <= self.rows_per_key <= _MOST_REFRESH:
+            raise ConfigError(f"rows_per_key must lie in 1..{_MOST_REFRESH}, got {self.rows_per_key}")
+
+    # What is lost
+
+    @cached_property
+    def mu(self) -> float:
+        """Of a dropped row."""
+        return mu_for(self.total_epsilon, self.delta)
+
+    def epsilon_replaced(self) -> float:
+        """About a row that might be any other."""
+        return epsilon_for(REPLACED * self.mu, self.delta)
+
+    def epsilon_with_own_action(self, arms: int, epsilon: float) -> float:
+        """About a dropped row for whoever also sees its own action, explored with chance `epsilon`."""
+        return own_action_epsilon(self.mu, arms, epsilon, self.delta)
+
+    def epsilon_of_user(self, rows_by_refresh: tuple[int, ...]) -> float:
+        """About all rows of a user, dropped together: so many in each refresh that has some of them."""
+        return epsilon_for(self.mu * composed(rows_by_refresh), self.delta)
+
+    # The noise
+
+    def sigma_gram(self, joint_norm: float) -> float:
+        """sW, for contexts of at most this norm."""
+        return joint_norm**2 / (self.mu * sqrt(_SHARE))
+
+    def sigma_moment(self, joint_norm: float) -> float:
+        """sb; |r - 1/2| is at most 1/2."""
+        return joint_norm / 2 / (self.mu * sqrt(1 - _SHARE))
+
+    def shift(self, k: int, ridge: float, joint_norm: float, dimension: int, arms: int) -> float:
+        """What is added to the diagonal of W at the k-th refresh, from 1 on, so that it is positive definite: in a run
+        without end, for all arms and refreshes together, but for a chance of one in a million.
+
+        The least eigenvalue of sqrt(k) G is above -sqrt(k) sW (sqrt(2 D) + t) but for a chance of exp(-t^2 / 2), and
+        1 / (k (k + 1)) adds up to 1.
+        """
+        noise = sqrt(k) * self.sigma_gram(joint_norm)
+        return ridge + noise * (sqrt(2 * dimension) + _excess(k, arms))
+
+    def moment_noise(self, k: int, joint_norm: float, dimension: int, arms: int) -> float:
+        """The largest norm of what k refreshes have added to b, for all arms and refreshes together, but for the same
+        chance."""
+        return sqrt(k) * self.sigma_moment(joint_norm) * (sqrt(dimension) + _excess(k, arms))
+
+    # The schedule
+
+    def refresh_at(self, k: int) -> int:
+        """After how many lessons the k-th refresh is made, from 1 on."""
+        if k < 1:
+            raise ValueError(f"refreshes are counted from 1, got {k}")
+        while len(self._counts) < k:
+            self._add_count()
+        return self._counts[k - 1]
+
+    def refreshes_by(self, lessons: int) -> int:
+        """How many refreshes are made by the time of so many lessons."""
+        while self._counts[-1] <= lessons:
+            self._add_count()
+        return bisect_right(self._counts, lessons)
+
+    @cached_property
+    def _counts(self) -> list[int]:
+        """When refreshes are made, as far as anybody has asked."""
+        return [self.first_refresh]
+
+    def _add_count(self) -> None:
+        last = self._counts[-1]
+        self._counts.append(max(last + 1, floor(last * Fraction(repr(self.refresh_ratio)))))
+
+
+_MECHANISMS: Final[dict[str, type[Mechanism]]] = {kind.name: kind for kind in (Unbounded, ActionBudget, NoisySums)}
+
+
+def _excess(k: int, arms: int) -> float:
+    """By how many deviations a function of Gaussian noise that changes no faster than the noise may exceed its mean."""
+    return sqrt(2 * log(arms * k * (k + 1) / _INDEFINITE))
+
+
+def mechanism_names() -> list[str]:
+    """The names of all mechanisms."""
+    return list(_MECHANISMS)
+
+
+def make_privacy(name: str, options: Mapping[str, object]) -> Mechanism:
+    """A mechanism from its name and options, as files and commands give them."""
+    if name not in _MECHANISMS:
+        raise ConfigError(f"there is no privacy mechanism {name!r}; {hint(name, _MECHANISMS, 'known are')}")
+    return make(_MECHANISMS[name], f"privacy {name}", options)
+
+
+def privacy_table(mechanism: Mechanism) -> dict[str, Option]:
+    """A mechanism as a table of a file: its name and its options."""
+    return {"mechanism": mechanism.name, **mechanism.options}
+
+
+def privacy_from_table(table: Mapping[str, object]) -> Mechanism:
+    """The mechanism of such a table."""
+    if "mechanism" not in table:
+        raise ConfigError(f"the name of the privacy mechanism is missing; known are {', '.join(_MECHANISMS)}")
+    options = {name: value for name, value in table.items() if name != "mechanism"}
+    return make_privacy(str(table["mechanism"]), options)
+
+
+def _check_total(total_epsilon: float) -> None:
+    if not (isfinite(total_epsilon) and total_epsilon > 0):
+        raise ConfigError(f"total_epsilon must be a positive number, got {total_epsilon}")
