@@ -17,7 +17,15 @@ from hiddenarm.bandit.interactions import Decided
 from hiddenarm.bandit.policy import Learner
 from hiddenarm.errors import DamagedStoreError, StoreError
 from hiddenarm.mpc.values import Shared
-from hiddenarm.roles.epochs.plan import INITIAL, MAX_CHECKPOINTS, CheckpointName, Committed, Plan, statement_bytes
+from hiddenarm.roles.epochs.plan import (
+    INITIAL,
+    MAX_CHECKPOINTS,
+    UNSPENT,
+    CheckpointName,
+    Committed,
+    Plan,
+    statement_bytes,
+)
 from hiddenarm.roles.ledger import Ledger
 from hiddenarm.roles.party_records import PartyRecords, _decode_state, _encode_state
 from hiddenarm.roles.updater import LearnedState, Lesson
@@ -116,7 +124,7 @@ def test_decisions_wait_until_a_lesson_has_used_them() -> None:
     learn(records, 0, decision_name(NAMED, decision_number(FOUR, 9, 2)), decision_name(NAMED, 3))
     assert records.pending == records_on(store).pending == 3
     plan = Plan(1, (NAMED + 1).to_bytes(6, "big"), INITIAL, 0)
-    assert Ledger(records_on(store), plan).pending == 3  # of an epoch before, none at hand
+    assert Ledger(records_on(store), plan, FEDERATION.policy, UNSPENT).pending == 3  # of an epoch before, none at hand
 
 
 def test_a_party_does_not_count_on_lessons_that_are_about_to_be_cut_off() -> None:
@@ -257,7 +265,7 @@ def test_what_was_learned_again_does_not_count_as_known_to_all() -> None:
     records.activate(plan, nothing)
     state = records.state(INITIAL)
     for version in (2, 3):
-        records.keep_checkpoint(2, LearnedState(version, state.arrays))
+        records.keep_checkpoint(2, LearnedState(version, state.arrays), nothing)
     assert CheckpointName(1, 1) in records.checkpoints
     records.note(1, Committed(4, 0))
     learn(records, 3, epoch=2)
@@ -276,7 +284,7 @@ def test_no_more_checkpoints_are_kept_than_a_statement_holds() -> None:
     records.activate(plan, nothing)
     state = records.state(INITIAL)
     for version in range(2, many + 1):
-        records.keep_checkpoint(2, LearnedState(version, state.arrays))
+        records.keep_checkpoint(2, LearnedState(version, state.arrays), nothing)
     newest = {CheckpointName(version, 2) for version in range(many - MAX_CHECKPOINTS + 2, many + 1)}
     assert records.checkpoints == newest | {CheckpointName(1, 1)}
     assert records_on(store).checkpoints == records.checkpoints

@@ -20,7 +20,7 @@ from hiddenarm.cli.options import (
     chosen_privacy,
     with_options,
 )
-from hiddenarm.cli.research import ResearchCommand, attack, audit, bench, reproduce
+from hiddenarm.cli.research import ResearchCommand, attack, audit, bench, check_research, reproduce
 from hiddenarm.errors import ConfigError, HiddenArmError
 
 _MAX_BATCH = 4095
@@ -113,6 +113,12 @@ def demo(plot_path: Path | None, **options: Any) -> None:
 @click.option("--fetch", type=click.Choice(_SOURCES), help="Fetch MNIST into the cache, unless it is there already.")
 @click.option("--replicates", default=1, show_default=True, help="Independent runs that advance together.")
 @click.option("--batch", default=1, show_default=True, help="Interactions that are decided and learned at once.")
+@click.option(
+    "--reward-slot",
+    default=0,
+    show_default=True,
+    help="Send rewards at the ends of slots of so many decisions, those of one slot at the end of the next.",
+)
 @click.option("--state", type=FILE, help="Keep the state in a file, and go on from it if it is there.")
 def simulate(
     plot_path: Path | None,
@@ -121,6 +127,7 @@ def simulate(
     fetch: str | None,
     replicates: int,
     batch: int,
+    reward_slot: int,
     state: Path | None,
     **options: Any,
 ) -> None:
@@ -135,7 +142,7 @@ def simulate(
         raise ConfigError("--fetch gets MNIST into the cache: give --data mnist with it, and no --data-dir")
     if options["suite"] == "paper" and batch > 1:
         raise ConfigError("--suite paper learns from one reward at a time: leave --batch at 1")
-    federation, world, key = _prepare(options, data, plot_path, data_dir, fetch, batch)
+    federation, world, key = _prepare(options, data, plot_path, data_dir, fetch, batch, reward_slot)
     worlds = [world.reseeded(world.seed + replicate) for replicate in range(replicates)]
     run = Simulation(federation, worlds, options["steps"], key, batch, state)
     _show(run, f"{federation.parties} parties in lockstep, {data}", data, plot_path, options)
@@ -168,6 +175,37 @@ def explain(
     explain_program(" ".join(program), arms, features, parties, count, policy, listing, json_path)
 
 
+@commands.command()
+@click.option("--arms", default=10, show_default=True, help="Arms of the bandit.")
+@with_options(*POLICY_OPTIONS)
+@click.option("--steps", default=1000, show_default=True, help="Decisions over the whole time.")
+@with_options(*PRIVACY_OPTIONS)
+@click.option("--json", "json_path", type=FILE, help="Write the figures.")
+@click.option("--plot", "plot_path", type=FILE, help="Draw the loss against the number of decisions.")
+def privacy(json_path: Path | None, plot_path: Path | None, **options: Any) -> None:
+    """Say what all decisions together tell about one person's data, by relation and by adversary."""
+    from rich.console import Console
+
+    from hiddenarm.cli.privacy import Plan, print_statement, write_statement
+
+    delta = options["delta"]
+    if options["privacy"] in (None, "none"):
+        options["delta"] = None  # it is that of the question, not of a mechanism
+    plan, steps = Plan(options["arms"], chosen_policy(options), chosen_privacy(options), delta), options["steps"]
+    if plot_path is not None:
+        check_research("--plot")
+        from hiddenarm.research.plots import check_plot_path, plot_losses
+
+        check_plot_path(plot_path)
+    found = plan.statement(steps)
+    print_statement(Console(), plan, steps, found)
+    if json_path is not None:
+        write_statement(json_path, plan, steps, found)
+    if plot_path is not None:
+        counts = sorted({max(1, round(steps ** (place / 40))) for place in range(41)})
+        plot_losses(plot_path, counts, [plan.statement(count) for count in counts])
+
+
 def _prepare(
     options: dict[str, Any],
     data: str,
@@ -175,6 +213,7 @@ def _prepare(
     data_dir: Path | None = None,
     fetch: Any = None,
     batch: int = 1,
+    reward_slot: int = 0,
 ) -> tuple[Any, Any, bytes]:
     """Check everything that can be checked before work begins: federation, world, and the dealer's key."""
     from hiddenarm.bandit.federation import DEFAULT_MAX_BATCH, Federation
@@ -202,6 +241,7 @@ def _prepare(
         fraction_bits=options["fraction_bits"],
         newton_iterations=options["newton_iterations"],
         privacy=chosen_privacy(options),
+        reward_slot=reward_slot,
         **numbers,
     )
     if 0 < federation.max_interactions < options["steps"]:
@@ -235,11 +275,11 @@ def _show(run: Any, title: str, data: str, plot_path: Path | None, options: dict
     from hiddenarm.research.results import print_report, write_json, write_plot
 
     with ProgressDisplay(run.steps, title) as display:
-        board, traffic = run.run(display)
-    report = board.report(run.federation, traffic, data)
+        board, traffic, ledger = run.run(display)
+    report = board.report(run.federation, traffic, data, ledger)
     console = Console()
     if board.steps < run.steps:
-        console.print(f"Interrupted: the result of {board.steps} of {run.steps} steps.")
+        console.print(f"{board.ended}: the result of {board.steps} of {run.steps} steps.")
     print_report(console, title, report)
     if options["json_path"] is not None:
         write_json(options["json_path"], report)

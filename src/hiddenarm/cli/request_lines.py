@@ -32,7 +32,7 @@ from threading import Semaphore, Thread
 from typing import Any, Final, TextIO
 
 from hiddenarm.bandit.local import Decision
-from hiddenarm.errors import InputError, NoArmError, UnavailableError
+from hiddenarm.errors import BudgetSpentError, InputError, NoArmError, UnavailableError
 from hiddenarm.net.identity import Role
 from hiddenarm.roles.client_records import KeyAnswer
 from hiddenarm.roles.messages import MAX_KEY_BYTES
@@ -92,6 +92,8 @@ class Desk:
                 reply = answer(request)
             except (InputError, NoArmError) as error:
                 reply = {"error": str(error)}
+            except BudgetSpentError as error:
+                reply = {"error": str(error), "budget_spent": True}
             except UnavailableError as error:
                 reply = {"error": str(error), "retry_after": error.retry_after}
             self._answers.write(json.dumps(reply) + "\n")

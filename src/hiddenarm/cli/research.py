@@ -25,13 +25,18 @@ class ResearchCommand(click.Command):
     """Before it does anything, it checks that the extra is installed. Its help needs nothing."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        missing = [name for name in LIBRARIES if find_spec(name) is None]
-        if missing:
-            raise ConfigError(
-                f"`{ctx.command_path}` needs {' and '.join(missing)}, which a party's installation leaves out: "
-                "pip install 'hiddenarm[research]'"
-            )
+        check_research(ctx.command_path)
         return super().invoke(ctx)
+
+
+def check_research(what: str) -> None:
+    """Raise ConfigError if the extra is missing that something needs."""
+    missing = [name for name in LIBRARIES if find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"`{what}` needs {' and '.join(missing)}, which a party's installation leaves out: "
+            "pip install 'hiddenarm[research]'"
+        )
 
 
 class ResearchGroup(click.Group):

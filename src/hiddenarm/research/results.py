@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Container, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from math import inf, isfinite
+from math import isfinite
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -27,9 +27,10 @@ from hiddenarm.bandit.features import clipped_features
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.noisy_sums import plain_twin
 from hiddenarm.bandit.plain import PlainBandit, coins_at, normals_at
+from hiddenarm.bandit.slots import Slots, in_lessons
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.dealing import layout_of
-from hiddenarm.privacy.mechanisms import NoisySums
+from hiddenarm.privacy.ledger import PrivacyLedger, statement
 from hiddenarm.research.data.worlds import World
 from hiddenarm.research.plots import plot_learning_curves
 from hiddenarm.research.progress import percent, summary_table
@@ -45,11 +46,27 @@ ReplicatesNoise = Callable[[int], tuple[Floats, Floats]]
 _COINS_AT_A_TIME = 1024
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class _Lessons:
+    """What a twin is to learn."""
+
+    bandit: PlainBandit
+    contexts: Floats
+    arms: list[int]
+    rewards: list[float]
+    timed: bool = False
+
+
 class PlainTwins:
     """Two plain learners for each replicate's world: one on its own way, and one that is taught."""
 
     def __init__(
-        self, federation: Federation, worlds: Sequence[World], coins: CoinSource, noise: ReplicatesNoise | None = None
+        self,
+        federation: Federation,
+        worlds: Sequence[World],
+        coins: CoinSource,
+        noise: ReplicatesNoise | None = None,
+        slots: Slots[_Lessons] | None = None,
     ) -> None:
         sources = [partial(_noise_of, noise, replicate) for replicate in range(len(worlds))]
         self.bandits = [plain_twin(federation, source) for source in sources]
@@ -63,6 +80,17 @@ class PlainTwins:
         self._worlds = worlds
         self._source = coins
         self._coins: dict[ProgramId, tuple[int, Coins]] = {}
+        self._slots = slots
+        """With slots of rewards, what is to be learned when they end."""
+
+    def end_slot(self) -> None:
+        """Learn what the slot before the one that ends now had."""
+        assert self._slots is not None
+        due = self._slots.end()
+        for bandit in (*self.bandits, *self.taught):
+            own = [lessons for lessons in due if lessons.bandit is bandit]
+            for lesson in in_lessons(own, self._federation.max_batch):
+                self._learn(lesson)
 
     def step(
         self, step: int, contexts: Floats, run: tuple[ProgramId, int], arms: NDArray[np.int64], rewards: Floats
@@ -93,14 +121,18 @@ class PlainTwins:
         for replicate, world in enumerate(self._worlds):
             own = contexts[replicate]
             drawn = [(*coins_at(coins, replicate, at), normals_at(coins, replicate, at)) for at in range(len(steps))]
-            earned[replicate] = self._go_own_way(self.bandits[replicate], world, steps, own, drawn)
+            own_way = self._go_own_way(self.bandits[replicate], world, steps, own, drawn)
+            earned[replicate] = own_way.rewards
             taught = self.taught[replicate]
             for place, (arm, context) in enumerate(zip(arms[replicate].tolist(), own, strict=True)):
                 explore, tags, normals = drawn[place]
                 agreed[replicate, place] = taught.agrees(arm, context, explore, tags, self._rounding, normals)
-            for arm, context, reward in zip(arms[replicate].tolist(), own, rewards[replicate].tolist(), strict=True):
-                taught.learn(context, arm, reward)
-            taught.end_lesson()
+            told = _Lessons(taught, own, arms[replicate].tolist(), rewards[replicate].tolist())
+            if self._slots is not None:
+                self._slots.add([own_way, told])
+            else:
+                self._learn([own_way])
+                self._learn([told])
         return agreed, earned
 
     def _clipped(self, contexts: Floats) -> Floats:
@@ -115,17 +147,22 @@ class PlainTwins:
         steps: range,
         contexts: Floats,
         drawn: Sequence[tuple[bool, NDArray[np.int64], Floats | None]],
-    ) -> list[float]:
+    ) -> _Lessons:
         start = perf_counter()
         arms = [bandit.decide(context, *coins) for context, coins in zip(contexts, drawn, strict=True)]
-        decided = perf_counter()
+        self.seconds += perf_counter() - start
         earned = [world.reward(step, arm) for step, arm in zip(steps, arms, strict=True)]
-        resumed = perf_counter()
-        for context, arm, reward in zip(contexts, arms, earned, strict=True):
-            bandit.learn(context, arm, reward)
-        bandit.end_lesson()
-        self.seconds += perf_counter() - resumed + decided - start
-        return earned
+        return _Lessons(bandit, contexts, arms, earned, timed=True)
+
+    def _learn(self, lesson: Sequence[_Lessons]) -> None:
+        """Teach a twin what it is to learn as one lesson."""
+        start = perf_counter()
+        for part in lesson:
+            for context, arm, reward in zip(part.contexts, part.arms, part.rewards, strict=True):
+                part.bandit.learn(context, arm, reward)
+        lesson[0].bandit.end_lesson()
+        if lesson[0].timed:
+            self.seconds += perf_counter() - start
 
     def _coins_of(self, program: ProgramId, step: int) -> tuple[Coins, int]:
         """Coins among which those of a run are, and where."""
@@ -220,9 +257,15 @@ class Report:
     replicates: int
     data: str
     suite: str
+    decisions_counted: int
+    delta: float
+    epsilon_own_action: float | None
     epsilon_dropped: float | None
     epsilon_replaced: float | None
     epsilon_with_own_action: float | None
+    epsilon_total: float | None
+    """Of what was released about one row (`privacy.ledger`); None for infinity."""
+    vacuous: bool
 
 
 class Scoreboard:
@@ -234,6 +277,8 @@ class Scoreboard:
         self.private_seconds = 0.0
         self.plain_seconds = 0.0
         self.steps = 0
+        self.ended = "Interrupted"
+        """Why there are fewer steps than were asked for, if so."""
         self.agreed = 0
         self._total = 0.0
         self._plain_total = 0.0
@@ -272,7 +317,9 @@ class Scoreboard:
     def agreement(self) -> float:
         return self.agreed / max(1, self.interactions)
 
-    def report(self, federation: Federation, traffic: Traffic, data: str) -> Report:
+    def report(self, federation: Federation, traffic: Traffic, data: str, ledger: PrivacyLedger) -> Report:
+        released = statement(ledger, federation.arms, federation.privacy)
+        losses = {bound.relation: bound.epsilon if isfinite(bound.epsilon) else None for bound in released.bounds}
         return Report(
             reward=self.reward,
             plain_reward=self.plain_reward,
@@ -293,23 +340,15 @@ class Scoreboard:
             replicates=len(self.rewards),
             data=data,
             suite=federation.suite,
-            **_losses(federation, self.steps),
+            decisions_counted=released.decisions,
+            delta=released.delta,
+            epsilon_own_action=losses["own_action"],
+            epsilon_dropped=losses["dropped"],
+            epsilon_replaced=losses["replaced"],
+            epsilon_with_own_action=losses["with_own_action"],
+            epsilon_total=losses[released.headline.relation],
+            vacuous=released.headline.vacuous,
         )
-
-
-def _losses(federation: Federation, steps: int) -> dict[str, float | None]:
-    """What is lost over all time about one row, by relation, where sums are noisy; None where there is no bound. Its
-    own action counts as explored with the least chance that any decision had."""
-    privacy = federation.privacy
-    if not isinstance(privacy, NoisySums):
-        return dict.fromkeys(("epsilon_dropped", "epsilon_replaced", "epsilon_with_own_action"))
-    least = float(federation.policy.epsilons(np.arange(max(1, steps), dtype=np.int64)).min())
-    with_own = privacy.epsilon_with_own_action(federation.arms, least) if least else inf
-    return {
-        "epsilon_dropped": privacy.total_epsilon,
-        "epsilon_replaced": privacy.epsilon_replaced(),
-        "epsilon_with_own_action": with_own if isfinite(with_own) else None,
-    }
 
 
 def print_report(console: Console, title: str, report: Report) -> None:
@@ -324,20 +363,15 @@ def print_report(console: Console, title: str, report: Report) -> None:
         ("bytes per step sent by a party", f"{report.bytes_per_step_per_party:,.0f}"),
         ("time per step, private", f"{report.us_per_step:,.0f} µs"),
         ("time per step, plain twin", f"{report.plain_us_per_step:,.1f} µs  ({ratio:,.0f} times)"),
-        *_loss_rows(report),
+        ("privacy over time", _shown_privacy(report)),
     ]
     console.print(summary_table(title, rows))
 
 
-def _loss_rows(report: Report) -> list[tuple[str, str]]:
-    if report.epsilon_dropped is None:
-        return []
-    with_own = report.epsilon_with_own_action
-    return [
-        ("epsilon over all time, a row dropped", f"{report.epsilon_dropped:.4g}"),
-        ("epsilon over all time, a row replaced", f"{report.epsilon_replaced:.4g}"),
-        ("the first, its own action seen too", "no bound" if with_own is None else f"{with_own:.4g}"),
-    ]
+def _shown_privacy(report: Report) -> str:
+    """What all decisions together lose about one row."""
+    total = "infinite" if report.epsilon_total is None else f"{report.epsilon_total:,.4g}"
+    return f"epsilon {total} at delta {report.delta:g}" + (", vacuous" if report.vacuous else "")
 
 
 def write_json(path: Path, report: Report) -> None:

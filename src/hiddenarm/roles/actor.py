@@ -40,6 +40,7 @@ from hiddenarm.bandit.decisions import decision_name, decision_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import (
+    BudgetSpentError,
     FeatureError,
     FrameError,
     HiddenArmError,
@@ -163,6 +164,7 @@ class ActorEpoch:
         self._version = version
         self._runs: dict[RunKey, _Run] = {}
         self._has_step = federation.learner.has_step
+        self._spent = None if federation.budget is None else federation.budget.refusal
         self._single_version: int | None = None
         """The version that the request before has named, if it was for a single decision."""
         self._last: RunKey | None = None
@@ -288,7 +290,7 @@ class ActorEpoch:
             self._run(DECIDE_ONE, question, run.positions, version)
             return
         if not refused:
-            kind = UnavailableError if frame.round else FeatureError
+            kind = UnavailableError if frame.round else BudgetSpentError if why == self._spent else FeatureError
             self.outcomes[question.name] = kind(f"{self._party_name(identity)} refused the decision: {why}")
             self.out_of_stock |= program.count == 1 and why == NO_STOCK
             return

@@ -5,21 +5,26 @@ decision of an earlier epoch may still be returned until the actor has said that
 epoch always.
 
 What a party may say depends on what it has kept: the rewarder hears of a lesson only once it is kept; so does the actor
-of a decision where state lasts.
+of a decision where state lasts. A decision is charged to the privacy ledger before anything is said of it, and that is
+written down with it: no answer leaves that is not counted, whatever ends in between.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import numpy as np
 
 from hiddenarm.bandit.catalogue import ProgramId
+from hiddenarm.bandit.coins import Exploration
 from hiddenarm.bandit.decisions import MAX_PENDING, decision_name, decision_number, split_name
 from hiddenarm.bandit.interactions import Decided, Interaction, interactions
+from hiddenarm.bandit.policy import Policy
 from hiddenarm.errors import ClientError
+from hiddenarm.privacy.ledger import COIN_UNITS, PrivacyLedger
 from hiddenarm.ring.words import Words
-from hiddenarm.roles.epochs.plan import Plan
+from hiddenarm.roles.epochs.plan import Plan, Spent
 from hiddenarm.roles.messages import ReturnedArms
 from hiddenarm.roles.party_records import Records
 from hiddenarm.roles.updater import LessonEnded
@@ -31,8 +36,10 @@ class Ledger:
     in memory nothing, so older decisions are forgotten, at all parties alike; on disk everything. An ordered dictionary
     finds its oldest entry at once; a plain one searches past all that were removed."""
 
-    def __init__(self, records: Records, plan: Plan) -> None:
+    def __init__(self, records: Records, plan: Plan, policy: Policy, spent: Spent) -> None:
         self._records = records
+        self._policy = policy
+        self._origin = spent.decisions
         self._epoch = plan.epoch
         self._named = plan.named
         self._at_hand: OrderedDict[int, Interaction] = OrderedDict()
@@ -45,14 +52,45 @@ class Ledger:
         kept = self._records.pending
         return len(self._at_hand) if kept is None else kept
 
-    def keep(self, program: ProgramId, step: int, features: Words, decided: Decided, then: Then) -> None:
-        """Keep decisions that were made together; `then` is called when they are kept."""
-        for position, interaction in enumerate(interactions(features, decided)):
+    @property
+    def released(self) -> PrivacyLedger:
+        """All that was counted."""
+        return self._records.ledger
+
+    @property
+    def charged(self) -> int:
+        """Decisions that were counted, over all epochs, but for those that were purely explored."""
+        return self._records.ledger.telling
+
+    def charge(self, program: ProgramId, step: int, *, pure: bool) -> None:
+        """Count decisions that are about to be told, by the chance with which they were explored; `pure` if that was
+        certain."""
+        if pure:
+            self._records.charge([COIN_UNITS] * program.count)
+            return
+        positions = Exploration(self._policy.thresholds, self._origin).positions(step, 1, program.count)
+        self._records.charge(self._policy.levels(positions[0]))
+
+    def keep(
+        self,
+        program: ProgramId,
+        step: int,
+        features: Words,
+        decided: Decided,
+        then: Then,
+        *,
+        version: int = 0,
+        rows_of: Sequence[int] = (),
+    ) -> None:
+        """Keep decisions that were made together by a version of the model, and whose rows they are, where these are
+        counted; `then` is called when they are kept."""
+        for position, interaction in enumerate(interactions(features, decided, rows_of)):
             number = decision_number(program, step, position)
             self._at_hand[decision_name(self._named, number)] = interaction
         while len(self._at_hand) > MAX_PENDING:
             self._at_hand.popitem(last=False)
-        self._records.keep_decisions(self._named, program, step, features, decided, then)
+        run = self._named, program, step
+        self._records.keep_decisions(*run, features, decided, then, version=version, rows_of=rows_of)
 
     def take_arms(self, returned: ReturnedArms, then: Then) -> None:
         """Keep the one-hots that the actor has returned for a run; `then` is called when they last. The mask of a
@@ -105,10 +143,11 @@ class Ledger:
         self._begun.add(name)
 
     def lesson_ended(self, ended: LessonEnded, then: Then) -> None:
-        """A lesson was learned, or refused; `then` is called when that is noted."""
+        """A lesson was learned, or refused; `then` is called when that is noted. Of one that was learned again, only a
+        checkpoint is."""
         lesson, checkpoint = ended.lesson, None if ended.checkpoint is None else (self._epoch, ended.checkpoint)
         if not lesson.logged:
-            self._records.log_lesson(lesson, ended.refused, checkpoint, then)
+            self._records.log_lesson(lesson, ended.refused, checkpoint, then, refreshed=ended.refreshed)
             self._begun.difference_update(name for name, _ in lesson.rewards)
         elif checkpoint is not None:
-            self._records.keep_checkpoint(*checkpoint)
+            self._records.keep_checkpoint(*checkpoint, then, refreshed=ended.refreshed)

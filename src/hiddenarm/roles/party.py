@@ -26,13 +26,16 @@ from hiddenarm.net.logs import get_logger
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.epochs.attempts import Attempts, PeerLoss
 from hiddenarm.roles.epochs.plan import (
+    UNSPENT,
     Behind,
     Committed,
     Heard,
     PartyStatement,
     Plan,
     RewarderStatement,
+    Spent,
     Standing,
+    agree_on_spent,
     encode_members,
     find_behind,
     make_plan,
@@ -73,6 +76,7 @@ class _Opening:
 
     statement: PartyStatement
     plan: Plan | None = None
+    spent: Spent = UNSPENT
     prepared: dict[int, Plan] = field(default_factory=dict)
     rewarder_prepared: bool = False
     """Whether the rewarder has the epoch's seed written down; where nothing is, it has not to."""
@@ -156,6 +160,7 @@ class Party:
             version=records.committed.lessons,
             stock=dict.fromkeys(self._stocked, 0),
             runs=self._setup.run_times,
+            ledger=records.ledger,
         )
 
     # What the transport tells us
@@ -253,13 +258,27 @@ class Party:
         behind = find_behind(statements, self._rewarder_statement())
         if not all(statement.consents for statement in statements):
             behind += self._lost_decisions()
+            behind += self._used_refreshes(statements) if not behind else []
         if behind:
             opening.complained = True
             self._complain(behind)
             return
-        opening.plan = make_plan(bytes.fromhex(self._seed()[0]), statements)
+        opening.plan = self._plan(statements)
+        opening.spent = agree_on_spent(statements)
         attempt = self._attempts.number
-        self.records.prepare(opening.plan, lambda: self._when(attempt, self._when_prepared))
+        self.records.prepare(opening.plan, lambda: self._when(attempt, self._when_prepared), opening.spent.ledger)
+
+    def _plan(self, statements: list[PartyStatement]) -> Plan:
+        return make_plan(bytes.fromhex(self._seed()[0]), statements)
+
+    def _used_refreshes(self, statements: list[PartyStatement]) -> list[Behind]:
+        """All parties, if lessons would be learned again behind which decisions have used noisy sums: noise would be
+        drawn a second time for rows that were told once. As a decision uses what all parties hold, somebody has lost
+        it."""
+        if not self.records.undoes_used(self._plan(statements)):
+            return []
+        why = "decisions have used noise that would be drawn again, since a party has lost it"
+        return [Behind(f"party {self.number}", why)]
 
     def _statements(self) -> list[PartyStatement]:
         """What all parties have, by number."""
@@ -340,13 +359,19 @@ class Party:
     def _restored(self, plan: Plan) -> PartyEpoch:
         """The work of this epoch, from where all parties start."""
         links = self._links_of_this_epoch() if self._lasting else self._links
-        ledger = Ledger(self.records, plan)
+        ledger = Ledger(self.records, plan, self.federation.policy, self._opening.spent)
         epoch = PartyEpoch(self._setup, links, ledger, named=plan.named, present=self._attempts.present)
         state = self.records.state(plan.checkpoint)
         before = self.records.lessons(state.ungathered, plan.checkpoint.version)
         ungathered = [lesson for lesson in before if not lesson.refused]
-        epoch.resume(state, ungathered, self.records.lessons(plan.checkpoint.version, plan.length))
+        again = self.records.lessons(plan.checkpoint.version, plan.length)
+        epoch.resume(state, ungathered, again, self._since_refresh(plan))
         return epoch
+
+    def _since_refresh(self, plan: Plan) -> list[Lesson]:
+        """The lessons of the checkpoint that came after the last refresh."""
+        lessons = self.records.lessons(self.records.refreshed, plan.checkpoint.version)
+        return [lesson for lesson in lessons if not lesson.refused]
 
     def _links_of_this_epoch(self) -> Links:
         """What is called back late, when records last, is not said in another epoch."""

@@ -22,7 +22,8 @@ from hiddenarm.bandit.answers import eligible_words
 from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, LEARN, LEARN_ONE, STEP, STEP_ONE, ProgramId
 from hiddenarm.bandit.decisions import decision_name, decision_number, split_name, split_number
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.interactions import Decided
+from hiddenarm.bandit.interactions import Decided, row_digest
+from hiddenarm.bandit.noisy_sums import noisy_sums
 from hiddenarm.bandit.schedule import GATHERED_BEFORE_A_BATCH
 from hiddenarm.errors import ClientError, FeatureError, FrameError, InputError
 from hiddenarm.net.frames import Frame
@@ -97,6 +98,8 @@ class _DecideRequest:
     """None until they are looked up."""
     blocked_since: float | None = None
     """Since when there is nothing to do but to wait for the lesson that it needs."""
+    pure: bool = False
+    """Whether the arm is to be explored for certain, as the budget is spent."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -156,8 +159,14 @@ class PartyEpoch:
         self._arms_kept: list[int] = []
         """Runs whose returned one-hots last here, and of which the actor was not told."""
         self._takes_eligible = federation.learner.takes_eligible
+        self._counts_rows = noisy_sums(federation) is not None
         self._all_eligible: dict[int, Words] = {}
         self._interactions = ledger
+        self._budget = federation.budget
+        self._charged_before, self._asked = ledger.charged, 0
+        """Before this epoch, and what was asked for in it: the same at all parties."""
+        self._deciding: set[RunKey] = set()
+        """Runs that are not charged yet; kept where there is a budget."""
         self._epoch = named
         self._out_of_stock = False
         handlers = (
@@ -189,11 +198,18 @@ class PartyEpoch:
             stock=self._supply.in_stock,
             out_of_stock=self._out_of_stock,
             runs=self._runs.times,
+            ledger=self._interactions.released,
         )
 
-    def resume(self, state: LearnedState, ungathered: Sequence[Lesson], again: Sequence[Lesson]) -> None:
+    def resume(
+        self,
+        state: LearnedState,
+        ungathered: Sequence[Lesson],
+        again: Sequence[Lesson],
+        since_refresh: Sequence[Lesson] = (),
+    ) -> None:
         """Go on from what was learned in earlier epochs (see `Updater.resume`)."""
-        self._updater.resume(state, ungathered, again)
+        self._updater.resume(state, ungathered, again, since_refresh)
 
     def start(self, seed: bytes) -> None:
         """Begin, with the seed of this epoch."""
@@ -236,6 +252,7 @@ class PartyEpoch:
             request = self._read_request(identity, frame)
         except FrameError as error:
             raise ClientError(str(error)) from None
+        request.pure = self._is_pure(request.program.count)
         if len(self._requests) < LOOKED_UP_AHEAD:
             request.features = self._own_features(request.keys)
         self._requests.append(request)
@@ -331,7 +348,7 @@ class PartyEpoch:
         """Whether the request can be run now, or refused."""
         if self._is_hopeless(request):
             return True
-        if request.version > self._updater.version:
+        if request.version > self._updater.version or not self._updater.may_decide(request.version):
             return False
         return self._supply.ready(request.program, request.step) or self._is_out_of_stock()
 
@@ -373,6 +390,9 @@ class PartyEpoch:
             self._refused_by_peer.discard(key)
             self._runs.drop(key)
             return
+        if self._budget is not None and self._exceeds_budget(request.program.count):
+            self._refuse_decision(key, self._budget.refusal)
+            return
         if out_of_stock:
             self._refuse_decision(key, NO_STOCK, retry=True)
             return
@@ -396,10 +416,32 @@ class PartyEpoch:
         self._launch_decision(request, model, features)
 
     def _brought(self, request: _DecideRequest) -> list[Words] | None:
-        """What of the model this party brings; None if a `step` cannot have it."""
+        """What of the model this party brings; None if a `step` cannot have it. To explore purely it brings zeros, as
+        all parties do: then all scores are equal, and the tags choose. A `step` would learn from them."""
         if request.program == STEP_ONE:
-            return self._updater.brought_to_step(request.version)
-        return self._updater.brought_at(request.version)
+            return None if request.pure else self._updater.brought_to_step(request.version)
+        brought = self._updater.brought_at(request.version)
+        return [np.zeros_like(words) for words in brought] if request.pure else brought
+
+    # The budget
+
+    def _is_pure(self, count: int) -> bool:
+        """Whether decisions that are asked for now are to be explored purely. All parties must agree, so it follows
+        from what was asked for in this epoch, in the actor's order, whatever became of it."""
+        if self._budget is None or not self._budget.explores:
+            return False
+        self._asked += count
+        return self._charged_before + self._asked > self._budget.decisions
+
+    def _exceeds_budget(self, count: int) -> bool:
+        """Whether so many decisions more are to be refused. One party that refuses is enough: each counts for itself,
+        what is charged and what may be."""
+        assert self._budget is not None
+        if self._budget.explores:
+            return False
+        self._deciding = {key for key in self._deciding if key in self._runs}
+        under_way = sum(program.count for program, _ in self._deciding)
+        return self._interactions.charged + under_way + count > self._budget.decisions
 
     def _launch_decision(self, request: _DecideRequest, model: list[Words], features: Words) -> None:
         program, step = key = request.program, request.step
@@ -413,10 +455,15 @@ class PartyEpoch:
 
         def decided(found: Decided) -> None:
             assert found.answer is not None
+            self._interactions.charge(program, step, pure=request.pure)
+            self._deciding.discard(key)
             tell = partial(self._tell, self._send, [ACTOR], self._reports.frame(program, step, found.answer[0]))
             if not self._lasting:
                 tell()
-            self._interactions.keep(program, step, features, found, tell if self._lasting else _nothing)
+            then = tell if self._lasting else _nothing
+            self._interactions.keep(
+                program, step, features, found, then, version=request.version, rows_of=self._rows_of(request.keys)
+            )
 
         def step_decided(found: Decided) -> None:
             decided(found)
@@ -427,7 +474,13 @@ class PartyEpoch:
             outcome = Outcome(partial(self._updater.step_ended, step), step_decided, out_of_range)
         else:
             outcome = Outcome(lambda: decided(evaluation.result), None, out_of_range)  # type: ignore[arg-type]
+        if self._budget is not None:
+            self._deciding.add(key)
         self._runs.launch(key, evaluation, outcome)
+
+    def _rows_of(self, keys: list[str]) -> list[int]:
+        """Whose rows these are, where rows of one key are counted."""
+        return [row_digest(key) for key in keys] if self._counts_rows else []
 
     def _own_features(self, keys: list[str]) -> Words | _NoFeatures:
         """This party's features under some keys, [1, keys, features], or which of them have none."""
@@ -474,7 +527,14 @@ class PartyEpoch:
         told = [REWARDER, ACTOR] if refused is None and self.number == 0 else [REWARDER]
         if ended.tells_peers:
             self._tell(self._send, self._peers, frame)
-        self._interactions.lesson_ended(ended, partial(self._tell, self._send_later, told, frame))
+        self._interactions.lesson_ended(ended, partial(self._lesson_kept, ended, told, frame))
+
+    def _lesson_kept(self, ended: LessonEnded, told: list[Identity], frame: Frame) -> None:
+        """The end of a lesson lasts. Decisions that wait for a refresh go on with the next frame, or on idle."""
+        if ended.refreshed:
+            self._updater.refresh_kept(ended.lesson.number + 1)
+        if not ended.lesson.logged:  # else they were told when the epoch was opened
+            self._tell(self._send_later, told, frame)
 
     def _tell(self, send: Send, identities: list[Identity], frame: Frame) -> None:
         for identity in identities:
