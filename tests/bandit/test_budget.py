@@ -12,7 +12,7 @@ from hiddenarm.bandit.accounting import ledger_of_words, ledger_words, planned_l
 from hiddenarm.bandit.lockstep import LEDGER, Lockstep
 from hiddenarm.errors import BudgetSpentError, ConfigError
 from hiddenarm.privacy.ledger import COIN_UNITS, PrivacyLedger
-from other_policies import Bonus
+from other_policies import RoundedBonus
 from support import fixed_key
 
 QUARTER = COIN_UNITS // 4
@@ -71,7 +71,7 @@ def test_beyond_the_budget_all_arms_are_equally_likely_whatever_was_learned(suit
 
 
 def test_more_than_48_arms_and_a_policy_that_scores_in_another_way_explore_purely_too() -> None:
-    for policy, arms in ((EpsilonGreedy(0.25), 60), (Bonus(0.25), 3)):
+    for policy, arms in ((EpsilonGreedy(0.25), 60), (RoundedBonus(0.25), 3)):
         budget = ActionBudget(60.0, when_spent="explore")
         federation = Federation(arms, (2, 2), policy, privacy=budget, max_interactions=500)
         assert federation.budget is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 from commands import KEYS, PATIENCE, Ended, check_error, hiddenarm, hiddenarm_here, interrupted
 
 from hiddenarm.bandit.federation import SUITES
+from hiddenarm.bandit.policies import policy_class, policy_names
 from hiddenarm.cli.main import commands
+from hiddenarm.cli.options import POLICY_FLAGS
 from hiddenarm.research.data import load
 from hiddenarm.research.data.fetch import SOURCES
 from hiddenarm.research.progress import until_interrupted
@@ -362,8 +365,47 @@ def test_a_policy_with_options(tmp_path: Path) -> None:
 def test_what_is_no_policy(policy: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert hiddenarm_here("simulate", "--policy", policy) == 2
     assert why in capsys.readouterr().err
-    assert hiddenarm_here("simulate", "--policy", "epsilon-schedule", "--epsilon", 0.1) == 2
-    assert "give one of the two" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--policy", "epsilon-schedule", "--epsilon", 0.1], "policy epsilon-schedule has no option 'epsilon'"),
+        (["--alpha", 0.5], "policy epsilon-greedy has no option 'alpha'; it has epsilon"),
+        (["--policy", "bonus"], "policy bonus needs alpha"),
+        (["--policy", "bonus:alpha=.5", "--alpha", 1], "alpha of the policy is given twice"),
+        (["--policy", "linucb", "--alpha", 0.5, "--decay", 3], "policy linucb has no option 'decay'"),
+        (["--policy", "thompson", "--alpha", 0.5, "--suite", "paper"], "policy thompson does not run in suite paper"),
+    ],
+)
+def test_options_that_a_policy_has_not(options: list[object], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert hiddenarm_here("simulate", *options) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_there_is_a_flag_for_every_option_of_a_policy() -> None:
+    names = {field.name for name in policy_names() for field in fields(policy_class(name))}
+    assert names == set(POLICY_FLAGS)
+
+
+@pytest.mark.parametrize(
+    ("policy", "rounds"),
+    [
+        (["--policy", "bonus", "--alpha", 0.5, "--epsilon", 0], (3, 7)),
+        (["--policy", "linucb:alpha=.25"], (5, 9)),
+        (["--policy", "thompson:alpha=.1,epsilon=0.05"], (5, 9)),
+        (["--policy", "thompson:alpha=.1", "--batch", 25], None),
+    ],
+)
+def test_policies_with_a_bonus(tmp_path: Path, policy: list[object], rounds: tuple[int, int] | None) -> None:
+    arguments = ["--seed", 3, "--json", tmp_path / "result.json", "--state", tmp_path / "state"]
+    assert hiddenarm_here("simulate", *policy, "--steps", 200, *arguments) == 0
+    assert hiddenarm_here("simulate", *policy, "--steps", 300, *arguments) == 0  # goes on from the state
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["agreement"] >= 0.99
+    assert abs(result["reward"] - result["plain_reward"]) < 0.1
+    if rounds is not None:
+        assert (result["rounds_per_decision"], round(result["rounds_per_step"], 1)) == rounds
 
 
 def test_the_papers_suite_with_fewer_iterations(tmp_path: Path) -> None:
