@@ -34,6 +34,15 @@ KEYS = {
     "replicates",
     "data",
     "suite",
+    "privacy",
+    "decisions_counted",
+    "delta",
+    "epsilon_own_action",
+    "epsilon_dropped",
+    "epsilon_replaced",
+    "epsilon_with_own_action",
+    "epsilon_total",
+    "vacuous",
 }
 """The keys of `--json`."""
 
