@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 import pytest
-from commands import KEYS, Ended, check_error, hiddenarm, hiddenarm_here, interrupted
+from commands import KEYS, PATIENCE, Ended, check_error, hiddenarm, hiddenarm_here, interrupted
 
 from hiddenarm.bandit.federation import SUITES
 from hiddenarm.cli.main import commands
@@ -30,8 +30,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     return base / "hiddenarm"
 
 
-def result_of(folder: Path, *arguments: object) -> dict[str, Any]:
-    ended = hiddenarm("simulate", *arguments, "--json", "result.json", folder=folder)
+def result_of(folder: Path, *arguments: object, patience: float = PATIENCE) -> dict[str, Any]:
+    ended = hiddenarm("simulate", *arguments, "--json", "result.json", folder=folder, patience=patience)
     assert ended.code == 0, ended.stderr
     result: dict[str, Any] = json.loads((folder / "result.json").read_text())
     assert result.keys() == KEYS
@@ -251,6 +251,63 @@ def test_a_simulation_goes_on_from_its_state(tmp_path: Path, batch: int) -> None
     assert 0 <= earned <= 30
 
 
+NOISY = ("--privacy", "noisy-sums", "--total-epsilon", 4, "--first-refresh", 100)
+
+
+@pytest.mark.parametrize("arguments", [["--batch", 30], ["--replicates", 2], ["--epsilon", 0]])
+def test_noisy_sums(tmp_path: Path, arguments: list[object]) -> None:
+    """Beside twins that have the same noise, and see features as they are clipped."""
+    options = ("--data", "clusters", "--steps", 300, "--norms", "0.7,0.5", "--seed", 3)
+    result = result_of(tmp_path, *options, *NOISY, *arguments)
+    assert result["agreement"] == 1
+    assert result["reward"] == pytest.approx(result["plain_reward"], abs=0.02)
+    assert result["privacy"].startswith("noisy-sums:total_epsilon=4.0,delta=1e-06,first_refresh=100")
+    assert result["epsilon_dropped"] == 4
+    assert result["epsilon_replaced"] == pytest.approx(6.352, abs=1e-3)
+    own = result["epsilon_with_own_action"]
+    assert own is None if "--epsilon" in arguments else 4 < own < 9
+    assert result_of(tmp_path, "--steps", 5)["epsilon_dropped"] is None
+
+
+def test_a_simulation_with_noise_goes_on_as_if_it_had_not_ended(tmp_path: Path) -> None:
+    options = ("--seed", 5, *NOISY)
+    through = result_of(tmp_path, *options, "--steps", 250)
+    result_of(tmp_path, *options, "--steps", 120, "--state", "state.npz")
+    resumed = result_of(tmp_path, *options, "--steps", 250, "--state", "state.npz")
+    for key in ("reward", "plain_reward", "agreement", "bytes_per_step_per_party"):
+        assert resumed[key] == through[key]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--norms", "0.9"], ["2 parties but 1 norm bounds"]),
+        (["--norms", "0.9,x"], ["'0.9,x' is not a list of numbers such as 0.9,0.6"]),
+        (["--norms", "0.9,-1"], ["norm bound of party 1"]),
+        (["--privacy", "noisy-sums"], ["needs total_epsilon"]),
+        ([*NOISY, "--suite", "paper"], ["suite paper does not run with privacy noisy-sums"]),
+        ([*NOISY, "--when-spent", "refuse"], ["has no option 'when_spent'"]),
+        (["--privacy", "noisy-sums", "--total-epsilon", 0], ["total_epsilon must be a positive number"]),
+    ],
+)
+def test_norms_and_privacy_that_are_none(
+    arguments: list[object], words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = hiddenarm_here("simulate", *arguments)
+    check_error(Ended(code, *capsys.readouterr()), 2, *words)
+
+
+@pytest.mark.skipif(not MNIST.is_dir(), reason="MNIST is no part of the project: it may lie beside it")
+@pytest.mark.parametrize(("total_epsilon", "reward", "room"), [(1, 0.74, 0.03), (4, 0.80, 0.02)])
+def test_reward_of_noisy_sums_on_mnist(tmp_path: Path, total_epsilon: int, reward: float, room: float) -> None:
+    """The whole set once, which takes most of a minute."""
+    data = ("--data", "mnist", "--data-dir", MNIST, "--steps", 60_000, "--epsilon", 0.02, "--norms", "0.9,0.6")
+    noisy = ("--privacy", "noisy-sums", "--total-epsilon", total_epsilon, "--seed", 1)
+    result = result_of(tmp_path, *data, *noisy, patience=600)
+    assert result["reward"] == pytest.approx(reward, abs=room)
+    assert result["reward"] == pytest.approx(result["plain_reward"], abs=0.002)
+
+
 def test_an_interrupted_simulation_can_be_resumed(tmp_path: Path) -> None:
     options = ("--steps", 1_000_000, "--max-interactions", 1_000_000, "--state", "state.npz", "--seed", 7)
     ended = interrupted("simulate", *options, folder=tmp_path, when="/1,000,000 steps")
@@ -359,3 +416,26 @@ def test_a_resumed_simulation_has_no_new_budget(tmp_path: Path) -> None:
     assert result_of(tmp_path, "--steps", 15, *options)["steps"] == 15
     later = result_of(tmp_path, "--steps", 40, *options)
     assert (later["steps"], later["decisions_counted"]) == (22, 22)
+
+
+def test_rewards_in_slots(tmp_path: Path) -> None:
+    """Late lessons, learned as batches: the twins learn as late."""
+    result = result_of(tmp_path, "--steps", 300, "--reward-slot", 20, "--seed", 1)
+    assert result["agreement"] == 1
+    assert result["rounds_per_step"] < 5
+    at_once = result_of(tmp_path, "--steps", 300, "--seed", 1)
+    assert abs(result["plain_reward"] - at_once["plain_reward"]) < 0.15
+    assert result["reward"] != at_once["reward"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--reward-slot", 20, "--batch", 5), "leave --batch at 1"),
+        (("--reward-slot", 20, "--state", "s.npz"), "leave out one"),
+        (("--reward-slot", 20, "--suite", "paper"), "reward_slot belongs to suite fast"),
+        (("--reward-slot", -1), "reward_slot must lie in 0"),
+    ],
+)
+def test_slots_that_cannot_be_are_refused(tmp_path: Path, arguments: tuple[object, ...], words: str) -> None:
+    check_error(hiddenarm("simulate", *arguments, folder=tmp_path), 2, words)

@@ -265,7 +265,7 @@ def test_what_was_learned_again_does_not_count_as_known_to_all() -> None:
     records.activate(plan, nothing)
     state = records.state(INITIAL)
     for version in (2, 3):
-        records.keep_checkpoint(2, LearnedState(version, state.arrays))
+        records.keep_checkpoint(2, LearnedState(version, state.arrays), nothing)
     assert CheckpointName(1, 1) in records.checkpoints
     records.note(1, Committed(4, 0))
     learn(records, 3, epoch=2)
@@ -284,7 +284,7 @@ def test_no_more_checkpoints_are_kept_than_a_statement_holds() -> None:
     records.activate(plan, nothing)
     state = records.state(INITIAL)
     for version in range(2, many + 1):
-        records.keep_checkpoint(2, LearnedState(version, state.arrays))
+        records.keep_checkpoint(2, LearnedState(version, state.arrays), nothing)
     newest = {CheckpointName(version, 2) for version in range(many - MAX_CHECKPOINTS + 2, many + 1)}
     assert records.checkpoints == newest | {CheckpointName(1, 1)}
     assert records_on(store).checkpoints == records.checkpoints

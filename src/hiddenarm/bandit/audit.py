@@ -1,4 +1,4 @@
-"""The dealer's coins, recomputed: only someone who holds its secret can.
+"""The dealer's coins and noise, recomputed: only someone who holds its secret can.
 
 For tests, and for demos where all roles run on one's own machine and the private learner is compared with its plain
 twin.
@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import numpy as np
+
 from hiddenarm.bandit.catalogue import DECIDE_ONE, ProgramId, program_text
 from hiddenarm.bandit.coins import Coins, Exploration
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.noisy_sums import REFRESH_ONE, SumsNoise, noisy_sums
+from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.mpc.material import Seeds, program_stream
+from hiddenarm.ring.words import Floats
 
 
 def audit_coins(
@@ -37,6 +42,18 @@ def audit_coins(
     if contexts == 1:
         return Coins.from_words(rows[:, :, 0], thresholds[:, :, 0])
     return Coins.from_words(rows, thresholds)
+
+
+def audit_noise(seeds: Seeds, federation: Federation, refresh: int, replicates: int = 1) -> tuple[Floats, Floats]:
+    """The noise of a refresh of an epoch, counted from 0: of the sums W [replicates, arms, D, D] and b [replicates,
+    arms, D]."""
+    privacy = noisy_sums(federation)
+    if privacy is None:
+        raise ConfigError(f"privacy {federation.privacy.name} has no noise")
+    noise = SumsNoise.of(federation, privacy)
+    stream = program_stream(seeds.coins(), REFRESH_ONE.label, _coin_words(federation, REFRESH_ONE, replicates))
+    grams, moments = np.split(stream.steps(refresh, 1)[0], [replicates * noise.gram_words])
+    return noise.decoded(grams.reshape(replicates, -1), moments.reshape(replicates, -1))
 
 
 @lru_cache

@@ -28,9 +28,11 @@ INVERT = "invert"
 INVERT_LAST = "invert last"
 """The runs of a repair: each is a `solve` of two steps (see `bandit.planning`). The last solves the weights, too."""
 REPAIR_RUNS = (INVERT_BOOSTED, INVERT, INVERT_LAST)
-PROGRAMS = (DECIDE, LEARN, GATHER, SOLVE, REPAIR, STEP, LEARN_AGAIN, *REPAIR_RUNS)
+REFRESH = "refresh"
+"""Adds dealt noise to the sums, where privacy over time rests on noisy sums (`bandit.noisy_sums`)."""
+PROGRAMS = (DECIDE, LEARN, GATHER, SOLVE, REPAIR, STEP, LEARN_AGAIN, *REPAIR_RUNS, REFRESH)
 """All names. On the wire a program is its place here, from 1 on: a new one goes to the end."""
-SINGLE_PROGRAMS = frozenset((LEARN, STEP, LEARN_AGAIN, *REPAIR_RUNS))
+SINGLE_PROGRAMS = frozenset((LEARN, STEP, LEARN_AGAIN, *REPAIR_RUNS, REFRESH))
 """Those that treat one interaction, or none."""
 ABOUT = {
     DECIDE: "choose an arm for a context",
@@ -43,6 +45,7 @@ ABOUT = {
     INVERT_BOOSTED: "two steps of a repair towards M = the inverse of W, the first ones",
     INVERT: "two steps of a repair towards M = the inverse of W",
     INVERT_LAST: "the last two steps of a repair, and w = M b",
+    REFRESH: "add dealt noise to the sums W and b; the model is then solved from them, as in a repair",
 }
 """What each program of the fast suite is for."""
 

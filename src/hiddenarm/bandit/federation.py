@@ -27,7 +27,15 @@ from typing import Any, Final, TypedDict, Unpack
 
 from hiddenarm.bandit.accounting import Budget, budget_of, check_budget
 from hiddenarm.bandit.advice import FRACTION_BITS, largest, two_digits, what_would_fit
-from hiddenarm.bandit.planning import TOLERANCE, Numbers, batch_plan, boosted_repair, last_repair
+from hiddenarm.bandit.planning import (
+    TOLERANCE,
+    NoisyNumbers,
+    Numbers,
+    SolvePlan,
+    batch_plan,
+    boosted_repair,
+    last_repair,
+)
 from hiddenarm.bandit.policies import EPSILON_GREEDY, make_policy
 from hiddenarm.bandit.policy import Learner, Policy
 from hiddenarm.errors import ConfigError
@@ -35,7 +43,8 @@ from hiddenarm.mpc.comparison import MAX_BITS
 from hiddenarm.mpc.lookup import ReciprocalShape, reciprocal_shape
 from hiddenarm.mpc.payloads import payload_chunks, payload_words
 from hiddenarm.mpc.truncation import MAGNITUDE_BITS
-from hiddenarm.privacy.mechanisms import Mechanism, Unbounded
+from hiddenarm.privacy.mechanisms import Mechanism, NoisySums, Unbounded
+from hiddenarm.privacy.noise import LARGEST_DEVIATION, LEAST_WIDTH
 
 _HEADROOM = 1 + 2.0**-8
 """Rounding may carry a value a little past its bound."""
@@ -73,7 +82,8 @@ _FAST_NUMBERS: Final[dict[str, int]] = {
     "repair_every": 10_000,
 }
 """Numbers that only the fast suite has, and what they are unless given."""
-_WHOLE: Final = ("arms", "fraction_bits", *_FAST_NUMBERS)
+_WHOLE: Final = ("arms", "fraction_bits", "reward_slot", *_FAST_NUMBERS)
+_LONGEST_SLOT: Final = 7 * 24 * 3600
 
 
 class FastNumbers(TypedDict, total=False):
@@ -95,7 +105,9 @@ class Federation:
 
     `features` and `norms` have an entry for each party. `policy` says how arms are chosen and rewards learned;
     `epsilon=0.1` is short for `policy=EpsilonGreedy(0.1)`. `suite` is the protocol: "fast" or "paper". `privacy` is
-    what is promised over time about one row of data, such as `NoisySums(1.0)`; nothing unless given.
+    what is promised over time about one row of data, such as `NoisySums(1.0)`; nothing unless given. `reward_slot` is
+    the length of a slot in seconds: rewards are sent at the ends of slots, `default_reward` for those that have not
+    come (docs/reward-slots.md). Without it, a reward is sent when it comes.
 
     Of the fast suite: the model holds at most `max_interactions`; further rewards are refused, and decisions go on with
     the model as it is. Unless given, it is as large as the numbers allow, up to a million. At most `max_batch`
@@ -120,6 +132,8 @@ class Federation:
     repair_every: int
     newton_iterations: int | None
     privacy: Mechanism
+    reward_slot: int
+    default_reward: float
 
     def __init__(
         self,
@@ -134,6 +148,8 @@ class Federation:
         fraction_bits: int = 20,
         newton_iterations: int | None = None,
         privacy: Mechanism | None = None,
+        reward_slot: int = 0,
+        default_reward: float = 0.0,
         **fast_numbers: Unpack[FastNumbers],
     ) -> None:
         given: dict[str, Any] = {**fast_numbers}
@@ -151,6 +167,8 @@ class Federation:
             fraction_bits=fraction_bits,
             newton_iterations=newton_iterations,
             privacy=Unbounded() if privacy is None else privacy,
+            reward_slot=reward_slot,
+            default_reward=default_reward,
             **numbers,
         )
         self._check_suite(given)
@@ -159,6 +177,7 @@ class Federation:
             self._set(norms=(1.0,) * len(self.features))
         self._check_counts()
         self._check_reals()
+        self._check_slot()
         self.policy.check(self)
         check_budget(self.arms, self.policy, self.privacy)
         if suite == "fast":
@@ -182,6 +201,8 @@ class Federation:
         """All that the roles must agree on, by name: the suite, the policy and the mechanism of privacy over time, the
         options of both under their own names, and the numbers that the suite has."""
         absent = tuple(_FAST_NUMBERS) if self.suite == "paper" else ("newton_iterations",)
+        if not self.reward_slot:
+            absent = (*absent, "reward_slot", "default_reward")
         numbers = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in absent}
         chosen = {"policy": self.policy.name, "privacy": self.privacy.name}
         return {**numbers, **chosen, **self.policy.options, **self.privacy.options}
@@ -218,10 +239,16 @@ class Federation:
 
     @property
     def numbers(self) -> Numbers:
-        """What the plans of `solve` depend on."""
-        return Numbers(
-            self.fraction_bits, self.dimension, self.joint_norm, self.ridge, self.max_interactions, self.repair_every
-        )
+        """What the plans of `solve` depend on. Where sums have noise, for all noise but that of a chance of one in a
+        million (`NoisySums.shift`), after as many refreshes as the interactions bring."""
+        norm, size, privacy = self.joint_norm, self.dimension, self.privacy
+        usual = self.fraction_bits, size, norm, self.ridge, self.max_interactions, self.repair_every
+        gathers = self.reward_slot > 0
+        if not isinstance(privacy, NoisySums):
+            return Numbers(*usual, gathers)
+        last = max(1, privacy.refreshes_by(self.max_interactions))
+        shift = privacy.shift(last, self.ridge, norm, size, self.arms)
+        return NoisyNumbers(*usual, gathers, shift, privacy.moment_noise(last, norm, size, self.arms))
 
     @property
     def score_bound(self) -> float:
@@ -368,6 +395,19 @@ class Federation:
             if not _LEAST_REAL <= value <= 1 / _LEAST_REAL:
                 raise ConfigError(f"{name} must lie in {_LEAST_REAL:g}..{1 / _LEAST_REAL:g}, got {value}")
 
+    def _check_slot(self) -> None:
+        if not 0 <= self.reward_slot <= _LONGEST_SLOT:
+            raise ConfigError(f"reward_slot must lie in 0..{_LONGEST_SLOT} seconds, got {self.reward_slot}")
+        if self.reward_slot and self.suite != "fast":
+            raise ConfigError(
+                f"reward_slot belongs to suite fast: suite {self.suite} learns from one reward at a time; leave it out"
+            )
+        value = self.default_reward
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise ConfigError(f"default_reward must lie in [0, 1], got {value!r}")
+        if value and not self.reward_slot:
+            raise ConfigError("default_reward is what a slot sends for a reward that has not come: set reward_slot too")
+
     def _named_norms(self) -> list[tuple[str, float]]:
         return [(f"the norm bound of party {number}", norm) for number, norm in enumerate(self.norms)]
 
@@ -381,12 +421,18 @@ class Federation:
             self._comparison_problem,
             self._sums_problem,
             self._drift_problem,
+            self._noise_problem,
             self._solve_problem,
         ):
             problem = find()
             if problem is not None:
                 return problem
         return None
+
+    @property
+    def _learns_singly(self) -> bool:
+        """Whether there are `learn` and `solve`; where sums are noisy, models are solved anew at refreshes only."""
+        return not isinstance(self.privacy, NoisySums)
 
     def _truncation_problem(self) -> str | None:
         for name, fraction_bits, bound in self._truncated_values():
@@ -403,17 +449,21 @@ class Federation:
         bits, gain_bits = self.fraction_bits, self.gain_bits
         step = 1 / (2 * sqrt(self.ridge))
         error = 1 + self.score_bound
+        always = [("score", 2 * bits, self.score_bound), ("M", 2 * bits, 1 / self.ridge)]
+        if not self._learns_singly:
+            return always
         return [
             ("M x", 3 * bits, self.joint_norm / self.ridge),
-            ("score", 2 * bits, self.score_bound),
+            *always,
             ("1 / (1 + x'Mx)", self.wide_gain_bits, 1.0),
             ("g u", bits + gain_bits, step),
             ("u (reward - score)", 2 * bits, self.joint_norm / self.ridge * error),
             ("g u (reward - score)", bits + gain_bits, step * error),
-            ("M", 2 * bits, 1 / self.ridge),
         ]
 
     def _table_problem(self) -> str | None:
+        if not self._learns_singly:
+            return None
         rounding = self.joint_norm * sqrt(self.dimension) * 2.0**-self.fraction_bits
         if rounding > 2.0**-self.reciprocal_bits:
             return (
@@ -448,7 +498,7 @@ class Federation:
     def _sums_problem(self) -> str | None:
         """W and b must stay below 2^62 at 2L bits, even if all interactions are of one arm, and M must be resolved."""
         bits = 2 * self.fraction_bits
-        largest = self.ridge + self.max_interactions * max(self.joint_norm, self.joint_norm**2)
+        largest = max(self.numbers.largest_gram, self.ridge + self.numbers.largest_moment)
         if bits + log2(largest * _HEADROOM) > MAGNITUDE_BITS:
             return (
                 f"the sums of {self.max_interactions:,} interactions (up to {largest:.4g}) with {bits} fractional bits "
@@ -462,6 +512,19 @@ class Federation:
             )
         return None
 
+    def _noise_problem(self) -> str | None:
+        """Noise is drawn in units of the last of 2L bits."""
+        if not isinstance(self.privacy, NoisySums):
+            return None
+        gram, moment = self.privacy.sigma_gram(self.joint_norm), self.privacy.sigma_moment(self.joint_norm)
+        unit = 2.0 ** (-2 * self.fraction_bits)
+        if min(gram / 2, moment) < LEAST_WIDTH * unit or max(gram, moment) > LARGEST_DEVIATION * unit:
+            return (
+                f"noise of {moment:.2g} and {gram:.2g} for the sums cannot be drawn with {2 * self.fraction_bits} "
+                f"fractional bits: it must lie in {2 * LEAST_WIDTH * unit:.2g}..{LARGEST_DEVIATION * unit:.2g}"
+            )
+        return None
+
     def _drift_problem(self) -> str | None:
         if self.score_drift > _LARGEST_DRIFT:
             return (
@@ -472,11 +535,12 @@ class Federation:
         return None
 
     def _solve_problem(self) -> str | None:
-        plans = {
-            f"solving the model after a batch of {self.max_batch}": batch_plan(self.numbers, self.max_batch),
-            "a repair": boosted_repair(self.numbers),
-            "the end of a repair": last_repair(self.numbers),
-        }
+        plans: dict[str, SolvePlan] = {}
+        if self._learns_singly:
+            batch = f"solving the model after a batch of {self.max_batch}"
+            plans[batch] = batch_plan(self.numbers, self.max_batch)
+        name = "a repair" if self._learns_singly else "a refresh"
+        plans |= {name: boosted_repair(self.numbers), f"the end of {name}": last_repair(self.numbers)}
         for name, plan in plans.items():
             if not plan.holds:
                 return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import numpy as np
 
@@ -34,17 +35,24 @@ class Decided:
 class Interaction:
     """What a party keeps of one decision until its reward comes: its own features, its share of the mask mu of the
     one-hot o of the arm, what the actor returned, o + mu, the same at all parties, and its share of the reward's mask.
-    `masked_arm` is None until the actor has returned it. Leading axis: replicates."""
+    `masked_arm` is None until the actor has returned it. `row_of` says whose row it is, where rows are counted
+    (`row_digest`). Leading axis: replicates."""
 
     features: Words
     arm_mask: Words
     masked_arm: Words | None
     reward_mask: Words
+    row_of: int = 0
 
     def arm_share(self, adds_constants: bool) -> Words:
         """The party's share of the one-hot."""
         assert self.masked_arm is not None, "the actor has not returned the one-hot"
         return unmasked_share(self.masked_arm, self.arm_mask, adds_constants)
+
+    def without_arm(self) -> Interaction:
+        """The same with zeros for the one-hot: it has its place in a lesson, and adds nothing to any sum."""
+        nothing = np.zeros_like(self.arm_mask)
+        return Interaction(self.features, nothing, nothing, self.reward_mask, self.row_of)
 
 
 @dataclass(slots=True, repr=False)
@@ -62,7 +70,7 @@ class Rewarded:
         return unmasked_share(self.masked, masks, adds_constants)
 
 
-def interactions(features: Words, decided: Decided) -> list[Interaction]:
+def interactions(features: Words, decided: Decided, rows_of: Sequence[int] = ()) -> list[Interaction]:
     """Take decisions made together apart. Copies, so that no spent randomness is kept alive beside them."""
     arm_mask, reward_mask = own_words(decided.arm_mask, decided.reward_mask)
     returned = decided.masked_arm
@@ -74,9 +82,15 @@ def interactions(features: Words, decided: Decided) -> list[Interaction]:
             arm_mask[:, b].copy(),
             None if returned is None else returned[:, b].copy(),
             reward_mask[:, b].copy(),
+            rows_of[b] if rows_of else 0,
         )
         for b in range(features.shape[1])
     ]
+
+
+def row_digest(key: str) -> int:
+    """Whose row an interaction is: 64 bits of a digest of its key. Two keys that had the same would count as one."""
+    return int.from_bytes(blake2b(key.encode(), digest_size=8).digest(), "little")
 
 
 def joined(rewarded: Sequence[Rewarded]) -> Rewarded:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,6 +17,11 @@ class PlainBandit:
     def __init__(self, arms: int, dimension: int, ridge: float = 1.0) -> None:
         self.inverses = np.repeat(np.eye(dimension)[None] / ridge, arms, axis=0)
         self.weights = np.zeros((arms, dimension))
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that it has learned, by name; to be saved, and written to."""
+        return {"inverses": self.inverses, "weights": self.weights}
 
     def scores(self, context: Floats) -> Floats:
         """A score for each arm. Twins of policies that score in another way override this."""
@@ -44,6 +51,10 @@ class PlainBandit:
         v = u / (1 + context @ u)
         inverse -= np.outer(v, u)
         weights += v * (reward - weights @ context)
+
+    def end_lesson(self) -> None:
+        """All interactions of a lesson were learned. A twin that does not learn each at once does so here."""
+        return
 
 
 class PlainBandits:

@@ -3,7 +3,8 @@
 Convergence. Let B interactions be new to M, of norm at most R each. The eigenvalues of W M lie in [1, 1 + B R^2 /
 ridge]; started from c M with the public c = 2 / (2 + B R^2 / ridge) they lie in (0, 2), where Newton-Schulz converges:
 the largest residual 1 - c is squared by every step, or better. A repair starts from c I, with c = 2 / (2 ridge + n R^2)
-for the n interactions that W holds.
+for the n interactions that W holds. Where W has noise, it is shifted so far that its eigenvalues lie in [ridge, n R^2 +
+2 shift], and c = 2 / (ridge + n R^2 + 2 shift).
 
 Boosts. While the eigenvalues of W M lie in [low, 1] with a small low, a step that is multiplied by a boost of up to 2 /
 (1 + low) centres what it made of them, and low grows about fourfold a step instead of twofold. Boosts are multiples of
@@ -61,6 +62,8 @@ class Numbers:
     ridge: float
     interactions: int
     repair_every: int
+    always_gathers: bool = False
+    """Whether also a lesson of one reward is learned as a batch."""
 
     @property
     def largest_quadratic_form(self) -> float:
@@ -77,7 +80,13 @@ class Numbers:
 
     @property
     def largest_gram(self) -> float:
+        """The largest eigenvalue of W."""
         return self.ridge + self.interactions * self.norm**2
+
+    @property
+    def largest_moment(self) -> float:
+        """The largest norm of b."""
+        return self.interactions * self.norm
 
     @property
     def unrepaired(self) -> int:
@@ -89,6 +98,35 @@ class Numbers:
     def weight_drift(self) -> float:
         """The standard deviation of a weight's rounding errors until it is repaired."""
         return sqrt(self.unrepaired) * 2.0 ** -(self.fraction_bits + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyNumbers(Numbers):
+    """The same where W and b have noise: `shift` is what is added to the diagonal of W in the end, as much as any noise
+    takes off it and the ridge besides, and `moment_noise` the largest norm of the noise of b.
+
+    With S = sum x x' and A = S + noise + shift I >= S + ridge I, |A^-1 X'| <= 1 / (2 sqrt(ridge)) as without noise, and
+    |r - 1/2| <= 1/2. The model is solved from the sums each time, so rounding errors do not add up.
+    """
+
+    shift: float = 0.0
+    moment_noise: float = 0.0
+
+    @property
+    def largest_weights(self) -> float:
+        return sqrt(self.interactions / self.ridge) / 4 + self.moment_noise / self.ridge
+
+    @property
+    def largest_gram(self) -> float:
+        return self.interactions * self.norm**2 + 2 * self.shift
+
+    @property
+    def largest_moment(self) -> float:
+        return self.interactions * self.norm / 2 + self.moment_noise
+
+    @property
+    def unrepaired(self) -> int:
+        return 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +200,9 @@ def batch_plan(numbers: Numbers, count: int) -> SolvePlan:
 
 
 @lru_cache(maxsize=256)
-def repair_plan(numbers: Numbers, gathered: int) -> RepairPlan:
-    """For sums that hold `gathered` interactions."""
-    largest = numbers.ridge + gathered * numbers.norm**2
+def repair_plan(numbers: Numbers, gathered: int, shift: float | None = None) -> RepairPlan:
+    """For sums that hold `gathered` interactions; where they are noisy, with this shift."""
+    largest = gathered * numbers.norm**2 + (numbers.ridge if shift is None else 2 * shift)
     start = 2 / (numbers.ridge + largest * _START_MARGIN)
     low, high = start * numbers.ridge, start * largest
     boosted = 0
@@ -191,7 +229,7 @@ def plain_repair(numbers: Numbers) -> SolvePlan:
 def last_repair(numbers: Numbers) -> SolvePlan:
     """The last two steps of a repair, and the weights from zero. Before the last step the residual is below the root of
     what it is at the end."""
-    residual = numbers.interactions * numbers.norm
+    residual = numbers.largest_moment
     return _with_weights(numbers, plain_repair(numbers), residual, 2.0 ** (-numbers.fraction_bits / 2))
 
 

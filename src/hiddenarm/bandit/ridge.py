@@ -33,6 +33,7 @@ from hiddenarm.bandit.catalogue import (
     LEARN,
     LEARN_AGAIN,
     LEARN_ONE,
+    REFRESH,
     REPAIR,
     REPAIR_RUNS,
     SOLVE,
@@ -40,6 +41,8 @@ from hiddenarm.bandit.catalogue import (
     ProgramId,
 )
 from hiddenarm.bandit.coins import Exploration
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.noisy_sums import REFRESH_ONE, NoisySchedule, SumsNoise, centred, noisy_sums, refresh
 from hiddenarm.bandit.paper_ridge import PaperRidgeLearner
 from hiddenarm.bandit.planning import SolvePlan, batch_plan, boosted_repair, last_repair, plain_repair
 from hiddenarm.bandit.policy import Brings, Learner, LearnerProgram, Policy
@@ -58,8 +61,11 @@ from hiddenarm.errors import ProtocolError
 from hiddenarm.mpc.masking import given_share, triangle_indices
 from hiddenarm.mpc.run import Program, Rounds, Run
 from hiddenarm.mpc.values import Shared
+from hiddenarm.privacy.mechanisms import NoisySums
 from hiddenarm.ring.words import Floats, Words
 
+TEACHES_WITHOUT_NOISE = (LEARN, LEARN_AGAIN, STEP, SOLVE, REPAIR)
+"""Programs that there are not where sums are noisy."""
 MODEL = ("inverses", "weights")
 SUMS = ("grams", "moments")
 _LABELS = {
@@ -76,6 +82,13 @@ class RidgeLearner(Learner):
 
     takes_eligible = True
     decide_reads: tuple[str, ...] = ("weights",)
+    mechanisms = (*Learner.mechanisms, NoisySums.name)
+
+    def __init__(self, federation: Federation) -> None:
+        super().__init__(federation)
+        self._noisy = noisy_sums(federation)
+        if self._noisy is not None:
+            self.single_lesson = ProgramId(GATHER)
 
     @property
     def arrays(self) -> tuple[StateArray, ...]:
@@ -85,22 +98,27 @@ class RidgeLearner(Learner):
         return (
             StateArray("inverses", triangle, 2 * bits, identity, 1 / self.federation.ridge),
             StateArray("weights", (arms, size), bits),
-            StateArray("grams", triangle, 2 * bits, identity, self.federation.ridge),
+            StateArray("grams", triangle, 2 * bits, identity, self.federation.ridge if self._noisy is None else 0.0),
             StateArray("moments", (arms, size), 2 * bits),
         )
 
     @property
     def largest_programs(self) -> tuple[ProgramId, ...]:
         many = self.federation.max_batch
+        if self._noisy is not None:
+            return ProgramId(GATHER, many), REFRESH_ONE, ProgramId(INVERT_LAST)
         return ProgramId(GATHER, max(many, GATHERED_BEFORE_A_BATCH)), ProgramId(SOLVE, many)
 
     @property
     def has_step(self) -> bool:
         own = type(self)
         usual = own.scores is RidgeLearner.scores and own.program is RidgeLearner.program
-        return usual and self.single_lesson == LEARN_ONE and self.federation.decides_by_payloads
+        online = not self.federation.reward_slot  # else the reward comes after the next decisions
+        return usual and online and self.single_lesson == LEARN_ONE and self.federation.decides_by_payloads
 
     def schedule(self) -> Schedule:
+        if self._noisy is not None:
+            return NoisySchedule.of(self.federation, self._noisy)
         return RidgeSchedule(self.federation.numbers)
 
     @property
@@ -117,6 +135,11 @@ class RidgeLearner(Learner):
     def program(self, program: ProgramId, exploration: Exploration | None = None) -> LearnerProgram:
         name, count = program
         exploring = exploration or self.policy.exploration()
+        if self._noisy is not None and name in TEACHES_WITHOUT_NOISE:
+            raise ProtocolError(f"there is no program {name!r} where sums are noisy: it would teach without noise")
+        if name == REFRESH and self._noisy is not None:
+            noise = SumsNoise.of(self.federation, self._noisy)
+            return LearnerProgram(lambda run: self._refresh(run, noise), SUMS, Brings.NOTHING, SUMS)
         if name == STEP and self.has_step:
             return LearnerProgram(lambda run: self._step(run, exploring), MODEL, Brings.CONTEXTS, MODEL)
         if name == DECIDE:
@@ -166,7 +189,14 @@ class RidgeLearner(Learner):
         own = own_features(run, federation, count)
         arms = given_share(run, count, federation.arms, label="one-hots of the arms")
         rewards = given_share(run, count, label="rewards")
+        if self._noisy is not None:
+            rewards = centred(run, rewards, federation.fraction_bits)
         sums = yield from gather(run, federation, Sums(arrays["grams"], arrays["moments"]), own, arms, rewards)
+        return sums.grams, sums.moments
+
+    def _refresh(self, run: Run, noise: SumsNoise) -> Program:
+        arrays = self.given(run, SUMS)
+        sums = yield from refresh(run, noise, Sums(arrays["grams"], arrays["moments"]))
         return sums.grams, sums.moments
 
     def _solve(self, run: Run, plan: SolvePlan) -> Program:

@@ -1,7 +1,8 @@
 """Which programs a lesson needs, in which order and at which addresses: a pure function of public counters.
 
     one reward     learn, or the end of the step that made the decision; then upkeep
-    many rewards   gather; end a repair under way; repair (gather) what was learned singly before; solve
+    many rewards   gather; end a repair under way; repair (gather) what was learned singly before; solve. With reward
+                   slots also one, so that how many came cannot be told
 
 Upkeep spreads the repair of the model over lessons, so that no decision waits for all of it:
 
@@ -24,6 +25,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from hiddenarm.bandit.catalogue import (
@@ -33,6 +35,7 @@ from hiddenarm.bandit.catalogue import (
     INVERT_LAST,
     LEARN_AGAIN,
     LEARN_ONE,
+    REFRESH,
     REPAIR,
     REPAIR_RUNS,
     SOLVE,
@@ -40,6 +43,7 @@ from hiddenarm.bandit.catalogue import (
     ProgramId,
 )
 from hiddenarm.bandit.planning import Numbers, RepairPlan, repair_plan
+from hiddenarm.bandit.state import State, StateArray
 from hiddenarm.errors import ProtocolError
 
 GATHERED_AT_ONCE = 25
@@ -70,10 +74,19 @@ class Run(NamedTuple):
 
 class BeginSecond(NamedTuple):
     """Begin a second model: a copy of the state as it is now, but for these arrays, which have a public start (see
-    `StateArray.share`). `runs` go on beside everything else, one after another."""
+    `StateArray.share`), and with public multiples of their unit added to those of `shifts`. `runs` go on beside
+    everything else, one after another."""
 
     starts: dict[str, float]
     runs: tuple[Run, ...]
+    shifts: tuple[tuple[str, float], ...] = ()
+
+    def of(self, state: State, arrays: Sequence[StateArray], party: int, replicates: int = 1) -> State:
+        """A party's shares of the second model."""
+        public = {array.name: partial(array.share, party, replicates) for array in arrays}
+        second = State(state | {name: public[name](start) for name, start in self.starts.items()})
+        second.update((name, second[name] + public[name](shift)) for name, shift in self.shifts)
+        return second
 
 
 class TakeSecond(NamedTuple):
@@ -106,6 +119,11 @@ class LessonPlan:
         first = self.actions[0]
         assert isinstance(first, Run)
         return first
+
+    @property
+    def refreshes(self) -> bool:
+        """Whether noise is drawn: what follows may be computed once only."""
+        return any(isinstance(action, Run) and action.program.name == REFRESH for action in self.actions)
 
 
 class Schedule(ABC):
@@ -257,7 +275,7 @@ class RidgeSchedule(Schedule):
 
     def lesson(self, number: int, count: int, of_step: int | None = None) -> LessonPlan:
         step = number - self.counters.first
-        if count > 1:
+        if count > 1 or self.numbers.always_gathers:
             return self._batch(count, step)
         run = Run(LEARN_ONE, step) if of_step is None else Run(STEP_ONE, of_step)
         counters = self.counters._replace(singly=self.counters.singly + 1)
@@ -343,6 +361,12 @@ class RidgeSchedule(Schedule):
         return LessonPlan(actions, RidgeSchedule(self.numbers, counters, self.gathers), kept=True)
 
 
+def repair_runs(plan: RepairPlan, repairs: int) -> tuple[Run, ...]:
+    """The runs of a repair before which so many were begun."""
+    first = repairs * RUNS_OF_A_REPAIR
+    return tuple(Run(program, first + run, second=True) for run, program in enumerate(repair_programs(plan)))
+
+
 def repair_programs(plan: RepairPlan) -> list[ProgramId]:
     """The runs of a repair, in order."""
     names = [INVERT_BOOSTED] * plan.boosted_runs + [INVERT] * plan.plain_runs + [INVERT_LAST]
@@ -359,7 +383,5 @@ def _gather(gathers: dict[int, int], of: range) -> Run:
 def _begun(numbers: Numbers, counters: Counters, number: int) -> tuple[BeginSecond, Counters]:
     """Step 2 of a repair: M from a public multiple of the identity, w from zero."""
     plan = repair_plan(numbers, counters.gathered)
-    first = counters.repairs * RUNS_OF_A_REPAIR
-    runs = tuple(Run(program, first + run, second=True) for run, program in enumerate(repair_programs(plan)))
-    begin = BeginSecond({"inverses": plan.start, "weights": 0.0}, runs)
+    begin = BeginSecond({"inverses": plan.start, "weights": 0.0}, repair_runs(plan, counters.repairs))
     return begin, counters._replace(repairing=Repairing(number), repairs=counters.repairs + 1)

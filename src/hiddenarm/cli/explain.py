@@ -10,13 +10,16 @@ from pathlib import Path
 
 import click
 
-from hiddenarm.bandit.catalogue import ABOUT, STEP, ProgramId, program_text
+from hiddenarm.bandit.catalogue import ABOUT, REFRESH, STEP, ProgramId, program_text
 from hiddenarm.bandit.federation import PAYLOAD_ARMS, Federation
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.explanation import Array, Explanation, Opened, Stage, explain
+from hiddenarm.privacy.mechanisms import NoisySums
 
 _EPSILON = 0.1
 """Costs and openings do not depend on it."""
+_TOTAL_EPSILON = 1.0
+"""The same, but for the dealer's own words."""
 _BATCHED = ("decide", "gather", "solve", "repair")
 """Programs that treat several interactions at once."""
 
@@ -27,7 +30,8 @@ def explain_program(
     """Print the explanation of a program, or write it."""
     if name not in ABOUT:
         raise ConfigError(f"there is no program {name!r}; the programs are: {', '.join(ABOUT)}")
-    federation = Federation(arms=arms, features=_features(features, parties), epsilon=_EPSILON)
+    privacy = NoisySums(_TOTAL_EPSILON) if name == REFRESH else None
+    federation = Federation(arms=arms, features=_features(features, parties), epsilon=_EPSILON, privacy=privacy)
     if name == STEP and not federation.learner.has_step:
         raise ConfigError(f"{STEP!r} is for decisions that are not shuffled: for at most {PAYLOAD_ARMS} arms")
     if count != 1 and name not in _BATCHED:
@@ -82,7 +86,8 @@ def explained(
     rounds = 0
     for stage in explanation.stages:
         rounds += stage.ends_in == "round"
-        titles = {"round": f"Round {rounds}", "pause": f"Pause after round {rounds}", "end": "After the last round"}
+        end = "After the last round" if rounds else "Without a round"
+        titles = {"round": f"Round {rounds}", "pause": f"Pause after round {rounds}", "end": end}
         yield ""
         yield titles[stage.ends_in]
         yield from _stage(stage, listing)

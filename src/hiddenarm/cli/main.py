@@ -11,7 +11,7 @@ import click
 
 from hiddenarm.cli.operator_commands import SERVICE_COMMANDS
 from hiddenarm.cli.options import FILE, PRIVACY_OPTIONS, SUITE_OPTIONS, Decorator, chosen_privacy, with_options
-from hiddenarm.cli.research import ResearchCommand, bench, check_research, reproduce
+from hiddenarm.cli.research import ResearchCommand, attack, audit, bench, check_research, reproduce
 from hiddenarm.errors import ConfigError, HiddenArmError
 
 _MAX_BATCH = 4095
@@ -42,8 +42,18 @@ def commands() -> None:
 
 commands.add_command(bench)
 commands.add_command(reproduce)
+commands.add_command(attack)
+commands.add_command(audit)
 for _command in SERVICE_COMMANDS:
     commands.add_command(_command)
+
+
+def _norms(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[float, ...]:
+    """A list such as 0.9,0.6."""
+    try:
+        return () if value is None else tuple(float(part) for part in value.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not a list of numbers such as 0.9,0.6") from None
 
 
 def _run_options(steps: int) -> Decorator:
@@ -52,6 +62,12 @@ def _run_options(steps: int) -> Decorator:
         click.option("--parties", default=2, show_default=True, help="Organisations that hold features."),
         click.option("--arms", default=10, show_default=True, help="Arms of the bandit."),
         click.option("--features", default=20, show_default=True, help="Features of all parties together."),
+        click.option(
+            "--norms",
+            callback=_norms,
+            metavar="NORM,...",
+            help="Largest norm of each party's features, to which it clips them; 1 unless given.",
+        ),
         click.option("--epsilon", type=float, help="Probability of exploring; 0.1 unless a policy is given."),
         click.option(
             "--policy",
@@ -93,6 +109,12 @@ def demo(plot_path: Path | None, **options: Any) -> None:
 @click.option("--fetch", type=click.Choice(_SOURCES), help="Fetch MNIST into the cache, unless it is there already.")
 @click.option("--replicates", default=1, show_default=True, help="Independent runs that advance together.")
 @click.option("--batch", default=1, show_default=True, help="Interactions that are decided and learned at once.")
+@click.option(
+    "--reward-slot",
+    default=0,
+    show_default=True,
+    help="Send rewards at the ends of slots of so many decisions, those of one slot at the end of the next.",
+)
 @click.option("--state", type=FILE, help="Keep the state in a file, and go on from it if it is there.")
 def simulate(
     plot_path: Path | None,
@@ -101,6 +123,7 @@ def simulate(
     fetch: str | None,
     replicates: int,
     batch: int,
+    reward_slot: int,
     state: Path | None,
     **options: Any,
 ) -> None:
@@ -115,7 +138,7 @@ def simulate(
         raise ConfigError("--fetch gets MNIST into the cache: give --data mnist with it, and no --data-dir")
     if options["suite"] == "paper" and batch > 1:
         raise ConfigError("--suite paper learns from one reward at a time: leave --batch at 1")
-    federation, world, key = _prepare(options, data, plot_path, data_dir, fetch, batch)
+    federation, world, key = _prepare(options, data, plot_path, data_dir, fetch, batch, reward_slot)
     worlds = [world.reseeded(world.seed + replicate) for replicate in range(replicates)]
     run = Simulation(federation, worlds, options["steps"], key, batch, state)
     _show(run, f"{federation.parties} parties in lockstep, {data}", data, plot_path, options)
@@ -184,6 +207,7 @@ def _prepare(
     data_dir: Path | None = None,
     fetch: Any = None,
     batch: int = 1,
+    reward_slot: int = 0,
 ) -> tuple[Any, Any, bytes]:
     """Check everything that can be checked before work begins: federation, world, and the dealer's key."""
     from hiddenarm.bandit.federation import DEFAULT_MAX_BATCH, Federation
@@ -207,9 +231,11 @@ def _prepare(
         policy=_policy(options),
         suite=options["suite"],
         ridge=options["ridge"],
+        norms=options["norms"],
         fraction_bits=options["fraction_bits"],
         newton_iterations=options["newton_iterations"],
         privacy=chosen_privacy(options),
+        reward_slot=reward_slot,
         **numbers,
     )
     if 0 < federation.max_interactions < options["steps"]:

@@ -209,9 +209,10 @@ def statement(ledger: PrivacyLedger, arms: int, mechanism: Mechanism, delta: flo
 
 
 def _of_exploration(ledger: PrivacyLedger, arms: int, delta: float) -> tuple[Bound, ...]:
-    total = epsilon_total(arms, ledger.levels, delta)
-    if ledger.opened:  # a bound, not the loss: the sums that were opened are accounted for apart
-        total += epsilon_for(sqrt(ledger.opened), delta)
+    if ledger.opened:  # a bound, not the loss: the sums that were opened are accounted for apart, with half of delta
+        total = epsilon_total(arms, ledger.levels, delta / 2) + epsilon_for(sqrt(ledger.opened), delta / 2)
+    else:
+        total = epsilon_total(arms, ledger.levels, delta)
     exact = is_exact(ledger.levels) and not ledger.opened
     at_most = [_bound(name, total, delta, exact=False) for name in ("dropped", "replaced")]
     own, user = (_bound(name, total, delta, exact) for name in ("with_own_action", "user"))

@@ -9,6 +9,7 @@ Why each holds: docs/privacy.md. All roles agree on the mechanism as they agree 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -138,8 +139,13 @@ class NoisySums(Mechanism):
         The least eigenvalue of sqrt(k) G is above -sqrt(k) sW (sqrt(2 D) + t) but for a chance of exp(-t^2 / 2), and
         1 / (k (k + 1)) adds up to 1.
         """
-        excess = sqrt(2 * log(arms * k * (k + 1) / _INDEFINITE))
-        return ridge + sqrt(k) * self.sigma_gram(joint_norm) * (sqrt(2 * dimension) + excess)
+        noise = sqrt(k) * self.sigma_gram(joint_norm)
+        return ridge + noise * (sqrt(2 * dimension) + _excess(k, arms))
+
+    def moment_noise(self, k: int, joint_norm: float, dimension: int, arms: int) -> float:
+        """The largest norm of what k refreshes have added to b, for all arms and refreshes together, but for the same
+        chance."""
+        return sqrt(k) * self.sigma_moment(joint_norm) * (sqrt(dimension) + _excess(k, arms))
 
     # The schedule
 
@@ -147,20 +153,32 @@ class NoisySums(Mechanism):
         """After how many lessons the k-th refresh is made, from 1 on."""
         if k < 1:
             raise ValueError(f"refreshes are counted from 1, got {k}")
-        ratio, lessons = Fraction(repr(self.refresh_ratio)), self.first_refresh
-        for _ in range(k - 1):
-            lessons = max(lessons + 1, floor(lessons * ratio))
-        return lessons
+        while len(self._counts) < k:
+            self._add_count()
+        return self._counts[k - 1]
 
     def refreshes_by(self, lessons: int) -> int:
         """How many refreshes are made by the time of so many lessons."""
-        ratio, at, made = Fraction(repr(self.refresh_ratio)), self.first_refresh, 0
-        while at <= lessons:
-            at, made = max(at + 1, floor(at * ratio)), made + 1
-        return made
+        while self._counts[-1] <= lessons:
+            self._add_count()
+        return bisect_right(self._counts, lessons)
+
+    @cached_property
+    def _counts(self) -> list[int]:
+        """When refreshes are made, as far as anybody has asked."""
+        return [self.first_refresh]
+
+    def _add_count(self) -> None:
+        last = self._counts[-1]
+        self._counts.append(max(last + 1, floor(last * Fraction(repr(self.refresh_ratio)))))
 
 
 _MECHANISMS: Final[dict[str, type[Mechanism]]] = {kind.name: kind for kind in (Unbounded, ActionBudget, NoisySums)}
+
+
+def _excess(k: int, arms: int) -> float:
+    """By how many deviations a function of Gaussian noise that changes no faster than the noise may exceed its mean."""
+    return sqrt(2 * log(arms * k * (k + 1) / _INDEFINITE))
 
 
 def mechanism_names() -> list[str]:

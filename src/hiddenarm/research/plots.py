@@ -69,7 +69,7 @@ def plot_learning_curves(
     _dress(since_start, "Mean since the start", private.shape[1])
     recent.set_ylabel("reward per step (0 to 1)")
     _add_legend(since_start, replicates=len(private))
-    _save(figure, path)
+    save_picture(figure, path)
 
 
 def plot_losses(path: Path, counts: Sequence[int], statements: Sequence[Statement]) -> None:
@@ -88,7 +88,7 @@ def plot_losses(path: Path, counts: Sequence[int], statements: Sequence[Statemen
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(framealpha=1, edgecolor="none")
-    _save(figure, path)
+    save_picture(figure, path)
 
 
 def check_plot_path(path: Path) -> None:
@@ -174,7 +174,8 @@ def _add_legend(axes: Axes, replicates: int) -> None:
     axes.legend(handles=lines, title=f"learner (mean{runs})", alignment="left", framealpha=1, edgecolor="none")
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save_picture(figure: Figure, path: Path) -> None:
+    """Write it; the suffix says how."""
     try:
         figure.savefig(path)
     except OSError as error:

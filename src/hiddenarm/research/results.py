@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Container, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from time import perf_counter
@@ -22,8 +23,11 @@ from rich.console import Console
 
 from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, STEP, STEP_ONE, ProgramId, program_text
 from hiddenarm.bandit.coins import Coins
+from hiddenarm.bandit.features import clipped_features
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.noisy_sums import plain_twin
 from hiddenarm.bandit.plain import PlainBandit, coins_at
+from hiddenarm.bandit.slots import Slots, in_lessons
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.privacy.ledger import PrivacyLedger, statement
@@ -36,23 +40,57 @@ from hiddenarm.roles.messages import PROGRAM_NUMBERS
 CoinSource = Callable[[ProgramId, int, int], Coins]
 """(program, first step, count) -> the dealer's coins of runs that decided."""
 
+ReplicatesNoise = Callable[[int], tuple[Floats, Floats]]
+"""The dealer's noise of a refresh, counted from 0, for all replicates, where sums are noisy."""
+
 _COINS_AT_A_TIME = 1024
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Lessons:
+    """What a twin is to learn."""
+
+    bandit: PlainBandit
+    contexts: Floats
+    arms: list[int]
+    rewards: list[float]
+    timed: bool = False
 
 
 class PlainTwins:
     """Two plain learners for each replicate's world: one on its own way, and one that is taught."""
 
-    def __init__(self, federation: Federation, worlds: Sequence[World], coins: CoinSource) -> None:
-        self.bandits = [federation.policy.twin(federation) for _ in worlds]
+    def __init__(
+        self,
+        federation: Federation,
+        worlds: Sequence[World],
+        coins: CoinSource,
+        noise: ReplicatesNoise | None = None,
+        slots: Slots[_Lessons] | None = None,
+    ) -> None:
+        sources = [partial(_noise_of, noise, replicate) for replicate in range(len(worlds))]
+        self.bandits = [plain_twin(federation, source) for source in sources]
         """On their own way."""
-        self.taught = [federation.policy.twin(federation) for _ in worlds]
+        self.taught = [plain_twin(federation, source) for source in sources]
         """What the private learners did."""
         self.seconds = 0.0
         """Of those on their own way."""
+        self._federation = federation
         self._rounding = federation.score_rounding
         self._worlds = worlds
         self._source = coins
         self._coins: dict[ProgramId, tuple[int, Coins]] = {}
+        self._slots = slots
+        """With slots of rewards, what is to be learned when they end."""
+
+    def end_slot(self) -> None:
+        """Learn what the slot before the one that ends now had."""
+        assert self._slots is not None
+        due = self._slots.end()
+        for bandit in (*self.bandits, *self.taught):
+            own = [lessons for lessons in due if lessons.bandit is bandit]
+            for lesson in in_lessons(own, self._federation.max_batch):
+                self._learn(lesson)
 
     def step(
         self,
@@ -85,17 +123,29 @@ class PlainTwins:
     def _follow(
         self, steps: range, contexts: Floats, coins: Coins, arms: NDArray[np.int64], rewards: Floats
     ) -> tuple[NDArray[np.bool_], Floats]:
-        """Decide for some steps, then learn from all; coins [replicates, steps]."""
+        """Decide for some steps, then learn from all; coins [replicates, steps]. They see features as the parties clip
+        them."""
+        contexts = self._clipped(contexts)
         agreed, earned = np.empty(arms.shape, np.bool_), np.empty(arms.shape)
         for replicate, world in enumerate(self._worlds):
             own, drawn = contexts[replicate], [coins_at(coins, replicate, place) for place in range(len(steps))]
-            earned[replicate] = self._go_own_way(self.bandits[replicate], world, steps, own, drawn)
+            own_way = self._go_own_way(self.bandits[replicate], world, steps, own, drawn)
+            earned[replicate] = own_way.rewards
             taught = self.taught[replicate]
             for place, (arm, context) in enumerate(zip(arms[replicate].tolist(), own, strict=True)):
                 agreed[replicate, place] = taught.agrees(arm, context, *drawn[place], self._rounding)
-            for arm, context, reward in zip(arms[replicate].tolist(), own, rewards[replicate].tolist(), strict=True):
-                taught.learn(context, arm, reward)
+            told = _Lessons(taught, own, arms[replicate].tolist(), rewards[replicate].tolist())
+            if self._slots is not None:
+                self._slots.add([own_way, told])
+            else:
+                self._learn([own_way])
+                self._learn([told])
         return agreed, earned
+
+    def _clipped(self, contexts: Floats) -> Floats:
+        segments = np.split(contexts, np.cumsum(self._federation.features)[:-1], axis=-1)
+        parts = [clipped_features(segment, self._federation, party) for party, segment in enumerate(segments)]
+        return np.concatenate(parts, axis=-1)
 
     def _go_own_way(
         self,
@@ -104,16 +154,22 @@ class PlainTwins:
         steps: range,
         contexts: Floats,
         drawn: Sequence[tuple[bool, NDArray[np.int64]]],
-    ) -> list[float]:
+    ) -> _Lessons:
         start = perf_counter()
         arms = [bandit.decide(context, *coins) for context, coins in zip(contexts, drawn, strict=True)]
-        decided = perf_counter()
+        self.seconds += perf_counter() - start
         earned = [world.reward(step, arm) for step, arm in zip(steps, arms, strict=True)]
-        resumed = perf_counter()
-        for context, arm, reward in zip(contexts, arms, earned, strict=True):
-            bandit.learn(context, arm, reward)
-        self.seconds += perf_counter() - resumed + decided - start
-        return earned
+        return _Lessons(bandit, contexts, arms, earned, timed=True)
+
+    def _learn(self, lesson: Sequence[_Lessons]) -> None:
+        """Teach a twin what it is to learn as one lesson."""
+        start = perf_counter()
+        for part in lesson:
+            for context, arm, reward in zip(part.contexts, part.arms, part.rewards, strict=True):
+                part.bandit.learn(context, arm, reward)
+        lesson[0].bandit.end_lesson()
+        if lesson[0].timed:
+            self.seconds += perf_counter() - start
 
     def _coins_of(self, program: ProgramId, step: int) -> tuple[Coins, int]:
         """Coins among which those of a run are, and where."""
@@ -122,6 +178,12 @@ class PlainTwins:
             first, coins = step, self._source(program, step, _COINS_AT_A_TIME)
             self._coins[program] = first, coins
         return coins, step - first
+
+
+def _noise_of(noise: ReplicatesNoise | None, replicate: int, refresh: int) -> tuple[Floats, Floats]:
+    assert noise is not None, "where sums are noisy, twins need the noise"
+    grams, moments = noise(refresh)
+    return grams[replicate], moments[replicate]
 
 
 Meter = dict[str, list[dict[str, Any]]]

@@ -12,6 +12,7 @@ written down with it: no answer leaves that is not counted, whatever ends in bet
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -70,14 +71,26 @@ class Ledger:
         positions = Exploration(self._policy.thresholds, self._origin).positions(step, 1, program.count)
         self._records.charge(self._policy.levels(positions[0]))
 
-    def keep(self, program: ProgramId, step: int, features: Words, decided: Decided, then: Then) -> None:
-        """Keep decisions that were made together; `then` is called when they are kept."""
-        for position, interaction in enumerate(interactions(features, decided)):
+    def keep(
+        self,
+        program: ProgramId,
+        step: int,
+        features: Words,
+        decided: Decided,
+        then: Then,
+        *,
+        version: int = 0,
+        rows_of: Sequence[int] = (),
+    ) -> None:
+        """Keep decisions that were made together by a version of the model, and whose rows they are, where these are
+        counted; `then` is called when they are kept."""
+        for position, interaction in enumerate(interactions(features, decided, rows_of)):
             number = decision_number(program, step, position)
             self._at_hand[decision_name(self._named, number)] = interaction
         while len(self._at_hand) > MAX_PENDING:
             self._at_hand.popitem(last=False)
-        self._records.keep_decisions(self._named, program, step, features, decided, then)
+        run = self._named, program, step
+        self._records.keep_decisions(*run, features, decided, then, version=version, rows_of=rows_of)
 
     def take_arms(self, returned: ReturnedArms, then: Then) -> None:
         """Keep the one-hots that the actor has returned for a run; `then` is called when they last. The mask of a
@@ -130,10 +143,11 @@ class Ledger:
         self._begun.add(name)
 
     def lesson_ended(self, ended: LessonEnded, then: Then) -> None:
-        """A lesson was learned, or refused; `then` is called when that is noted."""
+        """A lesson was learned, or refused; `then` is called when that is noted. Of one that was learned again, only a
+        checkpoint is."""
         lesson, checkpoint = ended.lesson, None if ended.checkpoint is None else (self._epoch, ended.checkpoint)
         if not lesson.logged:
-            self._records.log_lesson(lesson, ended.refused, checkpoint, then)
+            self._records.log_lesson(lesson, ended.refused, checkpoint, then, refreshed=ended.refreshed)
             self._begun.difference_update(name for name, _ in lesson.rewards)
         elif checkpoint is not None:
-            self._records.keep_checkpoint(*checkpoint)
+            self._records.keep_checkpoint(*checkpoint, then, refreshed=ended.refreshed)

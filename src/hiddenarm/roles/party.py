@@ -258,14 +258,27 @@ class Party:
         behind = find_behind(statements, self._rewarder_statement())
         if not all(statement.consents for statement in statements):
             behind += self._lost_decisions()
+            behind += self._used_refreshes(statements) if not behind else []
         if behind:
             opening.complained = True
             self._complain(behind)
             return
-        opening.plan = make_plan(bytes.fromhex(self._seed()[0]), statements)
+        opening.plan = self._plan(statements)
         opening.spent = agree_on_spent(statements)
         attempt = self._attempts.number
         self.records.prepare(opening.plan, lambda: self._when(attempt, self._when_prepared), opening.spent.ledger)
+
+    def _plan(self, statements: list[PartyStatement]) -> Plan:
+        return make_plan(bytes.fromhex(self._seed()[0]), statements)
+
+    def _used_refreshes(self, statements: list[PartyStatement]) -> list[Behind]:
+        """All parties, if lessons would be learned again behind which decisions have used noisy sums: noise would be
+        drawn a second time for rows that were told once. As a decision uses what all parties hold, somebody has lost
+        it."""
+        if not self.records.undoes_used(self._plan(statements)):
+            return []
+        why = "decisions have used noise that would be drawn again, since a party has lost it"
+        return [Behind(f"party {self.number}", why)]
 
     def _statements(self) -> list[PartyStatement]:
         """What all parties have, by number."""
@@ -351,8 +364,14 @@ class Party:
         state = self.records.state(plan.checkpoint)
         before = self.records.lessons(state.ungathered, plan.checkpoint.version)
         ungathered = [lesson for lesson in before if not lesson.refused]
-        epoch.resume(state, ungathered, self.records.lessons(plan.checkpoint.version, plan.length))
+        again = self.records.lessons(plan.checkpoint.version, plan.length)
+        epoch.resume(state, ungathered, again, self._since_refresh(plan))
         return epoch
+
+    def _since_refresh(self, plan: Plan) -> list[Lesson]:
+        """The lessons of the checkpoint that came after the last refresh."""
+        lessons = self.records.lessons(self.records.refreshed, plan.checkpoint.version)
+        return [lesson for lesson in lessons if not lesson.refused]
 
     def _links_of_this_epoch(self) -> Links:
         """What is called back late, when records last, is not said in another epoch."""

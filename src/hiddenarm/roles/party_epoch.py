@@ -22,7 +22,8 @@ from hiddenarm.bandit.answers import eligible_words
 from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, LEARN, LEARN_ONE, STEP, STEP_ONE, ProgramId
 from hiddenarm.bandit.decisions import decision_name, decision_number, split_name, split_number
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.interactions import Decided
+from hiddenarm.bandit.interactions import Decided, row_digest
+from hiddenarm.bandit.noisy_sums import noisy_sums
 from hiddenarm.bandit.schedule import GATHERED_BEFORE_A_BATCH
 from hiddenarm.errors import ClientError, FeatureError, FrameError, InputError
 from hiddenarm.net.frames import Frame
@@ -158,6 +159,7 @@ class PartyEpoch:
         self._arms_kept: list[int] = []
         """Runs whose returned one-hots last here, and of which the actor was not told."""
         self._takes_eligible = federation.learner.takes_eligible
+        self._counts_rows = noisy_sums(federation) is not None
         self._all_eligible: dict[int, Words] = {}
         self._interactions = ledger
         self._budget = federation.budget
@@ -199,9 +201,15 @@ class PartyEpoch:
             ledger=self._interactions.released,
         )
 
-    def resume(self, state: LearnedState, ungathered: Sequence[Lesson], again: Sequence[Lesson]) -> None:
+    def resume(
+        self,
+        state: LearnedState,
+        ungathered: Sequence[Lesson],
+        again: Sequence[Lesson],
+        since_refresh: Sequence[Lesson] = (),
+    ) -> None:
         """Go on from what was learned in earlier epochs (see `Updater.resume`)."""
-        self._updater.resume(state, ungathered, again)
+        self._updater.resume(state, ungathered, again, since_refresh)
 
     def start(self, seed: bytes) -> None:
         """Begin, with the seed of this epoch."""
@@ -340,7 +348,7 @@ class PartyEpoch:
         """Whether the request can be run now, or refused."""
         if self._is_hopeless(request):
             return True
-        if request.version > self._updater.version:
+        if request.version > self._updater.version or not self._updater.may_decide(request.version):
             return False
         return self._supply.ready(request.program, request.step) or self._is_out_of_stock()
 
@@ -452,7 +460,10 @@ class PartyEpoch:
             tell = partial(self._tell, self._send, [ACTOR], self._reports.frame(program, step, found.answer[0]))
             if not self._lasting:
                 tell()
-            self._interactions.keep(program, step, features, found, tell if self._lasting else _nothing)
+            then = tell if self._lasting else _nothing
+            self._interactions.keep(
+                program, step, features, found, then, version=request.version, rows_of=self._rows_of(request.keys)
+            )
 
         def step_decided(found: Decided) -> None:
             decided(found)
@@ -466,6 +477,10 @@ class PartyEpoch:
         if self._budget is not None:
             self._deciding.add(key)
         self._runs.launch(key, evaluation, outcome)
+
+    def _rows_of(self, keys: list[str]) -> list[int]:
+        """Whose rows these are, where rows of one key are counted."""
+        return [row_digest(key) for key in keys] if self._counts_rows else []
 
     def _own_features(self, keys: list[str]) -> Words | _NoFeatures:
         """This party's features under some keys, [1, keys, features], or which of them have none."""
@@ -512,7 +527,14 @@ class PartyEpoch:
         told = [REWARDER, ACTOR] if refused is None and self.number == 0 else [REWARDER]
         if ended.tells_peers:
             self._tell(self._send, self._peers, frame)
-        self._interactions.lesson_ended(ended, partial(self._tell, self._send_later, told, frame))
+        self._interactions.lesson_ended(ended, partial(self._lesson_kept, ended, told, frame))
+
+    def _lesson_kept(self, ended: LessonEnded, told: list[Identity], frame: Frame) -> None:
+        """The end of a lesson lasts. Decisions that wait for a refresh go on with the next frame, or on idle."""
+        if ended.refreshed:
+            self._updater.refresh_kept(ended.lesson.number + 1)
+        if not ended.lesson.logged:  # else they were told when the epoch was opened
+            self._tell(self._send_later, told, frame)
 
     def _tell(self, send: Send, identities: list[Identity], frame: Frame) -> None:
         for identity in identities:

@@ -6,12 +6,16 @@
                                              committed
     opened      epoch                        the plan of an epoch that was activated
     went back   -                            the last epoch that was prepared with the consent of all to go back
-    decision    epoch's name, count, step    own features, shares of the masks of one-hots and rewards; the count is 0
-                                             for a decision by `step`
+    decision    epoch's name, count, step    own features, shares of the masks of one-hots and rewards; where sums are
+                                             noisy, digests of the keys; the count is 0 for a decision by `step`
     arms        epoch's name, count, step    the masked one-hots that the actor has returned, of all decisions of this
                                              run
     lesson      number                       learned or why refused; names of decisions and masked rewards
     checkpoint  version, epoch               counters; this party's shares, by name (`bandit.state`)
+    refresh     version                      the epoch in which noise was added to the sums with the lesson before
+    noise used  -                            the version of the newest refresh that a decision has used
+    undone      version, epoch               a refresh that decisions have used and from before which all agreed to go
+                                             on; the epoch with which they did
     privacy     -                            the privacy ledger: it is written with the decisions that it counts, before
                                              any of them is told
 
@@ -31,6 +35,7 @@ from hiddenarm.bandit.catalogue import STEP, ProgramId
 from hiddenarm.bandit.decisions import decision_name, split_name, split_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Decided, Interaction, own_words
+from hiddenarm.bandit.noisy_sums import noisy_sums
 from hiddenarm.bandit.policy import Learner
 from hiddenarm.bandit.state import State, check_state, decode_array, decode_arrays, encode_arrays, initial_state
 from hiddenarm.errors import DamagedStoreError, StoreError
@@ -45,6 +50,7 @@ from hiddenarm.store.journal import Journal, Then
 
 _EPOCH, _OPENED, _DECISION, _ARMS, _LESSON = "epoch", "opened", "decision", "arms", "lesson"
 _CHECKPOINT = "checkpoint"
+_REFRESH, _NOISE_USED, _UNDONE = "refresh", "noise used", "undone"
 _WENT_BACK = "went back"
 PRIVACY = "privacy"
 _ONLY = b""
@@ -94,6 +100,10 @@ class PartyRecords:
         self._unwritten_arms: dict[bytes, bytes] = {}
         self._taught: dict[tuple[int, ProgramId], SpentSteps] = {}
         self._taught_count = 0
+        self._counts_rows = noisy_sums(federation) is not None
+        self._refreshes: set[CheckpointName] = set()
+        self._undone: dict[CheckpointName, int] = {}
+        self._noise_used = 0
         self._load()
 
     def statement(self) -> PartyStatement:
@@ -138,10 +148,52 @@ class PartyRecords:
             self._epochs(),
             Put(_OPENED, _NUMBER.pack(plan.epoch), plan.encode()),
             *(Delete(_CHECKPOINT, _NAME.pack(*name)) for name in gone),
+            *self._undo_refreshes(plan),
         ]
         if cut:
             changes.append(DeleteFrom(_LESSON, _NUMBER.pack(plan.length)))
         self._journal.append(changes, partial(self._activated, cut, then))
+
+    def _undo_refreshes(self, plan: Plan) -> list[Change]:
+        """Forget refreshes after the checkpoint from which all start: their lessons are learned or taught again, and
+        noise is drawn anew. As some party does not hold them, no decision has used them, unless it has lost them and
+        all agreed to go back: then what decisions have used is noted as undone."""
+        changes: list[Change] = []
+        for name in self._after(plan.checkpoint):
+            self._refreshes.remove(name)
+            changes.append(Delete(_REFRESH, _NUMBER.pack(name.version)))
+            if name.version <= self._noise_used:
+                self._undone[name] = plan.epoch
+                changes.append(Put(_UNDONE, _NAME.pack(*name), _NUMBER.pack(plan.epoch)))
+        if self._noise_used > plan.checkpoint.version:
+            changes.append(self._use_noise(self.refreshed))
+        return changes
+
+    def _after(self, checkpoint: CheckpointName) -> list[CheckpointName]:
+        """Refreshes that a checkpoint does not hold."""
+        return sorted(name for name in self._refreshes if name.version > checkpoint.version)
+
+    def _use_noise(self, version: int) -> Change:
+        self._noise_used = version
+        return Put(_NOISE_USED, _ONLY, _NUMBER.pack(version))
+
+    def undoes_used(self, plan: Plan) -> bool:
+        """Whether noise that decisions have used would be drawn again, and all parties have not agreed to that since
+        this party has activated an epoch."""
+        went_back = self._store.get(_WENT_BACK, _ONLY)
+        agreed = went_back is not None and _NUMBER.unpack(went_back)[0] > self.activated
+        return self._noise_used > plan.checkpoint.version and not agreed
+
+    @property
+    def refreshed(self) -> int:
+        """The version that the last refresh has made; 0 if there was none."""
+        return max((name.version for name in self._refreshes), default=0)
+
+    @property
+    def releases(self) -> int:
+        """In how many refreshes that decisions have used a row may be: one, and one more for each time that all parties
+        agreed to go back behind such a refresh. The loss about a row is that of so many refreshes together."""
+        return 1 + len(set(self._undone.values()))
 
     def _activated(self, cut: bool, then: Then) -> None:
         if cut:
@@ -165,13 +217,25 @@ class PartyRecords:
         self.ledger = self.ledger.decided(*thresholds)
 
     def keep_decisions(
-        self, epoch: int, program: ProgramId, step: int, features: Words, decided: Decided, then: Then
+        self,
+        epoch: int,
+        program: ProgramId,
+        step: int,
+        features: Words,
+        decided: Decided,
+        then: Then,
+        *,
+        version: int = 0,
+        rows_of: Sequence[int] = (),
     ) -> None:
-        """Keep decisions that were made together, and that they were charged."""
-        arrays = [features, *own_words(decided.arm_mask, decided.reward_mask)]
+        """Keep decisions that were made together by a version of the model, and that they were charged."""
+        arrays = [features, *own_words(decided.arm_mask, decided.reward_mask), np.array(rows_of, np.uint64)]
         words = b"".join(np.ascontiguousarray(array, _WORD).tobytes() for array in arrays)
         payload = (_HIDES_ZERO if decided.masked_arm is not None else _RETURNED) + words
         changes = [Put(_DECISION, _run_key(epoch, program, step), payload), self._privacy(), *self._new_notes()]
+        uses = max((name.version for name in self._refreshes if name.version <= version), default=0)
+        if uses > self._noise_used:
+            changes.append(self._use_noise(uses))
         self._journal.append(changes, partial(self._decisions_lasting, program.count, then))
 
     def _decisions_lasting(self, count: int, then: Then) -> None:
@@ -187,18 +251,20 @@ class PartyRecords:
         if payload is None or position >= count:
             return None
         own, arms = self._federation.features[self._number], self._federation.arms
-        size = count * (own + arms + 1) * _WORD_BYTES
+        size = count * (own + arms + 1 + self._counts_rows) * _WORD_BYTES
         head = payload[: len(payload) - size]
         if len(payload) < size or head not in (_OF_ONE_HOTS, _HIDES_ZERO, _RETURNED):
             raise DamagedStoreError("a record of decisions has a wrong length")
         words = np.frombuffer(payload, _WORD, offset=len(head))
-        features, arm_masks, reward_masks = np.split(words, [count * own, count * (own + arms)])
+        ends = [count * own, count * (own + arms), count * (own + arms + 1)]
+        features, arm_masks, reward_masks, rows_of = np.split(words, ends)
         arm_mask = arm_masks.reshape(1, count, arms)[:, position]
         return Interaction(
             features.reshape(1, count, own)[:, position].copy(),
             -arm_mask if head == _OF_ONE_HOTS else arm_mask.copy(),
             self._returned_arm(key, count, position) if head == _RETURNED else np.zeros_like(arm_mask),
             reward_masks.reshape(1, count)[:, position].copy(),
+            int(rows_of[position]) if self._counts_rows else 0,
         )
 
     def _returned_arm(self, key: bytes, count: int, position: int) -> Words | None:
@@ -265,9 +331,16 @@ class PartyRecords:
     # Lessons
 
     def log_lesson(
-        self, lesson: Lesson, refused: str | None, checkpoint: tuple[int, LearnedState] | None, then: Then
+        self,
+        lesson: Lesson,
+        refused: str | None,
+        checkpoint: tuple[int, LearnedState] | None,
+        then: Then,
+        *,
+        refreshed: bool = False,
     ) -> None:
-        """Note how a lesson ended; with the state after it, and the epoch that made it, where a checkpoint is due."""
+        """Note how a lesson ended; with the state after it, and the epoch that made it, where a checkpoint is due. That
+        of a lesson which `refreshed` the model lasts with it, or not at all."""
         if lesson.number != self._appended:
             raise StoreError(f"lesson {lesson.number} cannot follow a log of {self._appended}")
         self._appended += 1
@@ -275,7 +348,7 @@ class PartyRecords:
             self._teach(name)
         changes = [Put(_LESSON, _NUMBER.pack(lesson.number), _encode_lesson(lesson, refused)), *self._new_notes()]
         if checkpoint is not None:
-            changes.extend(self._checkpoint(*checkpoint))
+            changes.extend(self._checkpoint(*checkpoint, refreshed=refreshed))
         self._journal.append(changes, partial(self._lesson_lasting, lesson.number, then))
 
     def _lesson_lasting(self, number: int, then: Then) -> None:
@@ -283,11 +356,11 @@ class PartyRecords:
             self.committed = Committed(number + 1, self.committed.decisions)
         then()
 
-    def keep_checkpoint(self, epoch: int, state: LearnedState) -> None:
+    def keep_checkpoint(self, epoch: int, state: LearnedState, then: Then, *, refreshed: bool = False) -> None:
         """Keep the state after a lesson that is in the log already."""
-        self._journal.append(self._checkpoint(epoch, state), lambda: None)
+        self._journal.append(self._checkpoint(epoch, state, refreshed=refreshed), then)
 
-    def _checkpoint(self, epoch: int, state: LearnedState) -> list[Change]:
+    def _checkpoint(self, epoch: int, state: LearnedState, *, refreshed: bool) -> list[Change]:
         """Write a checkpoint; remove those before the newest that all parties are known to have, of which they are not
         in need any more, and those for which a statement has no room. Others have a checkpoint of this epoch if they
         have the lesson it follows, and one that is new in this epoch: what was learned again was written before."""
@@ -298,10 +371,11 @@ class PartyRecords:
         old = {kept for kept in self.checkpoints if common and kept.version < max(common).version}
         left = self._newest(self.checkpoints - old | {name})
         gone, self.checkpoints = self.checkpoints - left, left
-        return [
-            Put(_CHECKPOINT, _NAME.pack(*name), _encode_state(state)),
-            *(Delete(_CHECKPOINT, _NAME.pack(*kept)) for kept in gone),
-        ]
+        changes: list[Change] = [Put(_CHECKPOINT, _NAME.pack(*name), _encode_state(state))]
+        if refreshed:
+            self._refreshes.add(name)
+            changes.append(Put(_REFRESH, _NUMBER.pack(name.version), _NUMBER.pack(epoch)))
+        return [*changes, *(Delete(_CHECKPOINT, _NAME.pack(*kept)) for kept in gone)]
 
     def _newest(self, names: set[CheckpointName]) -> set[CheckpointName]:
         """As many checkpoints as fit into a statement: the one from which this epoch started, which all parties have,
@@ -343,6 +417,14 @@ class PartyRecords:
         if (plan := self._store.get(_OPENED, _NUMBER.pack(self.activated))) is not None:
             self.epoch = Plan.decode(plan).named
         self.checkpoints = {CheckpointName(*_NAME.unpack(key)) for key, _ in self._store.items(_CHECKPOINT)}
+        self._refreshes = {
+            CheckpointName(*_NUMBER.unpack(key), *_NUMBER.unpack(epoch)) for key, epoch in self._store.items(_REFRESH)
+        }
+        self._undone = {
+            CheckpointName(*_NAME.unpack(key)): _NUMBER.unpack(epoch)[0] for key, epoch in self._store.items(_UNDONE)
+        }
+        used = self._store.get(_NOISE_USED, _ONLY)
+        self._noise_used = 0 if used is None else _NUMBER.unpack(used)[0]
         self.ledger = read_ledger(self._store)
         decisions = sum(_DECISIONS.unpack(key)[1] or 1 for key, _ in self._store.items(_DECISION))
         self.committed = Committed(0, decisions)
@@ -389,6 +471,8 @@ class MemoryPartyRecords:
     number is kept; decisions that wait for a reward are in the `ledger`; nothing is encoded."""
 
     consents = False
+    refreshed = 0
+    releases = 1
     pending = None
     """They are counted in the ledger."""
 
@@ -418,7 +502,16 @@ class MemoryPartyRecords:
         self.ledger = self.ledger.decided(*thresholds)
 
     def keep_decisions(
-        self, epoch: int, program: ProgramId, step: int, features: Words, decided: Decided, then: Then
+        self,
+        epoch: int,
+        program: ProgramId,
+        step: int,
+        features: Words,
+        decided: Decided,
+        then: Then,
+        *,
+        version: int = 0,
+        rows_of: Sequence[int] = (),
     ) -> None:
         then()
 
@@ -436,13 +529,22 @@ class MemoryPartyRecords:
         return False
 
     def log_lesson(
-        self, lesson: Lesson, refused: str | None, checkpoint: tuple[int, LearnedState] | None, then: Then
+        self,
+        lesson: Lesson,
+        refused: str | None,
+        checkpoint: tuple[int, LearnedState] | None,
+        then: Then,
+        *,
+        refreshed: bool = False,
     ) -> None:
         self.committed = Committed(lesson.number + 1, 0)
         then()
 
-    def keep_checkpoint(self, epoch: int, state: LearnedState) -> None:
-        return
+    def keep_checkpoint(self, epoch: int, state: LearnedState, then: Then, *, refreshed: bool = False) -> None:
+        then()
+
+    def undoes_used(self, plan: Plan) -> bool:
+        return False
 
     def lessons(self, first: int, end: int) -> list[Lesson]:
         return []

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hiddenarm.bandit.catalogue import DECIDE, LEARN, REPAIR_RUNS, STEP, ProgramId, program_text
+from hiddenarm.bandit.catalogue import DECIDE, GATHER, LEARN, REFRESH, REPAIR_RUNS, STEP, ProgramId, program_text
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import FrameError
 from hiddenarm.mpc.compiled import CompiledProgram
@@ -27,8 +27,8 @@ from hiddenarm.roles.runs import Send
 from hiddenarm.roles.stock import BATCHES_IN_STOCK, WORD_BYTES, batch_steps, expanded_steps, stock_steps
 
 _USUAL_USES = 4
-_ONLINE = (DECIDE, LEARN, STEP)
-"""The programs of strictly online use."""
+_ONLINE = (DECIDE, LEARN, STEP, GATHER)
+"""The programs of strictly online use. `gather` is for single lessons where sums are noisy."""
 
 
 class _Line:
@@ -191,8 +191,8 @@ class Supply:
 
 
 def _is_usual(program: ProgramId, line: _Line) -> bool:
-    """Whether a program is run so often that its corrections are kept in stock. Those of a repair are many words, for
-    a few runs in thousands of lessons."""
-    if program.name in REPAIR_RUNS:
+    """Whether a program is run so often that its corrections are kept in stock. Those of a repair or a refresh are many
+    words, for a few runs in thousands of lessons."""
+    if program.name in (REFRESH, *REPAIR_RUNS):
         return False
     return (program.name in _ONLINE and program.count == 1) or line.uses >= _USUAL_USES

@@ -20,7 +20,7 @@ later like any other. So all parties go on with the same runs, whatever came fir
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -33,6 +33,7 @@ from hiddenarm.bandit.catalogue import STEP_ONE, ProgramId
 from hiddenarm.bandit.decisions import split_name, split_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Interaction, Rewarded, joined
+from hiddenarm.bandit.noisy_sums import noisy_sums
 from hiddenarm.bandit.policy import LearnerProgram
 from hiddenarm.bandit.schedule import Action, BeginSecond, DropSecond, LessonPlan, Run, TakeSecond
 from hiddenarm.bandit.state import State, initial_state
@@ -93,12 +94,14 @@ class LearnedState:
 @dataclass(frozen=True, slots=True, repr=False)
 class LessonEnded:
     """A lesson was learned, or refused: to be persisted, with the checkpoint if one is due, and then told to the
-    clients; with `tells_peers` at once to the peers, who do not know that it is refused."""
+    clients; with `tells_peers` at once to the peers, who do not know that it is refused. If it `refreshed` the model
+    from noisy sums, there is a checkpoint, and no decision may use the model before that lasts."""
 
     lesson: Lesson
     refused: str | None
     checkpoint: LearnedState | None
     tells_peers: bool
+    refreshed: bool = False
 
 
 @dataclass(slots=True, repr=False)
@@ -144,6 +147,32 @@ class _Second:
         return not self.runs
 
 
+class RowLimit:
+    """How many rows of one key a refresh takes. A further row has its place in the lesson, but adds nothing. All count
+    the same keys in the same lessons, so all leave out the same rows."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._rows: Counter[int] = Counter()
+
+    def taken(self, kept: Sequence[Interaction]) -> list[Interaction]:
+        """The interactions of a lesson as they are gathered."""
+        rows, taken = Counter[int](), []
+        for interaction in kept:
+            rows[interaction.row_of] += 1
+            fits = self._rows[interaction.row_of] + rows[interaction.row_of] <= self._most
+            taken.append(interaction if fits else interaction.without_arm())
+        return taken
+
+    def count(self, kept: Sequence[Interaction]) -> None:
+        """They were gathered."""
+        self._rows.update(interaction.row_of for interaction in kept)
+
+    def begin_anew(self) -> None:
+        """A refresh has ended."""
+        self._rows.clear()
+
+
 class Updater:
     """A party's model, its versions, and the lessons that wait to be learned.
 
@@ -176,7 +205,6 @@ class Updater:
         self._still_deciding = still_deciding
         self._checkpoint_every = checkpoint_every
         self._programs: dict[ProgramId, LearnerProgram] = {}
-        self._arrays = {array.name: array for array in learner.arrays}
         self._step_reads = learner.program(STEP_ONE).reads if learner.has_step else ()
         self._versions: dict[int, list[Words]] = {}
         self._models: dict[int, list[Words]] = {}
@@ -190,10 +218,20 @@ class Updater:
         self._refused: dict[int, str] = {}
         self._singly: deque[_Learned] = deque()
         self._second: _Second | None = None
+        privacy = noisy_sums(federation)
+        self._row_limit = None if privacy is None else RowLimit(privacy.rows_per_key)
+        self._unkept: list[int] = []
+        """Versions made by refreshes whose checkpoints do not last yet."""
 
-    def resume(self, state: LearnedState, ungathered: Sequence[Lesson], again: Sequence[Lesson]) -> None:
+    def resume(
+        self,
+        state: LearnedState,
+        ungathered: Sequence[Lesson],
+        again: Sequence[Lesson],
+        since_refresh: Sequence[Lesson] = (),
+    ) -> None:
         """Go on from a state: with lessons before it that the sums do not hold, and with lessons after it to learn
-        again.
+        again. Where sums are noisy, `since_refresh` are those before it, but after the last refresh: their rows count.
 
         Addresses are counted from the state's version on, as this is another epoch."""
         self.version = state.version
@@ -202,6 +240,9 @@ class Updater:
         self._keep_version()
         self._singly.extend(_Learned(lesson.number, self._rewarded(lesson)) for lesson in ungathered)
         self.schedule = self.schedule.resumed(state.version, len(self._singly), state.gathered, state.due)
+        if self._row_limit is not None:
+            for lesson in since_refresh:
+                self._row_limit.count(self._rewarded(lesson).kept)
         self._lessons.extend(again)
         self._logged = state.version + len(again)
 
@@ -209,6 +250,15 @@ class Updater:
     def taught(self) -> int:
         """The version that holds all lessons received so far."""
         return self.version + (self._current is not None) + len(self._lessons)
+
+    def may_decide(self, version: int) -> bool:
+        """Whether decisions may use this version of the model: all checkpoints of refreshes that made it last here. As
+        every party takes part in a decision, they last at all parties before anything of it is known."""
+        return not self._unkept or version < self._unkept[0]
+
+    def refresh_kept(self, version: int) -> None:
+        """The checkpoint of a refresh lasts."""
+        self._unkept.remove(version)
 
     def brought_at(self, version: int) -> list[Words]:
         """What of this version of the model a party brings to a decision."""
@@ -355,8 +405,10 @@ class Updater:
             self._set_current(lesson)
 
     def _set_current(self, lesson: Lesson) -> None:
-        plan = self._plan(lesson)
-        self._current = _Current(lesson, self._rewarded(lesson), plan, deque(plan.actions))
+        plan, rewarded = self._plan(lesson), self._rewarded(lesson)
+        if self._row_limit is not None:
+            rewarded = Rewarded(self._row_limit.taken(rewarded.kept), rewarded.masked)
+        self._current = _Current(lesson, rewarded, plan, deque(plan.actions))
 
     def _plan(self, lesson: Lesson) -> LessonPlan:
         return self.schedule.lesson(lesson.number, len(lesson.rewards), self._step_of(lesson))
@@ -368,7 +420,9 @@ class Updater:
             self._supply.begin(first.program, first.step)
         self._runs.drop((first.program, first.step))
 
-    def _end(self, lesson: Lesson, refused: str | None = None, tells_peers: bool = False) -> None:
+    def _end(
+        self, lesson: Lesson, refused: str | None = None, tells_peers: bool = False, refreshed: bool = False
+    ) -> None:
         if refused is not None:
             self._give_up(lesson)
         if self._steps:
@@ -376,8 +430,9 @@ class Updater:
         self._current = None
         self.version += 1
         self._keep_version()
-        due = self._checkpoint_every and self.version % self._checkpoint_every == 0
-        self._effects.append(LessonEnded(lesson, refused, self.learned() if due else None, tells_peers))
+        due = refreshed or (self._checkpoint_every and self.version % self._checkpoint_every == 0)
+        checkpoint = self.learned() if due else None
+        self._effects.append(LessonEnded(lesson, refused, checkpoint, tells_peers, refreshed))
 
     def learned(self) -> LearnedState:
         """What was learned so far; between lessons."""
@@ -450,7 +505,17 @@ class Updater:
             for _ in range(current.plan.forgotten):
                 self._singly.popleft()
             self.schedule = current.plan.after
-            self._end(current.lesson)
+            self._end_learned(current)
+
+    def _end_learned(self, current: _Current) -> None:
+        refreshed = current.plan.refreshes
+        if self._row_limit is not None:
+            self._row_limit.count(current.rewarded.kept)
+            if refreshed:
+                self._row_limit.begin_anew()
+        if refreshed:
+            self._unkept.append(self.version + 1)
+        self._end(current.lesson, refreshed=refreshed)
 
     # The second model
 
@@ -461,8 +526,8 @@ class Updater:
 
     def _do(self, action: Action) -> None:
         if isinstance(action, BeginSecond):
-            starts = {name: self._arrays[name].share(self._number, 1, at) for name, at in action.starts.items()}
-            self._second = _Second(State(self.state | starts), tuple(action.starts), deque(action.runs))
+            second = action.of(self.state, self._learner.arrays, self._number)
+            self._second = _Second(second, tuple(action.starts), deque(action.runs))
         elif isinstance(action, TakeSecond):
             assert self._second is not None
             self.state.update((name, self._second.state[name]) for name in self._second.taken)

@@ -1,0 +1,252 @@
+"""A bound over time: lessons are only gathered, and models are solved from sums with dealt noise.
+
+    one reward or many   gather, with r - 1/2 in place of r; nothing that a decision reads has changed
+    refresh              at public counts of lessons, after the lesson that reaches one: noise is added to W and b, for
+                         good (refresh, no round); then M = (W + shift I)^-1 and w = M b are solved from a public start,
+                         in the runs of a repair, and take the place of the model at once
+
+Whatever decisions use is then a function of the noisy sums. A lesson changes those of one refresh only, so all of them
+together are one Gaussian mechanism, for any number of lessons (docs/noisy-sums.md has the proofs). So nothing may teach
+a model without noise: there is no `learn`, no `step`, and no repair.
+
+Noise is drawn by the dealer, from words that nobody else knows, as coins are, on the finest grid of the sums. It is
+part of the sums from then on. The shift is public, depends on the number of the refresh, and is added only to the copy
+of W that is inverted. A refresh has the number of the last count that its lesson reaches: where a batch passes several
+counts at once, noise is drawn once, and the shift is a little larger than it must be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hiddenarm.bandit.batches import Sums
+from hiddenarm.bandit.catalogue import GATHER, REFRESH, ProgramId
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.plain import PlainBandit
+from hiddenarm.bandit.planning import Numbers, repair_plan
+from hiddenarm.bandit.schedule import BeginSecond, LessonPlan, Run, Schedule, TakeSecond, repair_runs
+from hiddenarm.errors import ProtocolError
+from hiddenarm.mpc.masking import dealt_share, triangle_indices, triangle_to_square
+from hiddenarm.mpc.run import Rounds
+from hiddenarm.mpc.run import Run as ProgramRun
+from hiddenarm.mpc.values import Shared
+from hiddenarm.privacy.mechanisms import NoisySums
+from hiddenarm.privacy.noise import Gaussian
+from hiddenarm.ring.words import Floats, Words, decode
+
+REFRESH_ONE = ProgramId(REFRESH)
+_HALF = 0.5
+"""Rewards in [0, 1] count from here, so that they move b by half as much."""
+
+
+def noisy_sums(federation: Federation) -> NoisySums | None:
+    """The mechanism, if it is that of a federation."""
+    return federation.privacy if isinstance(federation.privacy, NoisySums) else None
+
+
+# The schedule
+
+
+@dataclass(frozen=True, slots=True)
+class NoisySchedule(Schedule):
+    """Of a ridge regression that is solved from noisy sums."""
+
+    privacy: NoisySums
+    numbers: Numbers
+    arms: int
+    first: int = 0
+    """The version at which the epoch began: addresses of lessons are counted from there."""
+    interactions: int = 0
+    """Those that the sums hold."""
+    refreshes: int = 0
+    """Refreshes of this epoch."""
+    learns_many = True
+
+    @classmethod
+    def of(cls, federation: Federation, privacy: NoisySums) -> NoisySchedule:
+        return cls(privacy, federation.numbers, federation.arms)
+
+    @property
+    def gathered(self) -> int:
+        return self.interactions
+
+    def room_for(self, count: int) -> bool:
+        return self.interactions + count <= self.numbers.interactions
+
+    def lesson(self, number: int, count: int, of_step: int | None = None) -> LessonPlan:
+        gather = Run(ProgramId(GATHER, count), number - self.first)
+        after = replace(self, interactions=self.interactions + count)
+        refresh = self.privacy.refreshes_by(after.interactions)
+        if refresh == self.privacy.refreshes_by(self.interactions):
+            return LessonPlan((gather,), after)
+        return LessonPlan((gather, *after._refresh(refresh)), replace(after, refreshes=self.refreshes + 1))
+
+    def _refresh(self, number: int) -> tuple[Run | BeginSecond | TakeSecond, ...]:
+        shift = shift_of(self.privacy, self.numbers, self.arms, number)
+        plan = repair_plan(self.numbers, self.interactions, shift)
+        begin = BeginSecond({"inverses": plan.start, "weights": 0.0}, (), (("grams", shift),))
+        return Run(REFRESH_ONE, self.refreshes), begin, *repair_runs(plan, self.refreshes), TakeSecond()
+
+    def resumed(self, version: int, singly: int, gathered: int, due: bool = False) -> NoisySchedule:
+        return replace(self, first=version, interactions=gathered, refreshes=0)
+
+    def repair(self, number: int) -> LessonPlan:
+        raise ProtocolError("where sums are noisy, a model is solved at refreshes only: a repair would have no noise")
+
+    def counted(self) -> list[int]:
+        return [self.first, self.interactions, self.refreshes]
+
+    def recounted(self, counted: Sequence[int]) -> NoisySchedule:
+        first, interactions, refreshes = counted
+        return replace(self, first=first, interactions=interactions, refreshes=refreshes)
+
+
+def shift_of(privacy: NoisySums, numbers: Numbers, arms: int, refresh: int) -> float:
+    """What is added to the diagonal of W at a refresh, counted from 1."""
+    return privacy.shift(refresh, numbers.ridge, numbers.norm, numbers.dimension, arms)
+
+
+# The noise
+
+
+@dataclass(frozen=True, slots=True)
+class SumsNoise:
+    """The noise of one refresh for all arms, as integers at 2L bits: of W on the diagonal, above it with half the
+    variance, and of b."""
+
+    arms: int
+    dimension: int
+    fraction_bits: int
+    diagonal: Gaussian
+    above: Gaussian
+    moment: Gaussian
+
+    @classmethod
+    def of(cls, federation: Federation, privacy: NoisySums) -> SumsNoise:
+        unit, norm = 2.0 ** (2 * federation.fraction_bits), federation.joint_norm
+        gram, moment = privacy.sigma_gram(norm) * unit, privacy.sigma_moment(norm) * unit
+        widths = Gaussian(gram), Gaussian(gram / 2**0.5), Gaussian(moment)
+        return cls(federation.arms, federation.dimension, federation.fraction_bits, *widths)
+
+    @property
+    def gram_words(self) -> int:
+        """Uniform words for the noise of W."""
+        above = self.dimension * (self.dimension - 1) // 2
+        return self.arms * (self.dimension * self.diagonal.words + above * self.above.words)
+
+    @property
+    def moment_words(self) -> int:
+        """Uniform words for the noise of b."""
+        return self.arms * self.dimension * self.moment.words
+
+    def grams(self, words: Words) -> Words:
+        """Upper triangles [..., arms, D (D + 1) / 2] from words [..., gram_words]."""
+        rows, columns = triangle_indices(self.dimension)
+        on, lead = rows == columns, words.shape[:-1]
+        split = self.arms * self.dimension * self.diagonal.words
+        triangles = np.empty((*lead, self.arms, len(rows)), np.uint64)
+        triangles[..., on] = _sampled(self.diagonal, words[..., :split], self.arms)
+        triangles[..., ~on] = _sampled(self.above, words[..., split:], self.arms)
+        return triangles
+
+    def moments(self, words: Words) -> Words:
+        """[..., arms, D] from words [..., moment_words]."""
+        return _sampled(self.moment, words, self.arms)
+
+    def decoded(self, gram_words: Words, moment_words: Words) -> tuple[Floats, Floats]:
+        """The same as numbers, with whole symmetric matrices [..., arms, D, D]."""
+        bits = 2 * self.fraction_bits
+        triangles = decode(self.grams(gram_words), bits)
+        return triangles.take(triangle_to_square(self.dimension), axis=-1), decode(self.moments(moment_words), bits)
+
+
+def _sampled(noise: Gaussian, words: Words, arms: int) -> Words:
+    """[..., arms, samples]"""
+    samples = words.shape[-1] // (arms * noise.words)
+    return noise.sample(words.reshape(*words.shape[:-1], arms, samples, noise.words))
+
+
+# The programs
+
+
+def centred(run: ProgramRun, rewards: Shared, bits: int) -> Shared:
+    """r - 1/2; no round."""
+    if rewards.share is None or not run.adds_constants:
+        return rewards
+    return Shared(rewards.shape, rewards.share + np.uint64(2**64 - round(_HALF * 2**bits)))
+
+
+def refresh(run: ProgramRun, noise: SumsNoise, sums: Sums) -> Rounds[Sums]:
+    """Add noise to the sums that the dealer draws; returns `Sums`. No round: all parties get shares of it."""
+    grams = dealt_share(
+        run, sums.grams.shape, lambda: noise.grams(run.coin_words((noise.gram_words,))), "noise of the sums W"
+    )
+    moments = dealt_share(
+        run, sums.moments.shape, lambda: noise.moments(run.coin_words((noise.moment_words,))), "noise of the sums b"
+    )
+    yield from ()
+    run.note("sums W and b with noise")
+    return Sums(sums.grams + grams, sums.moments + moments)
+
+
+# The plain twin
+
+NoiseSource = Callable[[int], tuple[Floats, Floats]]
+"""The noise of a refresh, counted from 0: of W [arms, D, D], of b [arms, D]."""
+
+
+class NoisyTwin(PlainBandit):
+    """The plain twin of a policy where sums are noisy, with the noise given from outside. It scores as the policy's own
+    twin does, which never learns by itself, and shares its arrays."""
+
+    def __init__(self, twin: PlainBandit, federation: Federation, privacy: NoisySums, noise: NoiseSource) -> None:
+        self.inverses = twin.inverses
+        self.weights = twin.weights
+        self.grams = np.zeros_like(twin.inverses)
+        self.moments = np.zeros_like(twin.weights)
+        self.counts = np.zeros(3, np.int64)
+        """Interactions that the sums hold; those that they held after the last lesson; refreshes."""
+        self._twin = twin
+        self._federation = federation
+        self._privacy = privacy
+        self._noise = noise
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {**super().arrays, "grams": self.grams, "moments": self.moments, "counts": self.counts}
+
+    def scores(self, context: Floats) -> Floats:
+        return self._twin.scores(context)
+
+    def learn(self, context: Floats, arm: int, reward: float) -> None:
+        """Only gather."""
+        self.grams[arm] += np.outer(context, context)
+        self.moments[arm] += (reward - _HALF) * context
+        self.counts[0] += 1
+
+    def end_lesson(self) -> None:
+        """Refresh the model, if a count was reached."""
+        learned, before, refreshes = self.counts.tolist()
+        number = self._privacy.refreshes_by(learned)
+        self.counts[1] = learned
+        if number > self._privacy.refreshes_by(before):
+            self._refresh(number, *self._noise(refreshes))
+            self.counts[2] += 1
+
+    def _refresh(self, number: int, gram_noise: Floats, moment_noise: Floats) -> None:
+        self.grams += gram_noise
+        self.moments += moment_noise
+        shift = shift_of(self._privacy, self._federation.numbers, self._federation.arms, number)
+        self.inverses[:] = np.linalg.inv(self.grams + shift * np.eye(self._federation.dimension))
+        self.weights[:] = np.matmul(self.inverses, self.moments[:, :, None])[:, :, 0]
+
+
+def plain_twin(federation: Federation, noise: NoiseSource) -> PlainBandit:
+    """The twin of a federation's policy and privacy."""
+    twin, privacy = federation.policy.twin(federation), noisy_sums(federation)
+    return twin if privacy is None else NoisyTwin(twin, federation, privacy, noise)
