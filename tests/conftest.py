@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).parent
 
 PROCESSES = (
+    "cli/test_attack.py",
     "cli/test_check.py",
     "cli/test_demo.py",
     "cli/test_running.py",
@@ -65,6 +66,8 @@ LONG = (
     "bandit/test_views.py",
     "mutants",
     "paper/test_paper_learner.py",
+    "research/attacks",
+    "privacy/test_actions.py",
     "roles/test_steps.py",
     "roles/test_interleavings.py",
     "simulator",

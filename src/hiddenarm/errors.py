@@ -21,6 +21,7 @@
     │   ├── DamagedStoreError  a record does not match its seal, or the file is broken
     │   └── StaleStateError    an old backup or a clone: peers have seen newer state of this role
     ├── UnavailableError       not now: the same request may be made again later
+    ├── BudgetSpentError       decisions have lost all that the federation agreed to lose: there are no more
     └── DataError              a data set is missing or damaged
 
 Messages never contain a share, a key, a feature or a reward. `exit_code` is what a process ends with.
@@ -161,6 +162,12 @@ class UnavailableError(HiddenArmError):
     def __init__(self, message: str, retry_after: float = 5.0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class BudgetSpentError(HiddenArmError):
+    """Decisions have lost all that the federation agreed to lose about one row of data; nothing was consumed."""
+
+    exit_code = 9
 
 
 class DataError(HiddenArmError):

@@ -386,3 +386,26 @@ def test_suites_that_can_be_chosen_are_those_there_are(command: tuple[str, ...])
 def test_the_papers_suite_learns_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert hiddenarm_here("simulate", "--suite", "paper", "--batch", 2) == 2
     assert "--suite paper learns from one reward at a time" in capsys.readouterr().err
+
+
+def test_rewards_in_slots(tmp_path: Path) -> None:
+    """Late lessons, learned as batches: the twins learn as late."""
+    result = result_of(tmp_path, "--steps", 300, "--reward-slot", 20, "--seed", 1)
+    assert result["agreement"] == 1
+    assert result["rounds_per_step"] < 5
+    at_once = result_of(tmp_path, "--steps", 300, "--seed", 1)
+    assert abs(result["plain_reward"] - at_once["plain_reward"]) < 0.15
+    assert result["reward"] != at_once["reward"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--reward-slot", 20, "--batch", 5), "leave --batch at 1"),
+        (("--reward-slot", 20, "--state", "s.npz"), "leave out one"),
+        (("--reward-slot", 20, "--suite", "paper"), "reward_slot belongs to suite fast"),
+        (("--reward-slot", -1), "reward_slot must lie in 0"),
+    ],
+)
+def test_slots_that_cannot_be_are_refused(tmp_path: Path, arguments: tuple[object, ...], words: str) -> None:
+    check_error(hiddenarm("simulate", *arguments, folder=tmp_path), 2, words)

@@ -61,7 +61,7 @@ def test_help_needs_no_library(command: tuple[str, ...], capsys: pytest.CaptureF
 
 
 def test_every_command_is_of_a_role_or_of_research() -> None:
-    others = {"bench", "explain", *(command.name for command in SERVICE_COMMANDS)}
+    others = {"bench", "explain", "privacy", *(command.name for command in SERVICE_COMMANDS)}
     assert {name for (name, *rest) in RESEARCH if not rest} == set(commands.commands) - others
     for path in RESEARCH:
         group = BENCH if len(path) == 2 else commands

@@ -71,7 +71,7 @@ from hiddenarm.research import local_roles
 from hiddenarm.research.bench import session
 from hiddenarm.research.data.fetch import SOURCES
 from hiddenarm.ring._kernels import OPERATIONS
-from hiddenarm.roles.epochs.plan import INITIAL, Plan
+from hiddenarm.roles.epochs.plan import INITIAL, UNSPENT, Plan
 from hiddenarm.roles.ledger import Ledger
 from hiddenarm.roles.messages import MAX_KEY_BYTES, Kind
 from hiddenarm.roles.party_epoch import LESSON_SECONDS, NO_FEATURES, Links, PartyEpoch, Setup
@@ -771,7 +771,7 @@ def test_only_party_0_tells_the_actor_what_was_learned(number: int, federation: 
     clients = {Identity(Role.ACTOR), Identity(Role.REWARDER)}
     setup = Setup(federation, number, Mock(), 8, 2, 256, True, 0, CompiledPrograms(federation, number), lambda: 0.0)
     links = Links(Mock(), Mock(), lambda identity, frame: sent.append((identity, frame)))
-    ledger = Ledger(MemoryPartyRecords(federation, number), Plan(1, bytes(6), INITIAL, 0))
+    ledger = Ledger(MemoryPartyRecords(federation, number), Plan(1, bytes(6), INITIAL, 0), federation.policy, UNSPENT)
     party = PartyEpoch(setup, links, ledger, named=0, present=clients)
     party._lesson_ended(LessonEnded(Lesson(0, []), None, None, False))
     told = {identity for identity, frame in sent if frame.kind is Kind.LEARNED}

@@ -115,10 +115,10 @@ def test_a_request_may_be_a_lesson_ahead(parties: int) -> None:
         for step in range(6):
             while asked[step] not in network.decisions:
                 network.deliver()
+                overtaken += any(any(network.waiting_at(number)) for number in range(parties))
             assert network.versions[asked[step]] == step
             lesson = network.teach(network.decisions[asked[step]].id, float(step % 2))
             asked.append(network.ask(KEYS[(step + 2) % len(KEYS)], after=lesson + 2))
-            overtaken += any(any(network.waiting_at(number)) for number in range(parties))
         network.settle()
         assert asked[-1] not in network.decisions, "its lesson was never taught"
         network.teach(network.decisions[asked[-2]].id, 1.0)

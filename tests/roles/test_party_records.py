@@ -17,7 +17,15 @@ from hiddenarm.bandit.interactions import Decided
 from hiddenarm.bandit.policy import Learner
 from hiddenarm.errors import DamagedStoreError, StoreError
 from hiddenarm.mpc.values import Shared
-from hiddenarm.roles.epochs.plan import INITIAL, MAX_CHECKPOINTS, CheckpointName, Committed, Plan, statement_bytes
+from hiddenarm.roles.epochs.plan import (
+    INITIAL,
+    MAX_CHECKPOINTS,
+    UNSPENT,
+    CheckpointName,
+    Committed,
+    Plan,
+    statement_bytes,
+)
 from hiddenarm.roles.ledger import Ledger
 from hiddenarm.roles.party_records import PartyRecords, _decode_state, _encode_state
 from hiddenarm.roles.updater import LearnedState, Lesson
@@ -116,7 +124,7 @@ def test_decisions_wait_until_a_lesson_has_used_them() -> None:
     learn(records, 0, decision_name(NAMED, decision_number(FOUR, 9, 2)), decision_name(NAMED, 3))
     assert records.pending == records_on(store).pending == 3
     plan = Plan(1, (NAMED + 1).to_bytes(6, "big"), INITIAL, 0)
-    assert Ledger(records_on(store), plan).pending == 3  # of an epoch before, none at hand
+    assert Ledger(records_on(store), plan, FEDERATION.policy, UNSPENT).pending == 3  # of an epoch before, none at hand
 
 
 def test_a_party_does_not_count_on_lessons_that_are_about_to_be_cut_off() -> None:

@@ -21,7 +21,7 @@ from hiddenarm.net.frames import Frame
 from hiddenarm.roles.actor import Actor
 from hiddenarm.roles.client_records import ActorRecords, MemoryActorRecords
 from hiddenarm.roles.epochs.attempts import PeerLoss
-from hiddenarm.roles.epochs.plan import INITIAL, Heard, Plan
+from hiddenarm.roles.epochs.plan import INITIAL, UNSPENT, Heard, Plan
 from hiddenarm.roles.ledger import Ledger
 from hiddenarm.roles.messages import (
     ACTOR,
@@ -175,7 +175,7 @@ class TestPartyRecords:
 class TestLedger:
     def ledger(self, store: MemoryStore | None = None) -> Ledger:
         records = MemoryPartyRecords(FEDERATION, 0) if store is None else records_on(store)
-        return Ledger(records, Plan(2, NOW.to_bytes(6, "big"), INITIAL, 0))
+        return Ledger(records, Plan(2, NOW.to_bytes(6, "big"), INITIAL, 0), FEDERATION.policy, UNSPENT)
 
     def kept(self, ledger: Ledger, program: ProgramId) -> list[int]:
         ledger.keep(program, 0, np.zeros((1, program.count, 2), np.uint64), decided(program.count), nothing)

@@ -12,7 +12,15 @@ from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE, STEP_ONE
 from hiddenarm.bandit.decisions import split_number
 from hiddenarm.errors import ClientError, FeatureError, UnavailableError
 from hiddenarm.roles import updater as updater_module
-from hiddenarm.roles.messages import ACTOR, PROGRAM_NUMBERS, Kind, decide_frame, refused_frame
+from hiddenarm.roles.messages import (
+    ACTOR,
+    NO_STOCK,
+    PROGRAM_NUMBERS,
+    Kind,
+    decide_frame,
+    program_and_step,
+    refused_frame,
+)
 from hiddenarm.roles.party_epoch import LESSON_SECONDS
 
 PARTIES = (2, 3, 5)
@@ -65,6 +73,48 @@ def test_a_step_may_be_asked_for_while_the_one_before_is_under_way() -> None:
     network.reward(network.decisions[under_way].id, 1.0)
     network.settle()
     network.check_against_references()
+
+
+def test_a_request_leaves_with_the_arm_of_the_run_before() -> None:
+    """No party could begin it before: two messages are one."""
+    network = MemoryNetwork(small_federation(2)).start()
+    online(network, 1)
+    first, second = network.ask(KEYS[1], after=1), network.ask(KEYS[2], after=2)
+    sent = network.links[ACTOR, party(0)]
+    assert [frame.kind for frame in sent if frame is not None] == [Kind.DECIDE], "the second one is held"
+    while first not in network.decisions:
+        network.deliver(*((one, other) for one, other in network.links if one != ACTOR or not arms_left(network)))
+    assert [frame.kind for frame in sent if frame is not None] == [Kind.DECIDE, Kind.ARMS]
+    network.reward(network.decisions[first].id, 1.0)
+    network.settle()
+    assert second in network.decisions
+    network.check_against_references()
+
+
+def arms_left(network: MemoryNetwork) -> bool:
+    """Whether the actor has sent arms that have not come to party 0."""
+    return any(frame is not None and frame.kind is Kind.ARMS for frame in network.links[ACTOR, party(0)])
+
+
+def test_a_request_leaves_when_the_run_before_has_no_features() -> None:
+    network = MemoryNetwork(small_federation(2)).start()
+    online(network, 2)
+    del network.tables[1].rows[KEYS[5]]
+    before, held = network.ask(KEYS[5], after=2), network.ask(KEYS[6], after=3)
+    assert is_step(held)
+    network.settle()
+    assert isinstance(network.refused[before], FeatureError)
+    assert network.waiting_at(0), "it has left, and waits for its lesson"
+
+
+def test_a_request_leaves_when_the_run_before_is_asked_for_again_by_another_program() -> None:
+    network = MemoryNetwork(small_federation(2)).start()
+    online(network, 2)
+    before = network.ask(KEYS[5], after=2)
+    network.ask(KEYS[6], after=3)
+    network.inject(party(0), ACTOR, refused_frame(STEP_ONE, split_number(before)[1], NO_STOCK, retry=True))
+    sent = [program_and_step(frame)[0] for frame in network.links[ACTOR, party(0)] if frame is not None]
+    assert sent == [STEP_ONE, STEP_ONE, DECIDE_ONE]
 
 
 def test_the_papers_suite_and_many_arms_have_no_step() -> None:

@@ -9,7 +9,7 @@ rewarder are lost, repeated and reordered.
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -26,6 +26,7 @@ from hiddenarm.errors import FeatureError, HiddenArmError, PeerLost, StaleStateE
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.roles.actor import Actor
+from hiddenarm.roles.arms import arm_reports
 from hiddenarm.roles.client_records import ActorRecords, MemoryActorRecords, MemoryRewarderRecords, RewarderRecords
 from hiddenarm.roles.dealer import Dealer
 from hiddenarm.roles.epochs.attempts import PeerLoss
@@ -41,7 +42,7 @@ from hiddenarm.roles.messages import (
     read_rewards,
 )
 from hiddenarm.roles.party import Party
-from hiddenarm.roles.party_records import MemoryPartyRecords, PartyRecords, Records
+from hiddenarm.roles.party_records import MemoryPartyRecords, PartyRecords, Records, read_ledger
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.supply import CompiledPrograms
 from hiddenarm.service.features import words_by_key
@@ -86,6 +87,14 @@ class Disk:
     store: MemoryStore = field(default_factory=MemoryStore)
     lasting: MemoryStore = field(default_factory=MemoryStore)
     pending: deque[tuple[list[Change], Callable[[], None]]] = field(default_factory=deque)
+    told_from: tuple[object, int] = (None, 0)
+    """With which store, and how many decisions were told from it."""
+
+    @property
+    def told(self) -> int:
+        """Decisions that were told since this store was put in its place."""
+        store, count = self.told_from
+        return count if store is self.store else 0
 
     def append(self, changes: Sequence[Change], then: Callable[[], None]) -> None:
         self.world.effect(self.node)
@@ -185,6 +194,9 @@ class World:
         self.sent_again = 0
         """One-hots that were returned once more, in a later epoch."""
         self.handouts = HandOuts()
+        self.told: Counter[Identity] = Counter()
+        """Decisions of which each party has told the actor, ever."""
+        self._answers = arm_reports(federation).kind
         self.refused: list[Identity] = []
         self.links: dict[tuple[Identity, Identity], End] = {}
         rows = np.random.default_rng(5).standard_normal((len(KEYS), federation.dimension))
@@ -292,7 +304,10 @@ class World:
         assert node.disk is not None
         self.crashes += 1
         node.machine = None
+        told = node.disk.told
         node.disk.lose_power()
+        if self.lasting and read_ledger(node.disk.store).count < told:
+            raise Violation(f"{node.identity} told {told} answers since its disk was put in, and forgot some")
         for peer in self.nodes:
             self._cut(node.identity, peer)
             self.links.pop((peer, node.identity), None)
@@ -388,6 +403,22 @@ class World:
                     raise Violation(f"the mask of decision {split_name(name)[1]} hides two rewards")
         elif frame.kind is Kind.ARMS and frame != END_OF_ARMS:
             self._note_arms(read_arms(frame, self.federation.arms))
+        elif frame.kind is self._answers:
+            self._note_answer(identity, frame)
+
+    def _note_answer(self, identity: Identity, frame: Frame) -> None:
+        """A share of an answer leaves: the party must have counted it, also if its power goes off now."""
+        machine = self.nodes[identity].machine
+        assert isinstance(machine, Party)
+        assert machine._epoch is not None
+        program, _ = program_and_step(frame)
+        disk = self.nodes[identity].disk
+        assert disk is not None
+        disk.told_from = disk.store, disk.told + program.count
+        self.told[identity] += program.count
+        counted = machine.records.ledger.count
+        if counted < self.told[identity]:
+            raise Violation(f"{identity} has told {self.told[identity]} answers and counts {counted}")
 
     def _note_arms(self, returned: ReturnedArms) -> None:
         machine = self.nodes[ACTOR].machine

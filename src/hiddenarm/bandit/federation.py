@@ -25,6 +25,7 @@ from functools import cached_property
 from math import ceil, log2, sqrt
 from typing import Any, Final, TypedDict, Unpack
 
+from hiddenarm.bandit.accounting import Budget, budget_of, check_budget
 from hiddenarm.bandit.advice import FRACTION_BITS, largest, two_digits, what_would_fit
 from hiddenarm.bandit.planning import (
     TOLERANCE,
@@ -81,7 +82,8 @@ _FAST_NUMBERS: Final[dict[str, int]] = {
     "repair_every": 10_000,
 }
 """Numbers that only the fast suite has, and what they are unless given."""
-_WHOLE: Final = ("arms", "fraction_bits", *_FAST_NUMBERS)
+_WHOLE: Final = ("arms", "fraction_bits", "reward_slot", *_FAST_NUMBERS)
+_LONGEST_SLOT: Final = 7 * 24 * 3600
 
 
 class FastNumbers(TypedDict, total=False):
@@ -103,7 +105,9 @@ class Federation:
 
     `features` and `norms` have an entry for each party. `policy` says how arms are chosen and rewards learned;
     `epsilon=0.1` is short for `policy=EpsilonGreedy(0.1)`. `suite` is the protocol: "fast" or "paper". `privacy` is
-    what is promised over time about one row of data, such as `NoisySums(1.0)`; nothing unless given.
+    what is promised over time about one row of data, such as `NoisySums(1.0)`; nothing unless given. `reward_slot` is
+    the length of a slot in seconds: rewards are sent at the ends of slots, `default_reward` for those that have not
+    come (docs/reward-slots.md). Without it, a reward is sent when it comes.
 
     Of the fast suite: the model holds at most `max_interactions`; further rewards are refused, and decisions go on with
     the model as it is. Unless given, it is as large as the numbers allow, up to a million. At most `max_batch`
@@ -128,6 +132,8 @@ class Federation:
     repair_every: int
     newton_iterations: int | None
     privacy: Mechanism
+    reward_slot: int
+    default_reward: float
 
     def __init__(
         self,
@@ -142,6 +148,8 @@ class Federation:
         fraction_bits: int = 20,
         newton_iterations: int | None = None,
         privacy: Mechanism | None = None,
+        reward_slot: int = 0,
+        default_reward: float = 0.0,
         **fast_numbers: Unpack[FastNumbers],
     ) -> None:
         given: dict[str, Any] = {**fast_numbers}
@@ -159,6 +167,8 @@ class Federation:
             fraction_bits=fraction_bits,
             newton_iterations=newton_iterations,
             privacy=Unbounded() if privacy is None else privacy,
+            reward_slot=reward_slot,
+            default_reward=default_reward,
             **numbers,
         )
         self._check_suite(given)
@@ -167,7 +177,9 @@ class Federation:
             self._set(norms=(1.0,) * len(self.features))
         self._check_counts()
         self._check_reals()
+        self._check_slot()
         self.policy.check(self)
+        check_budget(self.arms, self.policy, self.privacy)
         if suite == "fast":
             self._check_fit()
 
@@ -189,6 +201,8 @@ class Federation:
         """All that the roles must agree on, by name: the suite, the policy and the mechanism of privacy over time, the
         options of both under their own names, and the numbers that the suite has."""
         absent = tuple(_FAST_NUMBERS) if self.suite == "paper" else ("newton_iterations",)
+        if not self.reward_slot:
+            absent = (*absent, "reward_slot", "default_reward")
         numbers = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in absent}
         chosen = {"policy": self.policy.name, "privacy": self.privacy.name}
         return {**numbers, **chosen, **self.policy.options, **self.privacy.options}
@@ -197,6 +211,11 @@ class Federation:
     def learner(self) -> Learner:
         """What runs the policy in the suite."""
         return self.policy.learner(self)
+
+    @cached_property
+    def budget(self) -> Budget | None:
+        """How many decisions may be made, where privacy over time is a budget of actions."""
+        return budget_of(self.arms, self.policy, self.privacy)
 
     @property
     def parties(self) -> int:
@@ -224,11 +243,12 @@ class Federation:
         million (`NoisySums.shift`), after as many refreshes as the interactions bring."""
         norm, size, privacy = self.joint_norm, self.dimension, self.privacy
         usual = self.fraction_bits, size, norm, self.ridge, self.max_interactions, self.repair_every
+        gathers = self.reward_slot > 0
         if not isinstance(privacy, NoisySums):
-            return Numbers(*usual)
+            return Numbers(*usual, gathers)
         last = max(1, privacy.refreshes_by(self.max_interactions))
         shift = privacy.shift(last, self.ridge, norm, size, self.arms)
-        return NoisyNumbers(*usual, shift, privacy.moment_noise(last, norm, size, self.arms))
+        return NoisyNumbers(*usual, gathers, shift, privacy.moment_noise(last, norm, size, self.arms))
 
     @property
     def score_bound(self) -> float:
@@ -374,6 +394,19 @@ class Federation:
         for name, value in (("ridge", self.ridge), *self._named_norms()):
             if not _LEAST_REAL <= value <= 1 / _LEAST_REAL:
                 raise ConfigError(f"{name} must lie in {_LEAST_REAL:g}..{1 / _LEAST_REAL:g}, got {value}")
+
+    def _check_slot(self) -> None:
+        if not 0 <= self.reward_slot <= _LONGEST_SLOT:
+            raise ConfigError(f"reward_slot must lie in 0..{_LONGEST_SLOT} seconds, got {self.reward_slot}")
+        if self.reward_slot and self.suite != "fast":
+            raise ConfigError(
+                f"reward_slot belongs to suite fast: suite {self.suite} learns from one reward at a time; leave it out"
+            )
+        value = self.default_reward
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise ConfigError(f"default_reward must lie in [0, 1], got {value!r}")
+        if value and not self.reward_slot:
+            raise ConfigError("default_reward is what a slot sends for a reward that has not come: set reward_slot too")
 
     def _named_norms(self) -> list[tuple[str, float]]:
         return [(f"the norm bound of party {number}", norm) for number, norm in enumerate(self.norms)]

@@ -10,6 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from hiddenarm.bandit.catalogue import (
     program_text,
 )
 from hiddenarm.bandit.coins import Coins, Exploration
-from hiddenarm.bandit.decisions import MAX_PENDING
+from hiddenarm.bandit.decisions import MAX_PENDING, decision_number
 from hiddenarm.bandit.features import checked_features
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Decided, Interaction, Rewarded, interactions, joined
@@ -44,6 +45,7 @@ from hiddenarm.mpc.dealing import ProgramDealer, layout_of
 from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, compile_program
 from hiddenarm.mpc.lockstep import LockstepMeter, Observer, advance_lockstep, run_lockstep
 from hiddenarm.mpc.material import Layout, Seeds, program_stream
+from hiddenarm.ring.streams import Stream, fresh_key
 from hiddenarm.ring.words import Floats, Words, encode
 
 NEXT_STEP = "next step "
@@ -92,6 +94,11 @@ class _Supply:
         """Leave out all steps before `step`: they were used by the run that is resumed."""
         self.next_step = step
         self._materials[-1].skip_to(step)
+
+
+def _uniform(shape: tuple[int, ...]) -> Words:
+    """Uniform words under a key of their own."""
+    return Stream(fresh_key(), prod(shape)).step(0).reshape(shape).copy()
 
 
 def _rows(arrays: list[Words], *shape: int) -> Words:
@@ -181,6 +188,10 @@ class Lockstep:
         """How many single decisions were begun."""
         return self._supply(self._deciding).next_step
 
+    def begun(self, program: ProgramId) -> int:
+        """How many runs of a program that decides were begun."""
+        return self._supplies[program].next_step if program in self._supplies else 0
+
     @property
     def pending(self) -> frozenset[int]:
         """Single decisions that wait for their reward."""
@@ -204,7 +215,7 @@ class Lockstep:
 
     def learn(self, step: int, rewards: ArrayLike) -> None:
         """Learn from the reward of a pending decision; one reward a replicate."""
-        self._check_room(1)
+        self.check_room(1)
         kept = [[own] for own in self._pending.pop(step)]
         of_step = step if self._begun is not None and self._begun.step == step else None
         self._learn(kept, self._deciding, step, np.asarray(rewards)[..., None], of_step)
@@ -222,19 +233,48 @@ class Lockstep:
 
     def learn_batch(self, batch: tuple[int, int], rewards: ArrayLike) -> None:
         """Learn from all rewards [replicates, count] of a batch of decisions at once."""
-        if not self.schedule.learns_many:
-            raise InputError(f"suite {self.federation.suite} learns from one reward at a time")
         count, step = batch
-        if count > self.federation.max_batch:
-            raise InputError(f"{count} interactions at once; this federation has max_batch {self.federation.max_batch}")
-        self._check_room(count)
+        self._check_lesson(count)
         self._learn(self._batches.pop(batch), ProgramId(DECIDE, count), step, rewards)
+
+    def decide_each(
+        self, contexts: Sequence[ArrayLike], eligible: Sequence[int] | None = None
+    ) -> tuple[list[int], NDArray[np.int64]]:
+        """The same as `decide_batch` for decisions whose rewards may come one by one: the decisions' numbers
+        (`decisions`) and the arms [replicates, count]."""
+        features = [checked_features(values, self.federation, party) for party, values in enumerate(contexts)]
+        program = ProgramId(DECIDE, features[0].shape[1])
+        step, arms, kept = self._decide(program, features, eligible)
+        numbers = [decision_number(program, step, place) for place in range(program.count)]
+        for place, number in enumerate(numbers):
+            self._pending[number] = [party[place] for party in kept]
+        while len(self._pending) > self._max_pending:
+            self._pending.popitem(last=False)
+        return numbers, arms
+
+    def learn_each(self, numbers: Sequence[int], rewards: ArrayLike) -> None:
+        """Learn from the rewards [replicates, count] of pending decisions, made together or not, as one lesson. The
+        masks of their rewards are what the parties' shares add up to: here all of them are at hand."""
+        self._check_lesson(len(numbers))
+        waiting = [self._pending.pop(number) for number in numbers]
+        masks = np.stack([np.add.reduce([own.reward_mask for own in one]) for one in waiting], axis=1)
+        kept = [[one[party] for one in waiting] for party in range(self.federation.parties)]
+        self._teach(kept, encode(rewards, self.federation.fraction_bits) + masks)
 
     def repair(self) -> None:
         """Solve the model anew from the sums alone, with all that was learned singly added to them."""
         self._follow(self.schedule.repair(self._lessons))
 
-    def _check_room(self, count: int) -> None:
+    def _check_lesson(self, count: int) -> None:
+        """Refuse rewards that cannot be learned at once."""
+        if count > 1 and not self.schedule.learns_many:
+            raise InputError(f"suite {self.federation.suite} learns from one reward at a time")
+        if count > max(1, self.federation.max_batch):
+            raise InputError(f"{count} interactions at once; this federation has max_batch {self.federation.max_batch}")
+        self.check_room(count)
+
+    def check_room(self, count: int) -> None:
+        """Refuse more interactions than the model can take."""
         if not self.schedule.room_for(count):
             raise InputError(FULL)
 
@@ -250,10 +290,14 @@ class Lockstep:
     ) -> None:
         """Learn from decisions made together, which each party has kept, as one lesson."""
         mask = self._supply(decided).rewarder.step(step).reshape(self.replicates, decided.count)
-        masked = encode(rewards, self.federation.fraction_bits) + mask
-        plan = self.schedule.lesson(self._lessons, decided.count, of_step)
+        self._teach(kept, encode(rewards, self.federation.fraction_bits) + mask, of_step)
+
+    def _teach(self, kept: list[list[Interaction]], masked: Words, of_step: int | None = None) -> None:
+        """Teach what each party has kept of some decisions, with their masked rewards, as one lesson."""
+        count = masked.shape[1]
+        plan = self.schedule.lesson(self._lessons, count, of_step)
         self._lessons += 1
-        self.interactions_learned += decided.count
+        self.interactions_learned += count
         self._follow(plan, [Rewarded(own, masked) for own in kept])
 
     def _follow(self, plan: LessonPlan, lesson: list[Rewarded] | None = None) -> None:
@@ -316,10 +360,11 @@ class Lockstep:
 
     # Snapshots
 
-    def snapshot(self) -> dict[str, Words]:
+    def snapshot(self, *, pending: bool = False) -> dict[str, Words]:
         """The whole run as named arrays, without doing anything to it: every party's shares of the model and of a
         second one, what was learned singly and is not in the sums, the counters of the schedule, and the next step of
-        every program. Decisions that wait for a reward are not part of it."""
+        every program. Decisions that wait for a reward are part of it with `pending`, but for those of
+        `decide_batch`."""
         arrays = {
             "lessons": np.array([self._lessons], np.uint64),
             "learned": np.array([self.interactions_learned, self.schedule.gathered], np.uint64),
@@ -333,9 +378,14 @@ class Lockstep:
             if self._second is not None:
                 second = self._second.states[party]
                 arrays.update((f"{_SECOND}{name} {party}", second[name]) for name in self._second.taken)
-            waiting = [one[party].kept[0] for one in self._singly]
-            for name, shape in self._kept_shapes(party).items():
-                arrays[f"waiting {name} {party}"] = _rows([getattr(one, name) for one in waiting], *shape)
+            waiting = {"waiting": [one[party].kept[0] for one in self._singly]}
+            if pending:
+                waiting["pending"] = [one[party] for one in self._pending.values()]
+            for kind, kept in waiting.items():
+                for name, shape in self._kept_shapes(party).items():
+                    arrays[f"{kind} {name} {party}"] = _rows([getattr(one, name) for one in kept], *shape)
+        if pending:
+            arrays["pending"] = np.array(list(self._pending), np.uint64)
         return arrays
 
     def restore(self, arrays: Mapping[str, Words]) -> None:
@@ -358,6 +408,22 @@ class Lockstep:
             for row, masked in enumerate(arrays["waiting rewards"])
         )
         self._restore_second(arrays)
+        self._pending = OrderedDict(
+            (number, [self._kept_row(arrays, "pending", party, row) for party in range(self.federation.parties)])
+            for row, number in enumerate(arrays["pending"].tolist() if "pending" in arrays else ())
+        )
+
+    def remask_pending(self) -> None:
+        """Hide what waits for a reward under fresh masks: after `restore` under another key, which may be done twice
+        with one snapshot, and a mask hides one arm and one reward. Here all shares are at hand."""
+        for one in self._pending.values():
+            masked = [own.masked_arm for own in one if own.masked_arm is not None]
+            one_hot = masked[0] - np.add.reduce([own.arm_mask for own in one])
+            for own in one:
+                own.arm_mask, own.reward_mask = _uniform(own.arm_mask.shape), _uniform(own.reward_mask.shape)
+            returned = one_hot + np.add.reduce([own.arm_mask for own in one])
+            for own in one:
+                own.masked_arm = returned.copy()
 
     def _restore_steps(self, arrays: Mapping[str, Words]) -> None:
         """Leave out all steps that were used. Decisions go on behind all that were made singly, by whichever program.
@@ -402,7 +468,10 @@ class Lockstep:
         if f"waiting arm {party}" in arrays:  # earlier versions saved shares of the one-hots
             arm = arrays[f"waiting arm {party}"]
             arrays = {**arrays, f"waiting arm_mask {party}": -arm, f"waiting masked_arm {party}": np.zeros_like(arm)}
-        return Interaction(**{name: arrays[f"waiting {name} {party}"][row].copy() for name in self._kept_shapes(party)})
+        return self._kept_row(arrays, "waiting", party, row)
+
+    def _kept_row(self, arrays: Mapping[str, Words], kind: str, party: int, row: int) -> Interaction:
+        return Interaction(**{name: arrays[f"{kind} {name} {party}"][row].copy() for name in self._kept_shapes(party)})
 
     def coins(self, first: int, count: int, batch: int = 1) -> Coins:
         """The dealer's coins of some runs that decided, for the plain twin (see `audit_coins`).

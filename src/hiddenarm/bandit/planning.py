@@ -62,6 +62,8 @@ class Numbers:
     ridge: float
     interactions: int
     repair_every: int
+    always_gathers: bool = False
+    """Whether also a lesson of one reward is learned as a batch."""
 
     @property
     def largest_quadratic_form(self) -> float:

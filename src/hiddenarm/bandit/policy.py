@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from math import inf, isfinite, log
 from typing import TYPE_CHECKING, ClassVar
 
@@ -29,6 +30,7 @@ from hiddenarm.bandit.state import State, StateArray
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.run import ProgramText
 from hiddenarm.options import Optioned
+from hiddenarm.privacy.ledger import coarse
 from hiddenarm.privacy.mechanisms import ActionBudget, Unbounded
 from hiddenarm.ring.words import Floats, Words
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from hiddenarm.bandit.federation import Federation
 
 _COIN_UNITS = 2.0**63
+_PROBED = np.array([0, *(10**digits for digits in range(13))], np.int64)
 LEAST_EPSILON = 1 / _COIN_UNITS
 """The dealer's coin has 63 bits: a smaller epsilon would never explore."""
 
@@ -118,6 +121,17 @@ class Policy(Optioned, ABC):
     def thresholds(self, positions: Positions) -> Words:
         """The same as the dealer's coin has it: 63-bit integers. Epsilon is exactly threshold / 2^63."""
         return exploration_thresholds(self.epsilons(positions))
+
+    @cached_property
+    def explores_alike(self) -> bool:
+        """Whether all decisions have the same chance to be explored, as far as a few positions show."""
+        return len(set(self.thresholds(_PROBED).tolist())) == 1
+
+    def levels(self, positions: Positions) -> list[int]:
+        """The thresholds of some positions as the ledger counts them: as they are, or, if they follow a schedule,
+        rounded down to few values (`privacy.ledger.coarse`)."""
+        thresholds: list[int] = self.thresholds(positions).tolist()
+        return thresholds if self.explores_alike else [coarse(threshold) for threshold in thresholds]
 
     def exploration(self, origin: int = 0) -> Exploration:
         """For the dealer of an epoch before which `origin` decisions were made."""

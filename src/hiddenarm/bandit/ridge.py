@@ -113,7 +113,8 @@ class RidgeLearner(Learner):
     def has_step(self) -> bool:
         own = type(self)
         usual = own.scores is RidgeLearner.scores and own.program is RidgeLearner.program
-        return usual and self.single_lesson == LEARN_ONE and self.federation.decides_by_payloads
+        online = not self.federation.reward_slot  # else the reward comes after the next decisions
+        return usual and online and self.single_lesson == LEARN_ONE and self.federation.decides_by_payloads
 
     def schedule(self) -> Schedule:
         if self._noisy is not None:

@@ -1,7 +1,8 @@
 """Which programs a lesson needs, in which order and at which addresses: a pure function of public counters.
 
     one reward     learn, or the end of the step that made the decision; then upkeep
-    many rewards   gather; end a repair under way; repair (gather) what was learned singly before; solve
+    many rewards   gather; end a repair under way; repair (gather) what was learned singly before; solve. With reward
+                   slots also one, so that how many came cannot be told
 
 Upkeep spreads the repair of the model over lessons, so that no decision waits for all of it:
 
@@ -274,7 +275,7 @@ class RidgeSchedule(Schedule):
 
     def lesson(self, number: int, count: int, of_step: int | None = None) -> LessonPlan:
         step = number - self.counters.first
-        if count > 1:
+        if count > 1 or self.numbers.always_gathers:
             return self._batch(count, step)
         run = Run(LEARN_ONE, step) if of_step is None else Run(STEP_ONE, of_step)
         counters = self.counters._replace(singly=self.counters.singly + 1)

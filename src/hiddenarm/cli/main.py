@@ -11,7 +11,7 @@ import click
 
 from hiddenarm.cli.operator_commands import SERVICE_COMMANDS
 from hiddenarm.cli.options import FILE, PRIVACY_OPTIONS, SUITE_OPTIONS, Decorator, chosen_privacy, with_options
-from hiddenarm.cli.research import ResearchCommand, bench, reproduce
+from hiddenarm.cli.research import ResearchCommand, attack, audit, bench, check_research, reproduce
 from hiddenarm.errors import ConfigError, HiddenArmError
 
 _MAX_BATCH = 4095
@@ -42,6 +42,8 @@ def commands() -> None:
 
 commands.add_command(bench)
 commands.add_command(reproduce)
+commands.add_command(attack)
+commands.add_command(audit)
 for _command in SERVICE_COMMANDS:
     commands.add_command(_command)
 
@@ -107,6 +109,12 @@ def demo(plot_path: Path | None, **options: Any) -> None:
 @click.option("--fetch", type=click.Choice(_SOURCES), help="Fetch MNIST into the cache, unless it is there already.")
 @click.option("--replicates", default=1, show_default=True, help="Independent runs that advance together.")
 @click.option("--batch", default=1, show_default=True, help="Interactions that are decided and learned at once.")
+@click.option(
+    "--reward-slot",
+    default=0,
+    show_default=True,
+    help="Send rewards at the ends of slots of so many decisions, those of one slot at the end of the next.",
+)
 @click.option("--state", type=FILE, help="Keep the state in a file, and go on from it if it is there.")
 def simulate(
     plot_path: Path | None,
@@ -115,6 +123,7 @@ def simulate(
     fetch: str | None,
     replicates: int,
     batch: int,
+    reward_slot: int,
     state: Path | None,
     **options: Any,
 ) -> None:
@@ -129,7 +138,7 @@ def simulate(
         raise ConfigError("--fetch gets MNIST into the cache: give --data mnist with it, and no --data-dir")
     if options["suite"] == "paper" and batch > 1:
         raise ConfigError("--suite paper learns from one reward at a time: leave --batch at 1")
-    federation, world, key = _prepare(options, data, plot_path, data_dir, fetch, batch)
+    federation, world, key = _prepare(options, data, plot_path, data_dir, fetch, batch, reward_slot)
     worlds = [world.reseeded(world.seed + replicate) for replicate in range(replicates)]
     run = Simulation(federation, worlds, options["steps"], key, batch, state)
     _show(run, f"{federation.parties} parties in lockstep, {data}", data, plot_path, options)
@@ -159,6 +168,38 @@ def explain(
     explain_program(" ".join(program), arms, features, parties, count, listing, json_path)
 
 
+@commands.command()
+@click.option("--arms", default=10, show_default=True, help="Arms of the bandit.")
+@click.option("--epsilon", type=float, help="Probability of exploring; 0.1 unless a policy is given.")
+@click.option("--policy", metavar="NAME[:OPTION=VALUE,...]", help="How arms are chosen, in place of --epsilon.")
+@click.option("--steps", default=1000, show_default=True, help="Decisions over the whole time.")
+@with_options(*PRIVACY_OPTIONS)
+@click.option("--json", "json_path", type=FILE, help="Write the figures.")
+@click.option("--plot", "plot_path", type=FILE, help="Draw the loss against the number of decisions.")
+def privacy(json_path: Path | None, plot_path: Path | None, **options: Any) -> None:
+    """Say what all decisions together tell about one person's data, by relation and by adversary."""
+    from rich.console import Console
+
+    from hiddenarm.cli.privacy import Plan, print_statement, write_statement
+
+    delta = options["delta"]
+    if options["privacy"] in (None, "none"):
+        options["delta"] = None  # it is that of the question, not of a mechanism
+    plan, steps = Plan(options["arms"], _policy(options), chosen_privacy(options), delta), options["steps"]
+    if plot_path is not None:
+        check_research("--plot")
+        from hiddenarm.research.plots import check_plot_path, plot_losses
+
+        check_plot_path(plot_path)
+    found = plan.statement(steps)
+    print_statement(Console(), plan, steps, found)
+    if json_path is not None:
+        write_statement(json_path, plan, steps, found)
+    if plot_path is not None:
+        counts = sorted({max(1, round(steps ** (place / 40))) for place in range(41)})
+        plot_losses(plot_path, counts, [plan.statement(count) for count in counts])
+
+
 def _prepare(
     options: dict[str, Any],
     data: str,
@@ -166,6 +207,7 @@ def _prepare(
     data_dir: Path | None = None,
     fetch: Any = None,
     batch: int = 1,
+    reward_slot: int = 0,
 ) -> tuple[Any, Any, bytes]:
     """Check everything that can be checked before work begins: federation, world, and the dealer's key."""
     from hiddenarm.bandit.federation import DEFAULT_MAX_BATCH, Federation
@@ -193,6 +235,7 @@ def _prepare(
         fraction_bits=options["fraction_bits"],
         newton_iterations=options["newton_iterations"],
         privacy=chosen_privacy(options),
+        reward_slot=reward_slot,
         **numbers,
     )
     if 0 < federation.max_interactions < options["steps"]:

@@ -32,7 +32,7 @@ from threading import Semaphore, Thread
 from typing import Any, Final, TextIO
 
 from hiddenarm.bandit.local import Decision
-from hiddenarm.errors import InputError, NoArmError, UnavailableError
+from hiddenarm.errors import BudgetSpentError, InputError, NoArmError, UnavailableError
 from hiddenarm.net.identity import Role
 from hiddenarm.roles.client_records import KeyAnswer
 from hiddenarm.roles.messages import MAX_KEY_BYTES
@@ -90,7 +90,7 @@ class Desk:
                 if isinstance(request, InputError):
                     raise request
                 reply = answer(request)
-            except (InputError, NoArmError) as error:
+            except (InputError, NoArmError, BudgetSpentError) as error:
                 reply = {"error": str(error)}
             except UnavailableError as error:
                 reply = {"error": str(error), "retry_after": error.retry_after}

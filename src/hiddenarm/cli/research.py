@@ -1,4 +1,5 @@
-"""The commands that measure, `bench` and `reproduce`, and what all commands check that need the extra `research`.
+"""The commands that measure: `bench`, `reproduce`, `attack` and `audit`; and what all commands check that need the
+extra `research`.
 
 Each bench measures beside the plain twin, prints tables and writes JSON.
 """
@@ -6,13 +7,14 @@ Each bench measures beside the plain twin, prints tables and writes JSON.
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, get_args
 
 import click
 
-from hiddenarm.cli.options import FILE, SUITE_OPTIONS, Decorator, with_options
+from hiddenarm.cli.options import FILE, PRIVACY_OPTIONS, SUITE_OPTIONS, Decorator, chosen_privacy, with_options
 from hiddenarm.errors import ConfigError
 
 LIBRARIES: Final = ("joblib", "matplotlib", "sklearn")
@@ -23,13 +25,18 @@ class ResearchCommand(click.Command):
     """Before it does anything, it checks that the extra is installed. Its help needs nothing."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        missing = [name for name in LIBRARIES if find_spec(name) is None]
-        if missing:
-            raise ConfigError(
-                f"`{ctx.command_path}` needs {' and '.join(missing)}, which a party's installation leaves out: "
-                "pip install 'hiddenarm[research]'"
-            )
+        check_research(ctx.command_path)
         return super().invoke(ctx)
+
+
+def check_research(what: str) -> None:
+    """Raise ConfigError if the extra is missing that something needs."""
+    missing = [name for name in LIBRARIES if find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"`{what}` needs {' and '.join(missing)}, which a party's installation leaves out: "
+            "pip install 'hiddenarm[research]'"
+        )
 
 
 class ResearchGroup(click.Group):
@@ -256,3 +263,135 @@ def reproduce(
     console = Console()
     report = Reproduction(chosen(names), setting, folder, data_dir, backend, cluster).run(console)  # type: ignore[arg-type]
     print_summary(console, report, folder)
+
+
+_LABELLED = ("digits", "mnist", "clusters")
+_TARGETS = ("drop", "same", "any")
+
+
+def _attack_options(steps: int, trials: int, *options: Decorator) -> Decorator:
+    """Those that all attacks and the audit have, and some of their own before the files."""
+    return with_options(
+        click.option("--data", type=click.Choice(_LABELLED), default="digits", show_default=True),
+        click.option("--data-dir", type=_FOLDER, help="Folder with the MNIST files."),
+        click.option("--arms", default=10, show_default=True, help="Arms; other than 10 for clusters only."),
+        click.option("--features", default=20, show_default=True, help="Features of all parties together."),
+        click.option("--steps", default=steps, show_default=True, help="Decisions of each trial's learner."),
+        click.option("--epsilon", default=0.1, show_default=True, help="Probability of exploring."),
+        click.option("--trials", default=trials, show_default=True, help="Learners to attack, half in each world."),
+        *options,
+        click.option("--seed", type=int, help="Fix all rows and coins."),
+        click.option("--json", "json_path", type=FILE, help="Write the figures."),
+    )
+
+
+_TARGET = with_options(
+    click.option(
+        "--target",
+        type=click.Choice(_TARGETS),
+        default="drop",
+        show_default=True,
+        help="What the adversary asks: was the row learned; was it this row or another of its class; or any other.",
+    ),
+    click.option("--position", type=int, help="The row's place in the run, from 0 on."),
+    *PRIVACY_OPTIONS,
+)
+
+
+@click.group(cls=ResearchGroup)
+def attack() -> None:
+    """Attack what a learner releases: how well can an adversary who knows all other rows tell one?"""
+
+
+@attack.command("sequence")
+@_attack_options(200, 4000, _TARGET, _PLOT)
+def attack_sequence(json_path: Path | None, plot: Path | None, **options: Any) -> None:
+    """The best attack on everything released: on all arms, or on noisy sums where --privacy names them."""
+    from hiddenarm.research.attacks.commands import attack_sequence
+
+    _check_files(json_path, plot)
+    attack_sequence(_attack_plan(options, _label_world(options)), json_path, plot)
+
+
+@attack.command("paper")
+@_attack_options(200, 4000, _PLOT)
+def attack_paper(json_path: Path | None, plot: Path | None, **options: Any) -> None:
+    """The paper's attack on the finished model, by what arm and reward of one row tell."""
+    from hiddenarm.research.attacks.commands import attack_paper
+    from hiddenarm.research.data.load import load_pair
+
+    _check_files(json_path, plot)
+    _check_arms(options)
+    if options["data"] == "clusters":
+        raise ConfigError("clusters have no held-out set: attack digits or mnist")
+    training, held_out = load_pair(
+        options["data"], features=options["features"], data_dir=_data_dir(options), seed=options["seed"] or 0
+    )
+    attack_paper(_attack_plan(options, training), held_out, json_path, plot)  # type: ignore[arg-type]
+
+
+@click.command(cls=ResearchCommand)
+@_attack_options(200, 40_000, _TARGET)
+def audit(json_path: Path | None, **options: Any) -> None:
+    """A lower bound on epsilon, by the best attack, beside what is proven. The row is that a tenth into the run, unless
+    --position is given."""
+    from hiddenarm.research.attacks.commands import audit
+
+    _check_files(json_path, None)
+    if options["position"] is None:
+        options["position"] = options["steps"] // 10
+    audit(_attack_plan(options, _label_world(options)), json_path)
+
+
+def _check_files(json_path: Path | None, plot: Path | None) -> None:
+    _check_plot(plot)
+    if json_path is not None and not json_path.absolute().parent.is_dir():
+        raise ConfigError(f"cannot write {json_path}: there is no folder {json_path.parent}")
+
+
+def _check_arms(options: dict[str, Any]) -> None:
+    if options["data"] != "clusters" and options["arms"] != 10:
+        raise ConfigError(
+            f"the arms of {options['data']} are its 10 classes here, whose rewards the adversary knows: leave --arms "
+            "at 10, or give --data clusters"
+        )
+
+
+def _data_dir(options: dict[str, Any]) -> Path | None:
+    return options["data_dir"] if options["data"] == "mnist" else None
+
+
+def _label_world(options: dict[str, Any]) -> Any:
+    from hiddenarm.research.data.load import load_world
+
+    _check_arms(options)
+    return load_world(
+        options["data"],
+        arms=options["arms"],
+        features=options["features"],
+        seed=options["seed"] or 0,
+        data_dir=_data_dir(options),
+        steps=max(2000, 2 * options["steps"]),
+    )
+
+
+def _attack_plan(options: dict[str, Any], world: Any) -> Any:
+    from hiddenarm.research.attacks.measure import Plan
+    from hiddenarm.ring.streams import fresh_key
+
+    seed = options["seed"]
+    given: dict[str, Any] = {}
+    if "target" in options:
+        given = {
+            "target": options["target"],
+            "position": options["position"],
+            "privacy": chosen_privacy(options),
+        }
+    return Plan(
+        world=world,
+        steps=options["steps"],
+        epsilon=options["epsilon"],
+        trials=options["trials"],
+        key=fresh_key() if seed is None else sha256(f"hiddenarm attack {seed}".encode()).digest(),
+        **given,
+    )

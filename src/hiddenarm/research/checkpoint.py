@@ -13,11 +13,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import mkstemp
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -28,6 +25,7 @@ from hiddenarm.bandit.lockstep import NEXT_STEP, Lockstep
 from hiddenarm.bandit.plain import PlainBandit
 from hiddenarm.bandit.state import decode_arrays, encode_arrays
 from hiddenarm.errors import ConfigError
+from hiddenarm.files import new_partial, replacing
 from hiddenarm.research.data.worlds import World
 from hiddenarm.research.results import PlainTwins, Scoreboard
 
@@ -39,8 +37,6 @@ _SENT = "sent "
 """Begins the names of the arrays with what a program sent so far: rounds, and bytes to each peer."""
 _TAUGHT = "taught"
 """Begins the names of the arrays of the twins that are taught."""
-_NAME_LETTERS = 40
-"""Of the file's name, so many letters come back in that of a partial file, which must not become too long."""
 
 
 class Saved(NamedTuple):
@@ -97,7 +93,7 @@ class Checkpoint:
             **_measured(lockstep, twins, board),
         }
         try:
-            with _replacing(self.path) as file:
+            with replacing(self.path) as file:
                 np.savez(file, **arrays)
         except OSError as error:
             raise _not_writable(self.path, error) from None
@@ -135,7 +131,7 @@ def check_place(path: Path) -> None:
             f"cannot keep the state in {path}: there is no folder {path.parent}; make it, or name another file"
         )
     try:
-        descriptor, partial = _new_partial(path)
+        descriptor, partial = new_partial(path)
         os.close(descriptor)
         partial.unlink()
     except OSError as error:
@@ -210,40 +206,6 @@ def _fits(array: NDArray[Any], like: NDArray[Any]) -> bool:
         return False
     lengths = zip(array.shape, like.shape, strict=True)
     return all(length == fresh or not fresh for length, fresh in lengths) and bool(np.isfinite(array).all())
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """A new file for its owner only that takes the place of `path` at the end, or is removed if anything fails."""
-    descriptor, partial = _new_partial(path)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, 0o600)  # whatever the umask made of it
-            yield file
-            file.flush()
-            os.fsync(descriptor)
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
-
-
-def _new_partial(path: Path) -> tuple[int, Path]:
-    """A file that was not there before (O_EXCL), under a name of its own in the same folder; its descriptor is open."""
-    prefix = f"{path.name[:_NAME_LETTERS]}."
-    descriptor, name = mkstemp(dir=path.parent, prefix=prefix, suffix=".partial")
-    return descriptor, Path(name)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name last through a loss of power, on file systems that can; the file is in place in any case."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _not_writable(path: Path, error: OSError) -> ConfigError:

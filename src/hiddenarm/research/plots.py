@@ -5,6 +5,7 @@ The two curves coincide when all is well, so the plain one is wide and pale and 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hiddenarm.errors import ConfigError
+from hiddenarm.privacy.ledger import VACUOUS_FROM, Statement
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,7 +69,26 @@ def plot_learning_curves(
     _dress(since_start, "Mean since the start", private.shape[1])
     recent.set_ylabel("reward per step (0 to 1)")
     _add_legend(since_start, replicates=len(private))
-    _save(figure, path)
+    save_picture(figure, path)
+
+
+def plot_losses(path: Path, counts: Sequence[int], statements: Sequence[Statement]) -> None:
+    """Write the picture of what decisions tell about one row against their number, both on logarithmic axes."""
+    figure = _empty_figure("What all decisions together tell about one row", f"privacy {statements[-1].mechanism}")
+    axes = figure.subplots()
+    for relation, label, pen in (
+        ("own_action", "its own action alone", PLAIN),
+        ("dropped", "was it learned, from all other actions", PRIVATE),
+    ):
+        losses = [found[relation].epsilon for found in statements]
+        axes.plot(counts, losses, color=pen.colour, linewidth=2.0, label=f"{label} ({losses[-1]:,.4g})")
+    axes.axhline(VACUOUS_FROM, color="0.5", linewidth=0.8, linestyle="--", label="vacuous from here on")
+    axes.set(xscale="log", yscale="log", xlabel="decisions", ylabel=f"epsilon at delta {statements[-1].delta:g}")
+    axes.grid(color="0.9", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(framealpha=1, edgecolor="none")
+    save_picture(figure, path)
 
 
 def check_plot_path(path: Path) -> None:
@@ -153,7 +174,8 @@ def _add_legend(axes: Axes, replicates: int) -> None:
     axes.legend(handles=lines, title=f"learner (mean{runs})", alignment="left", framealpha=1, edgecolor="none")
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save_picture(figure: Figure, path: Path) -> None:
+    """Write it; the suffix says how."""
     try:
         figure.savefig(path)
     except OSError as error:

@@ -58,9 +58,17 @@ class RecentRate:
 class ProgressDisplay:
     """A context manager around a run of `total` steps, told where it stands by `update`."""
 
-    def __init__(self, total: int, title: str, console: Console | None = None, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self,
+        total: int,
+        title: str,
+        console: Console | None = None,
+        clock: Clock = time.monotonic,
+        unit: str = "steps",
+    ) -> None:
         self._total = total
         self._title = title
+        self._unit = unit
         self._console = console or Console(stderr=True)
         self._clock = clock
         self._standing = Standing()
@@ -120,13 +128,13 @@ class ProgressDisplay:
 
     def _count(self) -> str:
         share = self._standing.steps / self._total if self._total else 1.0
-        return f"{self._standing.steps:,}/{self._total:,} steps ({percent(share, 1)})"
+        return f"{self._standing.steps:,}/{self._total:,} {self._unit} ({percent(share, 1)})"
 
     def _pace(self, now: float) -> list[str]:
         steps = self._standing.steps
         rate = self._rate.sample(now, steps)
         left = duration((self._total - steps) / rate) if rate > 0 else "unknown"
-        return [f"{short(rate)} steps/s", f"elapsed {duration(now - self._start)}", f"left {left}"]
+        return [f"{short(rate)} {self._unit}/s", f"elapsed {duration(now - self._start)}", f"left {left}"]
 
     def _results(self) -> list[str]:
         now, words = self._standing, []

@@ -27,6 +27,7 @@ from hiddenarm.bandit.features import clipped_features
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.noisy_sums import plain_twin
 from hiddenarm.bandit.plain import PlainBandit, coins_at
+from hiddenarm.bandit.slots import Slots, in_lessons
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.privacy.mechanisms import NoisySums
@@ -45,11 +46,27 @@ ReplicatesNoise = Callable[[int], tuple[Floats, Floats]]
 _COINS_AT_A_TIME = 1024
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class _Lessons:
+    """What a twin is to learn."""
+
+    bandit: PlainBandit
+    contexts: Floats
+    arms: list[int]
+    rewards: list[float]
+    timed: bool = False
+
+
 class PlainTwins:
     """Two plain learners for each replicate's world: one on its own way, and one that is taught."""
 
     def __init__(
-        self, federation: Federation, worlds: Sequence[World], coins: CoinSource, noise: ReplicatesNoise | None = None
+        self,
+        federation: Federation,
+        worlds: Sequence[World],
+        coins: CoinSource,
+        noise: ReplicatesNoise | None = None,
+        slots: Slots[_Lessons] | None = None,
     ) -> None:
         sources = [partial(_noise_of, noise, replicate) for replicate in range(len(worlds))]
         self.bandits = [plain_twin(federation, source) for source in sources]
@@ -63,6 +80,17 @@ class PlainTwins:
         self._worlds = worlds
         self._source = coins
         self._coins: dict[ProgramId, tuple[int, Coins]] = {}
+        self._slots = slots
+        """With slots of rewards, what is to be learned when they end."""
+
+    def end_slot(self) -> None:
+        """Learn what the slot before the one that ends now had."""
+        assert self._slots is not None
+        due = self._slots.end()
+        for bandit in (*self.bandits, *self.taught):
+            own = [lessons for lessons in due if lessons.bandit is bandit]
+            for lesson in in_lessons(own, self._federation.max_batch):
+                self._learn(lesson)
 
     def step(
         self, step: int, contexts: Floats, run: tuple[ProgramId, int], arms: NDArray[np.int64], rewards: Floats
@@ -93,13 +121,17 @@ class PlainTwins:
         agreed, earned = np.empty(arms.shape, np.bool_), np.empty(arms.shape)
         for replicate, world in enumerate(self._worlds):
             own, drawn = contexts[replicate], [coins_at(coins, replicate, place) for place in range(len(steps))]
-            earned[replicate] = self._go_own_way(self.bandits[replicate], world, steps, own, drawn)
+            own_way = self._go_own_way(self.bandits[replicate], world, steps, own, drawn)
+            earned[replicate] = own_way.rewards
             taught = self.taught[replicate]
             for place, (arm, context) in enumerate(zip(arms[replicate].tolist(), own, strict=True)):
                 agreed[replicate, place] = taught.agrees(arm, context, *drawn[place], self._rounding)
-            for arm, context, reward in zip(arms[replicate].tolist(), own, rewards[replicate].tolist(), strict=True):
-                taught.learn(context, arm, reward)
-            taught.end_lesson()
+            told = _Lessons(taught, own, arms[replicate].tolist(), rewards[replicate].tolist())
+            if self._slots is not None:
+                self._slots.add([own_way, told])
+            else:
+                self._learn([own_way])
+                self._learn([told])
         return agreed, earned
 
     def _clipped(self, contexts: Floats) -> Floats:
@@ -114,17 +146,22 @@ class PlainTwins:
         steps: range,
         contexts: Floats,
         drawn: Sequence[tuple[bool, NDArray[np.int64]]],
-    ) -> list[float]:
+    ) -> _Lessons:
         start = perf_counter()
         arms = [bandit.decide(context, *coins) for context, coins in zip(contexts, drawn, strict=True)]
-        decided = perf_counter()
+        self.seconds += perf_counter() - start
         earned = [world.reward(step, arm) for step, arm in zip(steps, arms, strict=True)]
-        resumed = perf_counter()
-        for context, arm, reward in zip(contexts, arms, earned, strict=True):
-            bandit.learn(context, arm, reward)
-        bandit.end_lesson()
-        self.seconds += perf_counter() - resumed + decided - start
-        return earned
+        return _Lessons(bandit, contexts, arms, earned, timed=True)
+
+    def _learn(self, lesson: Sequence[_Lessons]) -> None:
+        """Teach a twin what it is to learn as one lesson."""
+        start = perf_counter()
+        for part in lesson:
+            for context, arm, reward in zip(part.contexts, part.arms, part.rewards, strict=True):
+                part.bandit.learn(context, arm, reward)
+        lesson[0].bandit.end_lesson()
+        if lesson[0].timed:
+            self.seconds += perf_counter() - start
 
     def _coins_of(self, program: ProgramId, step: int) -> tuple[Coins, int]:
         """Coins among which those of a run are, and where."""

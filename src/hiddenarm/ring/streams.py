@@ -52,6 +52,18 @@ class SpentSteps:
         self._floor = 0
         self._bits = bytearray()
 
+    @classmethod
+    def of(cls, bits: bytes) -> SpentSteps:
+        """Those of `bits`, in no order."""
+        spent = cls(in_order=False)
+        spent._bits = bytearray(bits)
+        return spent
+
+    @property
+    def bits(self) -> bytes:
+        """A bit for every step, where they are used in no order."""
+        return bytes(self._bits)
+
     def __contains__(self, step: int) -> bool:
         if self._in_order:
             return step < self._floor

@@ -20,7 +20,8 @@ In each epoch, END_OF_ARMS follows all that was found in earlier ones: what has 
 
 In strictly online use the actor asks for `step`, which goes on to learn when the reward has come: if the model that is
 asked for has one lesson more than that of the request before, which was for a single decision, answered or not. A party
-that cannot run it refuses, and the actor asks for `decide`.
+that cannot run it refuses, and the actor asks for `decide`. While the request before is under way, one for `step` is
+held, and leaves with the arm of that: no party can begin it before. So two messages are one.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from hiddenarm.bandit.decisions import decision_name, decision_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import (
+    BudgetSpentError,
     FeatureError,
     FrameError,
     HiddenArmError,
@@ -162,8 +164,13 @@ class ActorEpoch:
         self._version = version
         self._runs: dict[RunKey, _Run] = {}
         self._has_step = federation.learner.has_step
+        self._spent = None if federation.budget is None else federation.budget.refusal
         self._single_version: int | None = None
         """The version that the request before has named, if it was for a single decision."""
+        self._last: RunKey | None = None
+        """The run that was asked for last."""
+        self._held: tuple[Frame, RunKey] | None = None
+        """A request that leaves with the arms of the run before."""
 
     @property
     def full(self) -> bool:
@@ -186,12 +193,33 @@ class ActorEpoch:
         self._next_step[program] = step + 1
         keys = asked.keys if len(positions) == len(asked.keys) else [asked.keys[position] for position in positions]
         eligible = b"" if asked.eligible is None else eligible_bitmap(self._arms, asked.eligible)
-        frame = decide_frame(program, step, version, keys, eligible)
-        for party in self._parties:
-            self._send(party, frame)
+        self._ask_parties(program, decide_frame(program, step, version, keys, eligible))
+        self._last = program, step
         run = _Run(question, positions, version, self._reports.collected(program.count, asked.eligible))
         self._runs[program, step] = run
         self._prepare(run, program, step)  # while the parties are at work
+
+    def _ask_parties(self, program: ProgramId, frame: Frame) -> None:
+        """Send a request; or hold one for `step` while the run before is under way, if no other is held."""
+        before = self._last
+        if program == STEP_ONE and self._returns and self._held is None and before is not None and before in self._runs:
+            self._held = frame, before
+            return
+        for request in (*self.take_held(), frame):
+            for party in self._parties:
+                self._send(party, request)
+
+    def take_held(self) -> list[Frame]:
+        """The request that is held, if there is one, to be sent now."""
+        held, self._held = self._held, None
+        return [] if held is None else [held[0]]
+
+    def release(self) -> None:
+        """Send a request that is held for a run that has ended without arms."""
+        if self._held is not None and self._held[1] not in self._runs:
+            for request in self.take_held():
+                for party in self._parties:
+                    self._send(party, request)
 
     def _prepare(self, run: _Run, program: ProgramId, step: int) -> None:
         """Find out what can be known before the answers come."""
@@ -262,7 +290,7 @@ class ActorEpoch:
             self._run(DECIDE_ONE, question, run.positions, version)
             return
         if not refused:
-            kind = UnavailableError if frame.round else FeatureError
+            kind = UnavailableError if frame.round else BudgetSpentError if why == self._spent else FeatureError
             self.outcomes[question.name] = kind(f"{self._party_name(identity)} refused the decision: {why}")
             self.out_of_stock |= program.count == 1 and why == NO_STOCK
             return
@@ -296,6 +324,7 @@ class Actor(Client):
         self,
         federation: Federation,
         send: Send,
+        send_later: Send | None = None,
         *,
         records: ActorRecords | MemoryActorRecords,
         peer_loss: PeerLoss,
@@ -303,6 +332,7 @@ class Actor(Client):
         name_of: Callable[[Identity], str] = str,
     ) -> None:
         super().__init__(federation, send, peer_loss=peer_loss, max_batch=max_batch, name_of=name_of)
+        self._send_later = send_later or send
         self.outcomes: dict[Ticket, Outcome] = {}
         self._records = records
         self._tickets = itertools.count()
@@ -421,6 +451,7 @@ class Actor(Client):
             self._note_heard(identity, frame)
         while epoch.outcomes:
             self._settle(*epoch.outcomes.popitem())
+        epoch.release()
 
     def _note_heard(self, identity: Identity, frame: Frame) -> None:
         assert self._epoch is not None
@@ -448,8 +479,11 @@ class Actor(Client):
         give()
 
     def _send_arms(self, returned: ReturnedArms) -> None:
+        held = [] if self._epoch is None else self._epoch.take_held()
         frame = arms_frame(returned)
         for party in self.parties:
+            for request in held:
+                self._send_later(party, request)
             self._send(party, frame)
 
     def _end_arms(self) -> None:

@@ -10,6 +10,7 @@ caller gets an error, and the parties a masked zero vector, so that they do not 
 
 from __future__ import annotations
 
+import struct
 from typing import Protocol
 
 import numpy as np
@@ -28,8 +29,6 @@ from hiddenarm.roles.messages import (
     read_one_hots,
     read_payloads,
 )
-
-_PAYLOAD = np.dtype("<u4")
 
 
 class Collected(Protocol):
@@ -107,12 +106,14 @@ class _CollectedPayloads:
         self._xor ^= int.from_bytes(read_payloads(frame, self._arms), "little")
 
     def arms(self) -> list[int]:
-        words = self._xor.to_bytes(payloads_bytes(self._count, self._arms), "little")
-        zeros = (np.frombuffer(words, _PAYLOAD).reshape(self._count, self._arms) == 0).tolist()
-        return [self._only(row) for row in zeros]
+        arms, words = self._arms, self._xor.to_bytes(payloads_bytes(self._count, self._arms), "little")
+        each = struct.unpack(f"<{self._count * arms}I", words)
+        return [self._only(each[first : first + arms]) for first in range(0, len(each), arms)]
 
-    def _only(self, zeros: list[bool]) -> int:
-        found = [arm for arm, zero in enumerate(zeros) if zero and (self._eligible is None or arm in self._eligible)]
+    def _only(self, words: tuple[int, ...]) -> int:
+        """The eligible arm whose word is zero."""
+        may_win = range(self._arms) if self._eligible is None else self._eligible
+        found = [arm for arm, word in enumerate(words) if not word and arm in may_win]
         return found[0] if len(found) == 1 else TWO_ARMS if found else NO_ARM
 
 

@@ -9,6 +9,8 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Final
 
+from hiddenarm.privacy.ledger import PrivacyLedger
+
 BOUNDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Seconds; runs are counted by the first of these that they do not exceed."""
 
@@ -47,3 +49,5 @@ class Health:
     """Whether the last party has refused a single decision, as the dealer is away and what it dealt is used up."""
     runs: dict[str, RunTimes] = field(default_factory=dict)
     """Runs by program."""
+    ledger: PrivacyLedger | None = None
+    """Of a party: what was released over all epochs."""

@@ -5,7 +5,8 @@ decision of an earlier epoch may still be returned until the actor has said that
 epoch always.
 
 What a party may say depends on what it has kept: the rewarder hears of a lesson only once it is kept; so does the actor
-of a decision where state lasts.
+of a decision where state lasts. A decision is charged to the privacy ledger before anything is said of it, and that is
+written down with it: no answer leaves that is not counted, whatever ends in between.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from hiddenarm.bandit.catalogue import ProgramId
+from hiddenarm.bandit.coins import Exploration
 from hiddenarm.bandit.decisions import MAX_PENDING, decision_name, decision_number, split_name
 from hiddenarm.bandit.interactions import Decided, Interaction, interactions
+from hiddenarm.bandit.policy import Policy
 from hiddenarm.errors import ClientError
+from hiddenarm.privacy.ledger import COIN_UNITS, PrivacyLedger
 from hiddenarm.ring.words import Words
-from hiddenarm.roles.epochs.plan import Plan
+from hiddenarm.roles.epochs.plan import Plan, Spent
 from hiddenarm.roles.messages import ReturnedArms
 from hiddenarm.roles.party_records import Records
 from hiddenarm.roles.updater import LessonEnded
@@ -32,8 +36,10 @@ class Ledger:
     in memory nothing, so older decisions are forgotten, at all parties alike; on disk everything. An ordered dictionary
     finds its oldest entry at once; a plain one searches past all that were removed."""
 
-    def __init__(self, records: Records, plan: Plan) -> None:
+    def __init__(self, records: Records, plan: Plan, policy: Policy, spent: Spent) -> None:
         self._records = records
+        self._policy = policy
+        self._origin = spent.decisions
         self._epoch = plan.epoch
         self._named = plan.named
         self._at_hand: OrderedDict[int, Interaction] = OrderedDict()
@@ -45,6 +51,25 @@ class Ledger:
         """Decisions that wait for their reward."""
         kept = self._records.pending
         return len(self._at_hand) if kept is None else kept
+
+    @property
+    def released(self) -> PrivacyLedger:
+        """All that was counted."""
+        return self._records.ledger
+
+    @property
+    def charged(self) -> int:
+        """Decisions that were counted, over all epochs, but for those that were purely explored."""
+        return self._records.ledger.telling
+
+    def charge(self, program: ProgramId, step: int, *, pure: bool) -> None:
+        """Count decisions that are about to be told, by the chance with which they were explored; `pure` if that was
+        certain."""
+        if pure:
+            self._records.charge([COIN_UNITS] * program.count)
+            return
+        positions = Exploration(self._policy.thresholds, self._origin).positions(step, 1, program.count)
+        self._records.charge(self._policy.levels(positions[0]))
 
     def keep(
         self,

@@ -26,13 +26,16 @@ from hiddenarm.net.logs import get_logger
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.epochs.attempts import Attempts, PeerLoss
 from hiddenarm.roles.epochs.plan import (
+    UNSPENT,
     Behind,
     Committed,
     Heard,
     PartyStatement,
     Plan,
     RewarderStatement,
+    Spent,
     Standing,
+    agree_on_spent,
     encode_members,
     find_behind,
     make_plan,
@@ -73,6 +76,7 @@ class _Opening:
 
     statement: PartyStatement
     plan: Plan | None = None
+    spent: Spent = UNSPENT
     prepared: dict[int, Plan] = field(default_factory=dict)
     rewarder_prepared: bool = False
     """Whether the rewarder has the epoch's seed written down; where nothing is, it has not to."""
@@ -156,6 +160,7 @@ class Party:
             version=records.committed.lessons,
             stock=dict.fromkeys(self._stocked, 0),
             runs=self._setup.run_times,
+            ledger=records.ledger,
         )
 
     # What the transport tells us
@@ -259,8 +264,9 @@ class Party:
             self._complain(behind)
             return
         opening.plan = self._plan(statements)
+        opening.spent = agree_on_spent(statements)
         attempt = self._attempts.number
-        self.records.prepare(opening.plan, lambda: self._when(attempt, self._when_prepared))
+        self.records.prepare(opening.plan, lambda: self._when(attempt, self._when_prepared), opening.spent.ledger)
 
     def _plan(self, statements: list[PartyStatement]) -> Plan:
         return make_plan(bytes.fromhex(self._seed()[0]), statements)
@@ -353,7 +359,7 @@ class Party:
     def _restored(self, plan: Plan) -> PartyEpoch:
         """The work of this epoch, from where all parties start."""
         links = self._links_of_this_epoch() if self._lasting else self._links
-        ledger = Ledger(self.records, plan)
+        ledger = Ledger(self.records, plan, self.federation.policy, self._opening.spent)
         epoch = PartyEpoch(self._setup, links, ledger, named=plan.named, present=self._attempts.present)
         state = self.records.state(plan.checkpoint)
         before = self.records.lessons(state.ungathered, plan.checkpoint.version)

@@ -98,6 +98,8 @@ class _DecideRequest:
     """None until they are looked up."""
     blocked_since: float | None = None
     """Since when there is nothing to do but to wait for the lesson that it needs."""
+    pure: bool = False
+    """Whether the arm is to be explored for certain, as the budget is spent."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -160,6 +162,11 @@ class PartyEpoch:
         self._counts_rows = noisy_sums(federation) is not None
         self._all_eligible: dict[int, Words] = {}
         self._interactions = ledger
+        self._budget = federation.budget
+        self._charged_before, self._asked = ledger.charged, 0
+        """Before this epoch, and what was asked for in it: the same at all parties."""
+        self._deciding: set[RunKey] = set()
+        """Runs that are not charged yet; kept where there is a budget."""
         self._epoch = named
         self._out_of_stock = False
         handlers = (
@@ -191,6 +198,7 @@ class PartyEpoch:
             stock=self._supply.in_stock,
             out_of_stock=self._out_of_stock,
             runs=self._runs.times,
+            ledger=self._interactions.released,
         )
 
     def resume(
@@ -244,6 +252,7 @@ class PartyEpoch:
             request = self._read_request(identity, frame)
         except FrameError as error:
             raise ClientError(str(error)) from None
+        request.pure = self._is_pure(request.program.count)
         if len(self._requests) < LOOKED_UP_AHEAD:
             request.features = self._own_features(request.keys)
         self._requests.append(request)
@@ -381,6 +390,9 @@ class PartyEpoch:
             self._refused_by_peer.discard(key)
             self._runs.drop(key)
             return
+        if self._budget is not None and self._exceeds_budget(request.program.count):
+            self._refuse_decision(key, self._budget.refusal)
+            return
         if out_of_stock:
             self._refuse_decision(key, NO_STOCK, retry=True)
             return
@@ -404,10 +416,32 @@ class PartyEpoch:
         self._launch_decision(request, model, features)
 
     def _brought(self, request: _DecideRequest) -> list[Words] | None:
-        """What of the model this party brings; None if a `step` cannot have it."""
+        """What of the model this party brings; None if a `step` cannot have it. To explore purely it brings zeros, as
+        all parties do: then all scores are equal, and the tags choose. A `step` would learn from them."""
         if request.program == STEP_ONE:
-            return self._updater.brought_to_step(request.version)
-        return self._updater.brought_at(request.version)
+            return None if request.pure else self._updater.brought_to_step(request.version)
+        brought = self._updater.brought_at(request.version)
+        return [np.zeros_like(words) for words in brought] if request.pure else brought
+
+    # The budget
+
+    def _is_pure(self, count: int) -> bool:
+        """Whether decisions that are asked for now are to be explored purely. All parties must agree, so it follows
+        from what was asked for in this epoch, in the actor's order, whatever became of it."""
+        if self._budget is None or not self._budget.explores:
+            return False
+        self._asked += count
+        return self._charged_before + self._asked > self._budget.decisions
+
+    def _exceeds_budget(self, count: int) -> bool:
+        """Whether so many decisions more are to be refused. One party that refuses is enough: each counts for itself,
+        what is charged and what may be."""
+        assert self._budget is not None
+        if self._budget.explores:
+            return False
+        self._deciding = {key for key in self._deciding if key in self._runs}
+        under_way = sum(program.count for program, _ in self._deciding)
+        return self._interactions.charged + under_way + count > self._budget.decisions
 
     def _launch_decision(self, request: _DecideRequest, model: list[Words], features: Words) -> None:
         program, step = key = request.program, request.step
@@ -421,6 +455,8 @@ class PartyEpoch:
 
         def decided(found: Decided) -> None:
             assert found.answer is not None
+            self._interactions.charge(program, step, pure=request.pure)
+            self._deciding.discard(key)
             tell = partial(self._tell, self._send, [ACTOR], self._reports.frame(program, step, found.answer[0]))
             if not self._lasting:
                 tell()
@@ -438,6 +474,8 @@ class PartyEpoch:
             outcome = Outcome(partial(self._updater.step_ended, step), step_decided, out_of_range)
         else:
             outcome = Outcome(lambda: decided(evaluation.result), None, out_of_range)  # type: ignore[arg-type]
+        if self._budget is not None:
+            self._deciding.add(key)
         self._runs.launch(key, evaluation, outcome)
 
     def _rows_of(self, keys: list[str]) -> list[int]:

@@ -16,6 +16,8 @@
     noise used  -                            the version of the newest refresh that a decision has used
     undone      version, epoch               a refresh that decisions have used and from before which all agreed to go
                                              on; the epoch with which they did
+    privacy     -                            the privacy ledger: it is written with the decisions that it counts, before
+                                             any of them is told
 
 Keys are big-endian, so that their order is that of the numbers. The log of lessons has no gap, and is cut at its end
 only, when all parties have agreed on a shorter one.
@@ -37,6 +39,7 @@ from hiddenarm.bandit.noisy_sums import noisy_sums
 from hiddenarm.bandit.policy import Learner
 from hiddenarm.bandit.state import State, check_state, decode_array, decode_arrays, encode_arrays, initial_state
 from hiddenarm.errors import DamagedStoreError, StoreError
+from hiddenarm.privacy.ledger import NOTHING_RELEASED, PrivacyLedger
 from hiddenarm.ring.streams import SpentSteps
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.epochs.plan import INITIAL, MAX_CHECKPOINTS, CheckpointName, Committed, Heard, PartyStatement, Plan
@@ -49,6 +52,7 @@ _EPOCH, _OPENED, _DECISION, _ARMS, _LESSON = "epoch", "opened", "decision", "arm
 _CHECKPOINT = "checkpoint"
 _REFRESH, _NOISE_USED, _UNDONE = "refresh", "noise used", "undone"
 _WENT_BACK = "went back"
+PRIVACY = "privacy"
 _ONLY = b""
 _NUMBER = struct.Struct(">Q")
 _DECISIONS = struct.Struct(">QHQ")
@@ -81,6 +85,8 @@ class PartyRecords:
         self.committed = Committed(0, 0)
         self.noted = [Committed(0, 0)] * federation.parties
         self.checkpoints: set[CheckpointName] = set()
+        self.ledger = NOTHING_RELEASED
+        """What was released, or is about to be."""
         self._store = store
         self._journal = journal
         self._federation = federation
@@ -109,19 +115,22 @@ class PartyRecords:
             tuple(sorted(self._newest(self.checkpoints))),
             tuple(self.noted),
             self.consents,
+            self.ledger,
         )
 
     # Epochs
 
-    def prepare(self, plan: Plan, then: Then) -> None:
-        """Write down that this epoch was prepared. Nobody needs to hold more than the common log from now on."""
+    def prepare(self, plan: Plan, then: Then, ledger: PrivacyLedger = NOTHING_RELEASED) -> None:
+        """Write down that this epoch was prepared, and what all parties know to have been released. Nobody needs to
+        hold more than the common log from now on."""
         self.prepared = plan.epoch
+        self.ledger = self.ledger.merged(ledger)
         self.noted = [Committed(min(noted.lessons, plan.length), noted.decisions) for noted in self.noted]
         changes: list[Change] = []
         if plan.recovers:
             self.noted = [Committed(noted.lessons, 0) for noted in self.noted]
             changes.append(Put(_WENT_BACK, _ONLY, _NUMBER.pack(plan.epoch)))
-        self._journal.append([self._epochs(), *changes], then)
+        self._journal.append([self._epochs(), self._privacy(), *changes], then)
 
     def activate(self, plan: Plan, then: Then) -> None:
         """Cut the log to the common length and write down that this epoch was activated. From here on this party does
@@ -203,6 +212,10 @@ class PartyRecords:
 
     # Decisions
 
+    def charge(self, thresholds: Sequence[int]) -> None:
+        """Count decisions that are about to be told. It is written down with what is kept of them."""
+        self.ledger = self.ledger.decided(*thresholds)
+
     def keep_decisions(
         self,
         epoch: int,
@@ -215,12 +228,11 @@ class PartyRecords:
         version: int = 0,
         rows_of: Sequence[int] = (),
     ) -> None:
-        """Keep decisions that were made together by a version of the model."""
+        """Keep decisions that were made together by a version of the model, and that they were charged."""
         arrays = [features, *own_words(decided.arm_mask, decided.reward_mask), np.array(rows_of, np.uint64)]
         words = b"".join(np.ascontiguousarray(array, _WORD).tobytes() for array in arrays)
         payload = (_HIDES_ZERO if decided.masked_arm is not None else _RETURNED) + words
-        change = Put(_DECISION, _run_key(epoch, program, step), payload)
-        changes = [change, *self._new_notes()]
+        changes = [Put(_DECISION, _run_key(epoch, program, step), payload), self._privacy(), *self._new_notes()]
         uses = max((name.version for name in self._refreshes if name.version <= version), default=0)
         if uses > self._noise_used:
             changes.append(self._use_noise(uses))
@@ -413,6 +425,7 @@ class PartyRecords:
         }
         used = self._store.get(_NOISE_USED, _ONLY)
         self._noise_used = 0 if used is None else _NUMBER.unpack(used)[0]
+        self.ledger = read_ledger(self._store)
         decisions = sum(_DECISIONS.unpack(key)[1] or 1 for key, _ in self._store.items(_DECISION))
         self.committed = Committed(0, decisions)
         self._load_log()
@@ -446,6 +459,9 @@ class PartyRecords:
         head = _EPOCHS.pack(self.prepared, self.activated, self.consents, len(self.noted))
         return Put(_EPOCH, _ONLY, head + b"".join(_PAIR.pack(*noted) for noted in self.noted))
 
+    def _privacy(self) -> Put:
+        return Put(PRIVACY, _ONLY, self.ledger.encode())
+
     def _new_notes(self) -> list[Change]:
         return [self._epochs()] if self.noted != self._kept_notes else []
 
@@ -463,6 +479,7 @@ class MemoryPartyRecords:
     def __init__(self, federation: Federation, number: int) -> None:
         self.prepared = self.activated = self.epoch = 0
         self.committed = Committed(0, 0)
+        self.ledger = NOTHING_RELEASED
         self._federation = federation
         self._number = number
 
@@ -470,7 +487,7 @@ class MemoryPartyRecords:
         noted = (Committed(0, 0),) * self._federation.parties
         return PartyStatement(self.prepared, self.activated, self.committed, (), noted)
 
-    def prepare(self, plan: Plan, then: Then) -> None:
+    def prepare(self, plan: Plan, then: Then, ledger: PrivacyLedger = NOTHING_RELEASED) -> None:
         self.prepared = plan.epoch
         then()
 
@@ -480,6 +497,9 @@ class MemoryPartyRecords:
 
     def note(self, party: int, committed: Committed) -> None:
         return
+
+    def charge(self, thresholds: Sequence[int]) -> None:
+        self.ledger = self.ledger.decided(*thresholds)
 
     def keep_decisions(
         self,
@@ -534,6 +554,20 @@ class MemoryPartyRecords:
 
 
 Records = PartyRecords | MemoryPartyRecords
+
+
+def read_ledger(store: Store) -> PrivacyLedger:
+    """The privacy ledger in a store; an empty one if there is none."""
+    payload = store.get(PRIVACY, _ONLY)
+    return NOTHING_RELEASED if payload is None else decode_ledger(payload)
+
+
+def decode_ledger(payload: bytes) -> PrivacyLedger:
+    """The privacy ledger of a record."""
+    try:
+        return PrivacyLedger.decode(payload)
+    except ValueError:
+        raise DamagedStoreError("the record of the privacy ledger cannot be read") from None
 
 
 def _initial_state(federation: Federation, number: int) -> LearnedState:

@@ -324,7 +324,15 @@ def make_dealer(endpoint: Endpoint) -> Dealer:
 def make_actor(endpoint: Endpoint, state: State | MemoryState) -> Actor:
     kit, many = endpoint.kit, endpoint.kit.file.max_batch
     loss, name_of = PeerLoss.of(kit.file.durable), kit.organisations.of
-    return Actor(kit.federation, endpoint.send, records=state.actor(), peer_loss=loss, max_batch=many, name_of=name_of)
+    return Actor(
+        kit.federation,
+        endpoint.send,
+        endpoint.send_later,
+        records=state.actor(),
+        peer_loss=loss,
+        max_batch=many,
+        name_of=name_of,
+    )
 
 
 def make_rewarder(endpoint: Endpoint, state: State | MemoryState) -> Rewarder:

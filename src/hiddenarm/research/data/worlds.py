@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
@@ -53,6 +54,12 @@ class SeededOrder:
         if turn not in self._passes:
             self._passes[turn] = np.random.default_rng([self._seed, turn]).permutation(self._rows)
         return self._passes[turn]
+
+
+def sampled_rows(rows: int, count: int, seed: int, samples: Sequence[int]) -> NDArray[np.int64]:
+    """`count` of so many rows, none twice, in random order: [samples, count], each by the seed and its own number."""
+    drawn = [np.random.default_rng([seed, one]).choice(rows, count, replace=False) for one in samples]
+    return np.array(drawn, dtype=np.int64)
 
 
 def uniform(seed: int, step: int, arm: int) -> float:

@@ -1,7 +1,7 @@
 """What roles tell each other when an epoch is opened, and the plan that follows from it. Pure functions.
 
-    OPEN n      party -> party      its last prepared and activated epoch, log, decisions, checkpoints, and notes of
-                                    what each party has told it to have committed
+    OPEN n      party -> party      its last prepared and activated epoch, log, decisions, checkpoints, notes of what
+                                    each party has told it to have committed, and its privacy ledger
                 rewarder -> party   how many lessons it has made, and how many it knows to be kept by all parties
                 party -> rewarder   what lasts at the party, the name of the last epoch that it has activated, consent;
                                     whom it is not connected to
@@ -17,7 +17,8 @@
     COMMITTED   party -> party      lessons and decisions that last at this party
 
 A plan is the next epoch's number and name, the checkpoint from which all parties start, and the length of the log.
-All parties compute it from the same statements.
+All parties compute it from the same statements; so they do the privacy ledger, of which each takes the largest counts
+that anybody has, and the number of decisions before this epoch, from which the dealer counts positions.
 
 Who is behind? An epoch is activated only after all parties have prepared it. So a party that has prepared less than
 another has activated has lost state: it is an old backup or a clone. So is one whose log is shorter, or whose decisions
@@ -33,11 +34,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple
 
 from hiddenarm.bandit.decisions import decision_name, split_name
 from hiddenarm.errors import FrameError
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.privacy.ledger import MOST_LEDGER_BYTES, NOTHING_RELEASED, PrivacyLedger
 
 EPOCH_NAME_BYTES = 6
 MAX_CHECKPOINTS = 64
@@ -110,19 +113,23 @@ class PartyStatement:
     """What each party was heard to have committed, by its number."""
     consents: bool = False
     """Whether its operator agrees to go back to an older common state."""
+    ledger: PrivacyLedger = NOTHING_RELEASED
+    """What it has seen released."""
 
     def encode(self) -> bytes:
         head = _HEAD.pack(
             self.prepared, self.activated, *self.committed, self.consents, len(self.checkpoints), len(self.noted)
         )
-        return head + b"".join(_PAIR.pack(*pair) for pair in (*self.checkpoints, *self.noted))
+        pairs = b"".join(_PAIR.pack(*pair) for pair in (*self.checkpoints, *self.noted))
+        return head + pairs + self.ledger.encode()
 
     @classmethod
     def decode(cls, payload: bytes) -> PartyStatement:
         _check(len(payload) >= _HEAD.size)
         prepared, activated, lessons, decisions, consents, checkpoints, noted = _HEAD.unpack_from(payload)
-        _check(len(payload) == _HEAD.size + (checkpoints + noted) * _PAIR.size)
-        pairs = list(_PAIR.iter_unpack(payload[_HEAD.size :]))
+        end = _HEAD.size + (checkpoints + noted) * _PAIR.size
+        _check(len(payload) > end)
+        pairs = list(_PAIR.iter_unpack(payload[_HEAD.size : end]))
         return cls(
             prepared,
             activated,
@@ -130,7 +137,33 @@ class PartyStatement:
             tuple(CheckpointName(*pair) for pair in pairs[:checkpoints]),
             tuple(Committed(*pair) for pair in pairs[checkpoints:]),
             bool(consents),
+            _decode_ledger(payload[end:]),
         )
+
+
+def _decode_ledger(payload: bytes) -> PrivacyLedger:
+    try:
+        return PrivacyLedger.decode(payload)
+    except ValueError:
+        raise FrameError("the privacy ledger in a party's statement is none") from None
+
+
+class Spent(NamedTuple):
+    """What was released before an epoch, as all parties agree: the largest counts that any of them has, and how many
+    decisions were made, from which the dealer counts positions (`bandit.coins`). That is what lasts at the last party:
+    it alone orders, and it tells the dealer so."""
+
+    ledger: PrivacyLedger = NOTHING_RELEASED
+    decisions: int = 0
+
+
+UNSPENT = Spent()
+
+
+def agree_on_spent(parties: Sequence[PartyStatement]) -> Spent:
+    """What all parties know to have been released."""
+    ledger = reduce(PrivacyLedger.merged, (party.ledger for party in parties))
+    return Spent(ledger, parties[-1].committed.decisions)
 
 
 class RewarderStatement(NamedTuple):
@@ -245,7 +278,7 @@ def make_plan(name: bytes, parties: Sequence[PartyStatement]) -> Plan:
 
 def statement_bytes(parties: int) -> int:
     """The longest statement."""
-    return _HEAD.size + (MAX_CHECKPOINTS + parties) * _PAIR.size
+    return _HEAD.size + (MAX_CHECKPOINTS + parties) * _PAIR.size + MOST_LEDGER_BYTES
 
 
 def plan_bytes() -> int:

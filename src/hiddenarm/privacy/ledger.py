@@ -1,0 +1,261 @@
+"""What has been released, and what that tells about one row of data.
+
+The ledger counts, and forgets nothing: decisions by *level*, the chance with which they were explored, as the dealer's
+coin has it (a 63-bit threshold); refreshes of noisy sums; and sums that were opened with noise, as the sum of their
+mu^2. A decision that is drawn twice counts twice. Two ledgers of the same federation are merged by taking the larger of
+every count, so no copy, however old, can take anything back.
+
+A statement says what the counts mean, by relation: which two data sets must look alike, and to whom.
+
+    own_action       one row differs; its own action alone is seen, as by a user of the service
+    dropped          one row is taught nothing; all other actions are seen
+    replaced         one row is any other; all other actions are seen
+    with_own_action  one row is taught nothing; all actions are seen, its own too
+    user             all rows of one user are taught nothing; all other actions are seen
+
+With exploration alone every later action depends on a row, so all but the first have the loss of all actions together,
+an upper bound for each of them. With noisy sums they have bounds of their own, which do not grow with the actions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from math import exp, inf, log, sqrt
+
+from hiddenarm.errors import ConfigError
+from hiddenarm.privacy.actions import Levels, epsilon_total, eta, is_exact
+from hiddenarm.privacy.gaussian import (
+    REPLACED,
+    advantage,
+    check_delta,
+    composed,
+    epsilon_for,
+    own_action_epsilon,
+    tpr_at,
+)
+from hiddenarm.privacy.mechanisms import DEFAULT_DELTA, Mechanism, NoisySums
+
+COIN_UNITS = 2**63
+"""An action is explored with the chance threshold / COIN_UNITS."""
+MOST_LEVELS = 1024
+MOST_LEDGER_BYTES = 128 + 48 * MOST_LEVELS
+"""Of an encoded ledger."""
+FALSE_ALARMS = 0.01
+"""The rate of false positives at which attacks are compared."""
+_VACUOUS = 0.999
+"""A bound that lets an attack find this share of rows at one false alarm in a hundred is called vacuous."""
+_LEVEL_BITS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class PrivacyLedger:
+    """The counts: decisions by the threshold of their coin, refreshes, and the sum of mu^2 of openings."""
+
+    decisions: Mapping[int, int] = field(default_factory=dict)
+    refreshes: int = 0
+    opened: float = 0.0
+
+    @property
+    def count(self) -> int:
+        """All decisions."""
+        return sum(self.decisions.values())
+
+    @property
+    def telling(self) -> int:
+        """All decisions but those that were certain to be explored, which tell nothing."""
+        return self.count - self.decisions.get(COIN_UNITS, 0)
+
+    @property
+    def levels(self) -> Levels:
+        """Decisions by their chance to be explored."""
+        return {threshold / COIN_UNITS: count for threshold, count in self.decisions.items()}
+
+    def decided(self, *thresholds: int) -> PrivacyLedger:
+        """After further decisions, each with the threshold of its coin."""
+        decisions = dict(self.decisions)
+        for threshold in thresholds:
+            decisions[threshold] = decisions.get(threshold, 0) + 1
+        return PrivacyLedger(decisions, self.refreshes, self.opened)
+
+    def refreshed(self) -> PrivacyLedger:
+        """After another refresh of noisy sums."""
+        return PrivacyLedger(self.decisions, self.refreshes + 1, self.opened)
+
+    def opened_with(self, mu: float) -> PrivacyLedger:
+        """After sums were opened with so much noise."""
+        return PrivacyLedger(self.decisions, self.refreshes, self.opened + mu**2)
+
+    def merged(self, other: PrivacyLedger) -> PrivacyLedger:
+        """The larger of every count."""
+        keys = self.decisions.keys() | other.decisions.keys()
+        return PrivacyLedger(
+            {key: max(self.decisions.get(key, 0), other.decisions.get(key, 0)) for key in sorted(keys)},
+            max(self.refreshes, other.refreshes),
+            max(self.opened, other.opened),
+        )
+
+    def covers(self, other: PrivacyLedger) -> bool:
+        """Whether no count is smaller than the other's."""
+        return self.merged(other) == self.merged(self)
+
+    # In records and messages
+
+    def to_dict(self) -> dict[str, object]:
+        decisions = {str(threshold): count for threshold, count in sorted(self.decisions.items())}
+        return {"decisions": decisions, "refreshes": self.refreshes, "opened": self.opened}
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, object]) -> PrivacyLedger:
+        """The ledger that `to_dict` gave; ValueError if it is none."""
+        decisions, refreshes, opened = given.get("decisions"), given.get("refreshes"), given.get("opened")
+        if set(given) != {"decisions", "refreshes", "opened"} or not isinstance(decisions, dict):
+            raise ValueError("a ledger has decisions, refreshes and openings")
+        counted = {int(threshold): count for threshold, count in decisions.items()}
+        if len(counted) > MOST_LEVELS or not all(0 <= threshold <= COIN_UNITS for threshold in counted):
+            raise ValueError("a ledger has thresholds of coins")
+        if not all(_is_count(count) for count in (*counted.values(), refreshes)):
+            raise ValueError("a ledger has whole numbers")
+        if isinstance(opened, bool) or not isinstance(opened, int | float) or not 0 <= opened < inf:
+            raise ValueError("a ledger has a sum of openings")
+        return cls(counted, int(str(refreshes)), float(opened))
+
+    def encode(self) -> bytes:
+        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, payload: bytes) -> PrivacyLedger:
+        """ValueError for whatever is no ledger."""
+        try:
+            given = json.loads(payload)
+        except RecursionError:
+            raise ValueError("a ledger is not nested") from None
+        if not isinstance(given, dict):
+            raise ValueError("a ledger is an object")
+        return cls.from_dict(given)
+
+
+NOTHING_RELEASED = PrivacyLedger()
+
+
+def coarse(threshold: int) -> int:
+    """A threshold rounded down to five significant bits: to explore less tells more, so that the loss is never
+    understated, and overstated by at most log(33/32) to log(17/16) an action. A schedule then has few levels."""
+    spare = max(0, threshold.bit_length() - _LEVEL_BITS)
+    return threshold >> spare << spare
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What holds of one relation: the loss, the most that any attack finds at one false alarm in a hundred, and the
+    largest difference of true and false positives. `exact` is whether the loss is attained by some learner and data."""
+
+    relation: str
+    epsilon: float
+    true_positives: float
+    advantage: float
+    exact: bool = False
+
+    @property
+    def vacuous(self) -> bool:
+        return self.true_positives >= _VACUOUS
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What the ledger of a federation means. `delta` is the chance at which the losses may be exceeded."""
+
+    mechanism: str
+    decisions: int
+    delta: float
+    bounds: tuple[Bound, ...]
+
+    def __getitem__(self, relation: str) -> Bound:
+        return next(bound for bound in self.bounds if bound.relation == relation)
+
+    @property
+    def headline(self) -> Bound:
+        """Over all time: of a dropped row."""
+        return self["dropped"]
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON, which has no infinity: null stands for it."""
+        named = {f"epsilon_{bound.relation}": _finite(bound.epsilon) for bound in self.bounds}
+        bounds = [
+            {**asdict(bound), "epsilon": _finite(bound.epsilon), "vacuous": bound.vacuous} for bound in self.bounds
+        ]
+        return {
+            "privacy": self.mechanism,
+            "decisions": self.decisions,
+            "delta": self.delta,
+            "epsilon_total": _finite(self.headline.epsilon),
+            "vacuous": self.headline.vacuous,
+            **named,
+            "bounds": bounds,
+        }
+
+
+def statement(ledger: PrivacyLedger, arms: int, mechanism: Mechanism, delta: float | None = None) -> Statement:
+    """What was released so far tells about one row. `delta` is that of the mechanism unless given."""
+    given = mechanism.options.get("delta", DEFAULT_DELTA) if delta is None else delta
+    chance = float(given)
+    check_delta(chance)
+    noisy = isinstance(mechanism, NoisySums)
+    if noisy and chance != mechanism.options["delta"]:
+        raise ConfigError(f"noisy sums have the delta that they were made for, {mechanism.options['delta']:g}")
+    bounds = _of_noisy_sums(ledger, arms, mechanism, chance) if noisy else _of_exploration(ledger, arms, chance)
+    return Statement(mechanism.name, ledger.count, chance, bounds)
+
+
+def _of_exploration(ledger: PrivacyLedger, arms: int, delta: float) -> tuple[Bound, ...]:
+    total = epsilon_total(arms, ledger.levels, delta)
+    if ledger.opened:  # a bound, not the loss: the sums that were opened are accounted for apart
+        total += epsilon_for(sqrt(ledger.opened), delta)
+    exact = is_exact(ledger.levels) and not ledger.opened
+    at_most = [_bound(name, total, delta, exact=False) for name in ("dropped", "replaced")]
+    own, user = (_bound(name, total, delta, exact) for name in ("with_own_action", "user"))
+    return (_of_own_action(ledger, arms), *at_most, own, user)
+
+
+def _of_noisy_sums(ledger: PrivacyLedger, arms: int, sums: Mechanism, delta: float) -> tuple[Bound, ...]:
+    assert isinstance(sums, NoisySums)
+    opened, least = sqrt(ledger.opened), min(ledger.levels, default=1.0)
+    dropped = composed([sums.mu, opened])
+    own = own_action_epsilon(dropped, arms, least, delta)
+    rows = sums.rows_per_key * sqrt(max(1, ledger.refreshes))
+    return (
+        _of_own_action(ledger, arms),
+        _gaussian("dropped", dropped, delta),
+        _gaussian("replaced", composed([REPLACED * sums.mu, opened]), delta),
+        _bound("with_own_action", own, delta, exact=False),
+        _gaussian("user", composed([rows * sums.mu, rows * opened]), delta),
+    )
+
+
+def _of_own_action(ledger: PrivacyLedger, arms: int) -> Bound:
+    loss = max((eta(arms, chance) for chance, count in ledger.levels.items() if count), default=0.0)
+    return _bound("own_action", loss, 0.0, exact=True)
+
+
+def _bound(relation: str, epsilon: float, delta: float, exact: bool) -> Bound:
+    """What (epsilon, delta) alone lets an attack do: TPR <= e^epsilon FPR + delta, and the same for its mistakes."""
+    ratio = exp(min(epsilon, 700.0))
+    found = min(1.0, ratio * FALSE_ALARMS + delta, 1 - (1 - delta - FALSE_ALARMS) / ratio)
+    return Bound(relation, epsilon, found, (ratio - 1 + 2 * delta) / (ratio + 1), exact)
+
+
+def _gaussian(relation: str, mu: float, delta: float) -> Bound:
+    return Bound(relation, epsilon_for(mu, delta), tpr_at(mu, FALSE_ALARMS), advantage(mu), exact=False)
+
+
+def _finite(epsilon: float) -> float | None:
+    return epsilon if epsilon < inf else None
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+VACUOUS_FROM = log((1 - FALSE_ALARMS) / (1 - _VACUOUS))
+"""From this epsilon on a bound of epsilon alone is vacuous: 6.9."""
