@@ -59,6 +59,7 @@ PROCESSES = (
 """Files and folders whose tests start processes or use network sockets."""
 PROCESS_FIXTURES = frozenset({"office"})
 LONG = (
+    "bandit/test_budget.py",
     "bandit/test_hard_data.py",
     "bandit/test_joint_views.py",
     "bandit/test_released_arm.py",

@@ -76,7 +76,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     def go(steps: int, state: Path | None = None, *, batch: int = 1, interrupt_at: int | None = None) -> Went:
         arms.clear()
         simulation = Simulation(FEDERATION, WORLDS, steps, KEY, batch, state)
-        board, traffic = simulation.run(Display(interrupt_at))
+        board, traffic, _ = simulation.run(Display(interrupt_at))
         rewards, plain = board.rewards[:, : board.steps], board.plain_rewards[:, : board.steps]
         return Went(list(arms), rewards.tolist(), plain.tolist(), board.agreed, traffic)
 

@@ -2,7 +2,8 @@
 
 A budget is spent by decisions, whatever became of them, so all roles know alike when it is. When it is, decisions are
 refused; or every party brings zeros in place of the model, so that all scores are equal and the tags alone, which are
-uniform, choose the arm. Such an action tells nothing about any row, whatever the coin says. It is not charged.
+uniform, choose the arm. Such an action tells nothing about any row, whatever the coin says; it is counted as one that
+was certain to be explored.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from hiddenarm.errors import ConfigError
 from hiddenarm.privacy.actions import epsilon_total, most_actions
 from hiddenarm.privacy.ledger import COIN_UNITS, PrivacyLedger
 from hiddenarm.privacy.mechanisms import EXPLORE, ActionBudget, Mechanism
+from hiddenarm.ring.words import Words
 
 if TYPE_CHECKING:
     from hiddenarm.bandit.policy import Policy
 
 _CHUNK = 1 << 16
+_HEAD = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,23 @@ def budget_of(arms: int, policy: Policy, privacy: Mechanism) -> Budget | None:
     chance = policy.guarantee(arms).epsilon
     most = most_actions(arms, chance, privacy.total_epsilon, privacy.delta)
     return Budget(most, privacy.when_spent == EXPLORE)
+
+
+def ledger_words(ledger: PrivacyLedger) -> Words:
+    """A ledger as words, for a file of arrays: refreshes, openings, and pairs of a level and its count."""
+    opened = np.array([ledger.opened]).view(np.uint64)[0]
+    pairs = [number for pair in sorted(ledger.decisions.items()) for number in pair]
+    return np.array([ledger.refreshes, opened, *pairs], np.uint64)
+
+
+def ledger_of_words(words: Words) -> PrivacyLedger:
+    """The ledger of such words; ValueError if they are none."""
+    if words.ndim != 1 or len(words) < _HEAD or len(words) % 2:
+        raise ValueError("a ledger has a head and pairs")
+    pairs = words[_HEAD:].reshape(-1, 2).tolist()
+    opened = float(words[1:_HEAD].view(np.float64)[0])
+    decisions = {str(level): count for level, count in pairs}
+    return PrivacyLedger.from_dict({"decisions": decisions, "refreshes": int(words[0]), "opened": opened})
 
 
 def planned_ledger(policy: Policy, steps: int, budget: Budget | None = None) -> PrivacyLedger:

@@ -30,6 +30,7 @@ from hiddenarm.bandit.policy import Policy
 from hiddenarm.bandit.state import decode_arrays, encode_arrays
 from hiddenarm.errors import ConfigError, DecisionIdError, FeatureError, InputError
 from hiddenarm.files import replacing
+from hiddenarm.privacy.ledger import PrivacyLedger, Statement, statement
 from hiddenarm.privacy.mechanisms import Mechanism, privacy_from_table, privacy_table
 from hiddenarm.ring.streams import SpentSteps, fresh_key
 from hiddenarm.ring.words import Floats
@@ -171,6 +172,15 @@ class LocalFederation:
         return self.arm_names.index(arm)
 
     # Learning
+
+    @property
+    def ledger(self) -> PrivacyLedger:
+        """What was released so far."""
+        return self._lockstep.ledger
+
+    def privacy(self) -> Statement:
+        """What that tells about one row of data, by relation."""
+        return statement(self.ledger, self.federation.arms, self.federation.privacy)
 
     def reward(self, id: str, reward: float) -> None:
         """Learn from the reward of an earlier decision: a number in [0, 1]."""

@@ -6,6 +6,7 @@ replicates lets many independent runs, each with its own epsilon, advance togeth
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hiddenarm.bandit.accounting import ledger_of_words, ledger_words
 from hiddenarm.bandit.answers import NO_ARM, TWO_ARMS, arms_in, eligible_words, masked_one_hots
 from hiddenarm.bandit.audit import audit_coins, audit_noise
 from hiddenarm.bandit.batches import FULL
@@ -28,11 +30,12 @@ from hiddenarm.bandit.catalogue import (
     REFRESH,
     REPAIR_RUNS,
     SOLVE,
+    STEP,
     STEP_ONE,
     ProgramId,
     program_text,
 )
-from hiddenarm.bandit.coins import Coins, Exploration
+from hiddenarm.bandit.coins import Coins, Exploration, exploration_thresholds
 from hiddenarm.bandit.decisions import MAX_PENDING, decision_number
 from hiddenarm.bandit.features import checked_features
 from hiddenarm.bandit.federation import Federation
@@ -40,16 +43,19 @@ from hiddenarm.bandit.interactions import Decided, Interaction, Rewarded, intera
 from hiddenarm.bandit.policy import LearnerProgram
 from hiddenarm.bandit.schedule import BeginSecond, DropSecond, LessonPlan, Run, Schedule
 from hiddenarm.bandit.state import State, initial_state
-from hiddenarm.errors import OUT_OF_RANGE, ConfigError, InputError, ScoreRangeError
+from hiddenarm.errors import OUT_OF_RANGE, BudgetSpentError, ConfigError, InputError, ScoreRangeError
 from hiddenarm.mpc.dealing import ProgramDealer, layout_of
 from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, compile_program
 from hiddenarm.mpc.lockstep import LockstepMeter, Observer, advance_lockstep, run_lockstep
 from hiddenarm.mpc.material import Layout, Seeds, program_stream
+from hiddenarm.privacy.ledger import COIN_UNITS, NOTHING_RELEASED
 from hiddenarm.ring.streams import Stream, fresh_key
 from hiddenarm.ring.words import Floats, Words, encode
 
 NEXT_STEP = "next step "
 """Begins the names of the arrays of a snapshot with a program's next step."""
+LEDGER = "ledger"
+"""The name of the array of a snapshot with the privacy ledger."""
 _SECOND = "second "
 """Begins those of a second model."""
 
@@ -132,6 +138,8 @@ class Lockstep:
     once. Of the single decisions that wait for their reward, the newest `max_pending` are
     kept. With `epsilons`, each replicate explores with its own probability, whatever the policy says. `origin` is how
     many decisions were made before, for a policy that explores by position.
+
+    `ledger` counts what one replicate has released. A spent budget refuses, or explores purely, as between roles.
     """
 
     def __init__(
@@ -168,6 +176,10 @@ class Lockstep:
         self._exploration = (
             federation.policy.exploration(origin) if epsilons is None else Exploration.of_replicates(epsilons)
         )
+        self.ledger = NOTHING_RELEASED
+        self._least_explored = None if epsilons is None else int(exploration_thresholds(epsilons).min())
+        self._pure_from: dict[ProgramId, int] = {}
+        """From which step on a program has explored purely."""
         self._pending: OrderedDict[int, list[Interaction]] = OrderedDict()
         self._batches: dict[tuple[int, int], list[list[Interaction]]] = {}
         self._seeds = Seeds(epoch_key)
@@ -315,6 +327,8 @@ class Lockstep:
                 self._singly.append(lesson)
         for _ in range(plan.forgotten):
             self._singly.popleft()
+        if plan.refreshes:
+            self.ledger = self.ledger.refreshed()
         self.schedule = plan.after
         self._begun = None
 
@@ -370,6 +384,7 @@ class Lockstep:
             "learned": np.array([self.interactions_learned, self.schedule.gathered], np.uint64),
             "waiting rewards": _rows([one[0].masked[:, 0] for one in self._singly], self.replicates),
             "schedule": np.array(self.schedule.counted(), np.uint64),
+            LEDGER: ledger_words(self.ledger),
         }
         for program, supply in self._supplies.items():
             arrays[f"{NEXT_STEP}{program.name} {program.count}"] = np.array([supply.next_step], np.uint64)
@@ -396,6 +411,7 @@ class Lockstep:
         A snapshot of an earlier version, which has no counters of a schedule, goes on behind all of its addresses.
         """
         self._restore_steps(arrays)
+        self._restore_ledger(arrays)
         self._restore_schedule(arrays)
         for party, state in enumerate(self.states):
             for name in state:
@@ -438,6 +454,17 @@ class Lockstep:
                 decided = max(decided, step)
         self._supply(self._deciding).skip_to(decided)
 
+    def _restore_ledger(self, arrays: Mapping[str, Words]) -> None:
+        """Earlier versions had none: all steps that decided are counted."""
+        self._pure_from = {}
+        if LEDGER in arrays:
+            self.ledger = self.ledger.merged(ledger_of_words(arrays[LEDGER]))
+            return
+        for program, supply in self._supplies.items():
+            if program.name in (DECIDE, STEP):
+                for step in range(supply.next_step):
+                    self.ledger = self.ledger.decided(*self._levels(program, step))
+
     def _restore_schedule(self, arrays: Mapping[str, Words]) -> None:
         self.interactions_learned, gathered = arrays["learned"].tolist()
         if "lessons" in arrays:
@@ -479,7 +506,17 @@ class Lockstep:
         Nobody could ask for them in a real federation.
         """
         program = self._deciding if batch == 1 else ProgramId(DECIDE, batch)
-        return audit_coins(self._seeds, self.federation, first, count, self.replicates, program, self._exploration)
+        coins = audit_coins(self._seeds, self.federation, first, count, self.replicates, program, self._exploration)
+        coins.explore[max(0, self._first_pure(program) - first) :] = True
+        return coins
+
+    def _first_pure(self, program: ProgramId) -> int:
+        """From which step on a program explores purely; for steps to come, if no other program decides."""
+        budget, next_step = self.federation.budget, self._supply(program).next_step
+        if budget is None or not budget.explores:
+            return sys.maxsize
+        left = max(0, budget.decisions - self.ledger.telling) // program.count
+        return self._pure_from.get(program, next_step + left)
 
     def noise(self, refresh: int) -> tuple[Floats, Floats]:
         """The dealer's noise of a refresh, counted from 0, for the plain twins (see `audit_noise`): of W [replicates,
@@ -501,18 +538,40 @@ class Lockstep:
         )
         brought = [may_win] if self._learner.takes_eligible else []
         supply = self._supply(program)
+        step = supply.next_step
+        pure = self._charge(program, step)
         given = [
-            [*(state[name] for name in supply.program.reads), own, *brought]
+            [*(np.zeros_like(state[name]) if pure else state[name] for name in supply.program.reads), own, *brought]
             for state, own in zip(self.states, features, strict=True)
         ]
-        step = supply.next_step
         evaluations = supply.begin(given, step)
         self._advance(program, evaluations)
         decided: list[Any] = [each.result if each.ended else each.announced for each in evaluations]
         arms = self._act(program, step, decided, may_win)
         if program == STEP_ONE:
-            self._begin_to_learn(step, evaluations, decided)
+            self._begun = None
+            if not pure:
+                self._begin_to_learn(step, evaluations, decided)
         return step, arms, [interactions(own, kept) for own, kept in zip(features, decided, strict=True)]
+
+    def _charge(self, program: ProgramId, step: int) -> bool:
+        """Count decisions before they are made; whether they must be explored purely. With a spent budget that refuses,
+        nothing is done."""
+        budget = self.federation.budget
+        if budget is None or self.ledger.telling + program.count <= budget.decisions:
+            self.ledger = self.ledger.decided(*self._levels(program, step))
+            return False
+        if not budget.explores:
+            raise BudgetSpentError(budget.refusal)
+        self._pure_from.setdefault(program, step)
+        self.ledger = self.ledger.decided(*[COIN_UNITS] * program.count)
+        return True
+
+    def _levels(self, program: ProgramId, step: int) -> list[int]:
+        """As the ledger counts the decisions of a step; where replicates explore differently, those of the least."""
+        if self._least_explored is not None:
+            return [self._least_explored] * program.count
+        return self.federation.policy.levels(self._exploration.positions(step, 1, program.count)[0])
 
     def _begin_to_learn(self, step: int, evaluations: list[Evaluation], decided: list[Decided]) -> None:
         """Tell a run of `step` the one-hot; it goes on until it needs the reward."""

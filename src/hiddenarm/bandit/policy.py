@@ -130,8 +130,13 @@ class Policy(Optioned, ABC):
     def levels(self, positions: Positions) -> list[int]:
         """The thresholds of some positions as the ledger counts them: as they are, or, if they follow a schedule,
         rounded down to few values (`privacy.ledger.coarse`)."""
-        thresholds: list[int] = self.thresholds(positions).tolist()
-        return thresholds if self.explores_alike else [coarse(threshold) for threshold in thresholds]
+        if self.explores_alike:
+            return [self._only_threshold] * len(positions)
+        return [coarse(threshold) for threshold in self.thresholds(positions).tolist()]
+
+    @cached_property
+    def _only_threshold(self) -> int:
+        return int(self.thresholds(_PROBED[:1])[0])
 
     def exploration(self, origin: int = 0) -> Exploration:
         """For the dealer of an epoch before which `origin` decisions were made."""

@@ -281,11 +281,11 @@ def _show(run: Any, title: str, data: str, plot_path: Path | None, options: dict
     from hiddenarm.research.results import print_report, write_json, write_plot
 
     with ProgressDisplay(run.steps, title) as display:
-        board, traffic = run.run(display)
-    report = board.report(run.federation, traffic, data)
+        board, traffic, ledger = run.run(display)
+    report = board.report(run.federation, traffic, data, ledger)
     console = Console()
     if board.steps < run.steps:
-        console.print(f"Interrupted: the result of {board.steps} of {run.steps} steps.")
+        console.print(f"{board.ended}: the result of {board.steps} of {run.steps} steps.")
     print_report(console, title, report)
     if options["json_path"] is not None:
         write_json(options["json_path"], report)

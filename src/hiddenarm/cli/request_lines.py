@@ -90,8 +90,10 @@ class Desk:
                 if isinstance(request, InputError):
                     raise request
                 reply = answer(request)
-            except (InputError, NoArmError, BudgetSpentError) as error:
+            except (InputError, NoArmError) as error:
                 reply = {"error": str(error)}
+            except BudgetSpentError as error:
+                reply = {"error": str(error), "budget_spent": True}
             except UnavailableError as error:
                 reply = {"error": str(error), "retry_after": error.retry_after}
             self._answers.write(json.dumps(reply) + "\n")

@@ -101,7 +101,9 @@ def _serve(
         log.warning("no requests", hint=lines.hint)
     for endpoint in served.endpoints:
         if report is not None and endpoint.kit.identity.role in _SERVERS:
-            _write_report(report, json.dumps(endpoint.meter.as_dict()))
+            ledger = endpoint.machine.health().ledger
+            released = {} if ledger is None else {"privacy": ledger.to_dict()}
+            _write_report(report, json.dumps({**endpoint.meter.as_dict(), **released}))
 
 
 def _role(kit: Kit, listen_fd: int | None, lines: RequestLines) -> tuple[Endpoint, Run]:

@@ -12,9 +12,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from rich.table import Table
 
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.cli.privacy import shown_epsilon
 from hiddenarm.errors import ConfigError, PeerLost
 from hiddenarm.net.identity import Identity
 from hiddenarm.net.monitor import HOST
+from hiddenarm.privacy.ledger import COIN_UNITS, PrivacyLedger, Statement, statement
 from hiddenarm.service.kit import read_kit_file
 from hiddenarm.service.logs import Organisations
 
@@ -34,10 +37,12 @@ def show_status(kit: Path, as_json: bool) -> None:
     """Print how the role of a kit is doing. Raises PeerLost if it is not running or decisions cannot be served."""
     me, ready_text, metrics_text = _ask(kit, "/readyz", "/metrics")
     ready, metrics = json.loads(ready_text), parse_metrics(metrics_text)
+    released = released_in(metrics, read_kit_file(kit).build_federation())
     if as_json:
-        print(json.dumps({"role": me, **ready, "metrics": _flat(metrics)}, indent=2))
+        privacy = {} if released is None else {"privacy": released.to_dict()}
+        print(json.dumps({"role": me, **ready, "metrics": _flat(metrics), **privacy}, indent=2))
     else:
-        _print(Console(), me, ready, metrics)
+        _print(Console(), me, ready, [*_rows(metrics), *_privacy_rows(metrics, released)])
     if not ready["ready"]:
         raise PeerLost(f"{me} is not ready: {'; '.join(ready['reasons'])}")
 
@@ -85,12 +90,35 @@ def _flat(metrics: Metrics) -> dict[str, Any]:
     }
 
 
-def _print(console: Console, role: str, ready: dict[str, Any], metrics: Metrics) -> None:
+def released_in(metrics: Metrics, federation: Federation) -> Statement | None:
+    """What a party has released over all epochs, by its metrics, and what that means."""
+    counted = metrics.get("hiddenarm_privacy_decisions_total")
+    if counted is None:
+        return None
+    decisions = {int(float(labels["epsilon"]) * COIN_UNITS): int(count) for labels, count in counted}
+    refreshes = int(_one(metrics, "hiddenarm_privacy_refreshes_total"))
+    undone = int(_one(metrics, "hiddenarm_privacy_went_back_total"))
+    return statement(PrivacyLedger(decisions, refreshes, undone=undone), federation.arms, federation.privacy)
+
+
+def _privacy_rows(metrics: Metrics, released: Statement | None) -> list[tuple[str, str]]:
+    rows = []
+    if released is not None:
+        rows.append(("decisions in the privacy ledger", f"{released.decisions:,}"))
+        shown = shown_epsilon(released.headline)
+        rows.append(("what they tell about one row", f"epsilon {shown} at delta {released.delta:g}"))
+    if "hiddenarm_privacy_budget_decisions" in metrics:
+        left = _one(metrics, "hiddenarm_privacy_budget_decisions")
+        rows.append(("privacy budget", f"{left:,.0f} decisions left"))
+    return rows
+
+
+def _print(console: Console, role: str, ready: dict[str, Any], rows: list[tuple[str, str]]) -> None:
     table = Table(title=f"{role}: {'ready' if ready['ready'] else 'not ready'}", show_header=False)
     for kind in ("reasons", "notes"):
         for text in ready[kind]:
             table.add_row("why" if kind == "reasons" else "note", text)
-    for name, value in _rows(metrics):
+    for name, value in rows:
         table.add_row(name, value)
     console.print(table)
 

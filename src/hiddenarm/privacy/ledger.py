@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import exp, inf, log, sqrt
 
 from hiddenarm.errors import ConfigError
@@ -47,15 +47,18 @@ FALSE_ALARMS = 0.01
 _VACUOUS = 0.999
 """A bound that lets an attack find this share of rows at one false alarm in a hundred is called vacuous."""
 _LEVEL_BITS = 5
+_FIELDS = {"decisions", "refreshes", "opened", "undone"}
 
 
 @dataclass(frozen=True, slots=True)
 class PrivacyLedger:
-    """The counts: decisions by the threshold of their coin, refreshes, and the sum of mu^2 of openings."""
+    """The counts: decisions by the threshold of their coin, refreshes, the sum of mu^2 of openings, and how often all
+    parties agreed to go back behind refreshes that decisions had used: their rows are in another refresh each time."""
 
     decisions: Mapping[int, int] = field(default_factory=dict)
     refreshes: int = 0
     opened: float = 0.0
+    undone: int = 0
 
     @property
     def count(self) -> int:
@@ -77,15 +80,19 @@ class PrivacyLedger:
         decisions = dict(self.decisions)
         for threshold in thresholds:
             decisions[threshold] = decisions.get(threshold, 0) + 1
-        return PrivacyLedger(decisions, self.refreshes, self.opened)
+        return replace(self, decisions=decisions)
 
     def refreshed(self) -> PrivacyLedger:
         """After another refresh of noisy sums."""
-        return PrivacyLedger(self.decisions, self.refreshes + 1, self.opened)
+        return replace(self, refreshes=self.refreshes + 1)
+
+    def went_back(self) -> PrivacyLedger:
+        """After all parties agreed to go back behind refreshes that decisions had used."""
+        return replace(self, undone=self.undone + 1)
 
     def opened_with(self, mu: float) -> PrivacyLedger:
         """After sums were opened with so much noise."""
-        return PrivacyLedger(self.decisions, self.refreshes, self.opened + mu**2)
+        return replace(self, opened=self.opened + mu**2)
 
     def merged(self, other: PrivacyLedger) -> PrivacyLedger:
         """The larger of every count."""
@@ -94,6 +101,7 @@ class PrivacyLedger:
             {key: max(self.decisions.get(key, 0), other.decisions.get(key, 0)) for key in sorted(keys)},
             max(self.refreshes, other.refreshes),
             max(self.opened, other.opened),
+            max(self.undone, other.undone),
         )
 
     def covers(self, other: PrivacyLedger) -> bool:
@@ -104,22 +112,23 @@ class PrivacyLedger:
 
     def to_dict(self) -> dict[str, object]:
         decisions = {str(threshold): count for threshold, count in sorted(self.decisions.items())}
-        return {"decisions": decisions, "refreshes": self.refreshes, "opened": self.opened}
+        return {"decisions": decisions, "refreshes": self.refreshes, "opened": self.opened, "undone": self.undone}
 
     @classmethod
     def from_dict(cls, given: Mapping[str, object]) -> PrivacyLedger:
         """The ledger that `to_dict` gave; ValueError if it is none."""
         decisions, refreshes, opened = given.get("decisions"), given.get("refreshes"), given.get("opened")
-        if set(given) != {"decisions", "refreshes", "opened"} or not isinstance(decisions, dict):
+        undone = given.get("undone", 0)
+        if given.keys() | {"undone"} != _FIELDS or not isinstance(decisions, dict):
             raise ValueError("a ledger has decisions, refreshes and openings")
         counted = {int(threshold): count for threshold, count in decisions.items()}
         if len(counted) > MOST_LEVELS or not all(0 <= threshold <= COIN_UNITS for threshold in counted):
             raise ValueError("a ledger has thresholds of coins")
-        if not all(_is_count(count) for count in (*counted.values(), refreshes)):
+        if not all(_is_count(count) for count in (*counted.values(), refreshes, undone)):
             raise ValueError("a ledger has whole numbers")
         if isinstance(opened, bool) or not isinstance(opened, int | float) or not 0 <= opened < inf:
             raise ValueError("a ledger has a sum of openings")
-        return cls(counted, int(str(refreshes)), float(opened))
+        return cls(counted, int(str(refreshes)), float(opened), int(str(undone)))
 
     def encode(self) -> bytes:
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":")).encode()
@@ -209,9 +218,10 @@ def statement(ledger: PrivacyLedger, arms: int, mechanism: Mechanism, delta: flo
 
 
 def _of_exploration(ledger: PrivacyLedger, arms: int, delta: float) -> tuple[Bound, ...]:
-    total = epsilon_total(arms, ledger.levels, delta)
-    if ledger.opened:  # a bound, not the loss: the sums that were opened are accounted for apart
-        total += epsilon_for(sqrt(ledger.opened), delta)
+    if ledger.opened:  # a bound, not the loss: the sums that were opened are accounted for apart, with half of delta
+        total = epsilon_total(arms, ledger.levels, delta / 2) + epsilon_for(sqrt(ledger.opened), delta / 2)
+    else:
+        total = epsilon_total(arms, ledger.levels, delta)
     exact = is_exact(ledger.levels) and not ledger.opened
     at_most = [_bound(name, total, delta, exact=False) for name in ("dropped", "replaced")]
     own, user = (_bound(name, total, delta, exact) for name in ("with_own_action", "user"))
@@ -221,13 +231,14 @@ def _of_exploration(ledger: PrivacyLedger, arms: int, delta: float) -> tuple[Bou
 def _of_noisy_sums(ledger: PrivacyLedger, arms: int, sums: Mechanism, delta: float) -> tuple[Bound, ...]:
     assert isinstance(sums, NoisySums)
     opened, least = sqrt(ledger.opened), min(ledger.levels, default=1.0)
-    dropped = composed([sums.mu, opened])
+    mu = sums.mu * sqrt(1 + ledger.undone)
+    dropped = composed([mu, opened])
     own = own_action_epsilon(dropped, arms, least, delta)
     rows = sums.rows_per_key * sqrt(max(1, ledger.refreshes))
     return (
         _of_own_action(ledger, arms),
         _gaussian("dropped", dropped, delta),
-        _gaussian("replaced", composed([REPLACED * sums.mu, opened]), delta),
+        _gaussian("replaced", composed([REPLACED * mu, opened]), delta),
         _bound("with_own_action", own, delta, exact=False),
         _gaussian("user", composed([rows * sums.mu, rows * opened]), delta),
     )

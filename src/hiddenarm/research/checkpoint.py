@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.lockstep import NEXT_STEP, Lockstep
+from hiddenarm.bandit.lockstep import LEDGER, NEXT_STEP, Lockstep
 from hiddenarm.bandit.plain import PlainBandit
 from hiddenarm.bandit.state import decode_arrays, encode_arrays
 from hiddenarm.errors import ConfigError
@@ -157,7 +157,9 @@ def _of_earlier(arrays: Arrays) -> bool:
 
 def _expected(lockstep: Lockstep) -> Arrays:
     """The arrays of the run itself."""
-    return {**lockstep.snapshot(), "schedule": np.zeros(0, np.uint64)}  # of any length
+    arrays = {**lockstep.snapshot(), "schedule": np.zeros(0, np.uint64)}  # of any length
+    del arrays[LEDGER]  # which earlier versions did not have
+    return arrays
 
 
 def _twins(twins: PlainTwins) -> dict[str, list[PlainBandit]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass
+from functools import partial, reduce
 from pathlib import Path
 from time import perf_counter
 
@@ -15,7 +16,9 @@ from hiddenarm.bandit.coins import Coins
 from hiddenarm.bandit.decisions import run_of
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.noisy_sums import noisy_sums
+from hiddenarm.errors import BudgetSpentError
 from hiddenarm.mpc.material import Seeds
+from hiddenarm.privacy.ledger import PrivacyLedger
 from hiddenarm.research.data.worlds import World
 from hiddenarm.research.local_roles import LocalRoles
 from hiddenarm.research.progress import ProgressDisplay, until_interrupted
@@ -32,8 +35,8 @@ class Demo:
     steps: int
     epoch_key: bytes
 
-    def run(self, display: ProgressDisplay) -> tuple[Scoreboard, Traffic]:
-        """Run to the end, or to an interrupt: then the result is that of the steps made."""
+    def run(self, display: ProgressDisplay) -> tuple[Scoreboard, Traffic, PrivacyLedger]:
+        """Run to the end, to an interrupt, or until the budget is spent: then the result is that of the steps made."""
         keys, contexts = self._features()
         with tempfile.TemporaryDirectory(prefix="hiddenarm-") as folder:
             kits = Path(folder) / "kits"
@@ -41,7 +44,9 @@ class Demo:
                 board = self._play(roles, display)
                 if not board.steps:
                     raise KeyboardInterrupt
-                return board, count_traffic(self.federation, roles.stop(), board.steps)
+                meters = roles.stop()
+                ledgers = [PrivacyLedger.from_dict(meter.pop("privacy")) for meter in meters]
+                return board, count_traffic(self.federation, meters, board.steps), reduce(PrivacyLedger.merged, ledgers)
 
     def _features(self) -> tuple[list[str], Floats]:
         """Keys and contexts of the world's rows. Where rows of one key are counted, whoever arrives is somebody else:
@@ -55,12 +60,16 @@ class Demo:
         return _key(self.world.row(step) if noisy_sums(self.federation) is None else step)
 
     def _play(self, roles: LocalRoles, display: ProgressDisplay) -> Scoreboard:
-        twins = PlainTwins(self.federation, [self.world], self._coins, self._noise)
         board = Scoreboard(self.steps)
+        twins = PlainTwins(self.federation, [self.world], partial(self._coins, board), self._noise)
         version = 0
         for step in until_interrupted(range(self.steps)):
             start = perf_counter()
-            identifier, arm = roles.decide(self._key_of(step), version)
+            try:
+                identifier, arm = roles.decide(self._key_of(step), version)
+            except BudgetSpentError as error:
+                board.ended = str(error)
+                break
             reward = self.world.reward(step, arm)
             version = roles.reward(identifier, reward)
             board.private_seconds += (perf_counter() - start) if step else 0.0
@@ -73,8 +82,12 @@ class Demo:
             )
         return board
 
-    def _coins(self, program: ProgramId, first: int, count: int) -> Coins:
-        return audit_coins(Seeds(self.epoch_key), self.federation, first, count, program=program)
+    def _coins(self, board: Scoreboard, program: ProgramId, first: int, count: int) -> Coins:
+        """Of some runs, the first of which was made in the step that is being followed."""
+        coins = audit_coins(Seeds(self.epoch_key), self.federation, first, count, program=program)
+        if self.federation.budget is not None and self.federation.budget.explores:
+            coins.explore[max(0, self.federation.budget.decisions - board.steps) :] = True
+        return coins
 
     def _noise(self, refresh: int) -> tuple[Floats, Floats]:
         return audit_noise(Seeds(self.epoch_key), self.federation, refresh)

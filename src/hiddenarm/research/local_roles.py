@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.errors import FeatureError, PeerLost
+from hiddenarm.errors import BudgetSpentError, FeatureError, PeerLost
 from hiddenarm.net.certificates import Authority, write_private
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.words import Floats
@@ -85,7 +85,8 @@ class LocalRoles:
         return version
 
     def stop(self) -> list[dict[str, Any]]:
-        """End the federation in good order, or await the end if the clients are not ours; return each party's meter."""
+        """End the federation in good order, or await the end if the clients are not ours; return each party's meter,
+        with its privacy ledger."""
         for identity in reversed(self._clients):
             stdin = self._processes[identity].stdin
             assert stdin is not None
@@ -130,7 +131,7 @@ class LocalRoles:
             raise PeerLost(f"the {identity} has ended before its time\n{self.explain_failure()}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise FeatureError(answer["error"])
+            raise (BudgetSpentError if answer.get("budget_spent") else FeatureError)(answer["error"])
         return answer
 
     def _finish(self, identity: Identity) -> None:

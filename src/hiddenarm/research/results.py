@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Container, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from math import inf, isfinite
+from math import isfinite
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -30,7 +30,7 @@ from hiddenarm.bandit.plain import PlainBandit, coins_at
 from hiddenarm.bandit.slots import Slots, in_lessons
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.dealing import layout_of
-from hiddenarm.privacy.mechanisms import NoisySums
+from hiddenarm.privacy.ledger import PrivacyLedger, statement
 from hiddenarm.research.data.worlds import World
 from hiddenarm.research.plots import plot_learning_curves
 from hiddenarm.research.progress import percent, summary_table
@@ -251,9 +251,15 @@ class Report:
     replicates: int
     data: str
     suite: str
+    decisions_counted: int
+    delta: float
+    epsilon_own_action: float | None
     epsilon_dropped: float | None
     epsilon_replaced: float | None
     epsilon_with_own_action: float | None
+    epsilon_total: float | None
+    """Of what was released about one row (`privacy.ledger`); None for infinity."""
+    vacuous: bool
 
 
 class Scoreboard:
@@ -265,6 +271,8 @@ class Scoreboard:
         self.private_seconds = 0.0
         self.plain_seconds = 0.0
         self.steps = 0
+        self.ended = "Interrupted"
+        """Why there are fewer steps than were asked for, if so."""
         self.agreed = 0
         self._total = 0.0
         self._plain_total = 0.0
@@ -303,7 +311,9 @@ class Scoreboard:
     def agreement(self) -> float:
         return self.agreed / max(1, self.interactions)
 
-    def report(self, federation: Federation, traffic: Traffic, data: str) -> Report:
+    def report(self, federation: Federation, traffic: Traffic, data: str, ledger: PrivacyLedger) -> Report:
+        released = statement(ledger, federation.arms, federation.privacy)
+        losses = {bound.relation: bound.epsilon if isfinite(bound.epsilon) else None for bound in released.bounds}
         return Report(
             reward=self.reward,
             plain_reward=self.plain_reward,
@@ -324,23 +334,15 @@ class Scoreboard:
             replicates=len(self.rewards),
             data=data,
             suite=federation.suite,
-            **_losses(federation, self.steps),
+            decisions_counted=released.decisions,
+            delta=released.delta,
+            epsilon_own_action=losses["own_action"],
+            epsilon_dropped=losses["dropped"],
+            epsilon_replaced=losses["replaced"],
+            epsilon_with_own_action=losses["with_own_action"],
+            epsilon_total=losses[released.headline.relation],
+            vacuous=released.headline.vacuous,
         )
-
-
-def _losses(federation: Federation, steps: int) -> dict[str, float | None]:
-    """What is lost over all time about one row, by relation, where sums are noisy; None where there is no bound. Its
-    own action counts as explored with the least chance that any decision had."""
-    privacy = federation.privacy
-    if not isinstance(privacy, NoisySums):
-        return dict.fromkeys(("epsilon_dropped", "epsilon_replaced", "epsilon_with_own_action"))
-    least = float(federation.policy.epsilons(np.arange(max(1, steps), dtype=np.int64)).min())
-    with_own = privacy.epsilon_with_own_action(federation.arms, least) if least else inf
-    return {
-        "epsilon_dropped": privacy.total_epsilon,
-        "epsilon_replaced": privacy.epsilon_replaced(),
-        "epsilon_with_own_action": with_own if isfinite(with_own) else None,
-    }
 
 
 def print_report(console: Console, title: str, report: Report) -> None:
@@ -355,20 +357,15 @@ def print_report(console: Console, title: str, report: Report) -> None:
         ("bytes per step sent by a party", f"{report.bytes_per_step_per_party:,.0f}"),
         ("time per step, private", f"{report.us_per_step:,.0f} µs"),
         ("time per step, plain twin", f"{report.plain_us_per_step:,.1f} µs  ({ratio:,.0f} times)"),
-        *_loss_rows(report),
+        ("privacy over time", _shown_privacy(report)),
     ]
     console.print(summary_table(title, rows))
 
 
-def _loss_rows(report: Report) -> list[tuple[str, str]]:
-    if report.epsilon_dropped is None:
-        return []
-    with_own = report.epsilon_with_own_action
-    return [
-        ("epsilon over all time, a row dropped", f"{report.epsilon_dropped:.4g}"),
-        ("epsilon over all time, a row replaced", f"{report.epsilon_replaced:.4g}"),
-        ("the first, its own action seen too", "no bound" if with_own is None else f"{with_own:.4g}"),
-    ]
+def _shown_privacy(report: Report) -> str:
+    """What all decisions together lose about one row."""
+    total = "infinite" if report.epsilon_total is None else f"{report.epsilon_total:,.4g}"
+    return f"epsilon {total} at delta {report.delta:g}" + (", vacuous" if report.vacuous else "")
 
 
 def write_json(path: Path, report: Report) -> None:

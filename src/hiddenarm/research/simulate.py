@@ -14,7 +14,8 @@ from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, STEP
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.slots import Slots, in_lessons
-from hiddenarm.errors import ConfigError
+from hiddenarm.errors import BudgetSpentError, ConfigError
+from hiddenarm.privacy.ledger import PrivacyLedger
 from hiddenarm.research.checkpoint import Checkpoint, check_place
 from hiddenarm.research.data.worlds import World
 from hiddenarm.research.progress import ProgressDisplay, until_interrupted
@@ -49,8 +50,9 @@ class Simulation:
         """Decisions of a slot of rewards, which stand for the seconds of the federation's; 0 if there are none."""
         return self.federation.reward_slot
 
-    def run(self, display: ProgressDisplay) -> tuple[Scoreboard, Traffic]:
-        """Run to the end, or to an interrupt: then the result is that of the steps made. `state` is where to go on."""
+    def run(self, display: ProgressDisplay) -> tuple[Scoreboard, Traffic, PrivacyLedger]:
+        """Run to the end, to an interrupt, or until the budget is spent: then the result is that of the steps made.
+        `state` is where to go on."""
         checkpoint = None
         if self.state is not None:
             checkpoint = Checkpoint.of(self.state, self.federation, list(self.worlds), self.batch)
@@ -69,12 +71,17 @@ class Simulation:
         board = Scoreboard(self.steps, len(self.worlds))
         if checkpoint is not None and saved is not None:
             checkpoint.resume(saved, lockstep, twins, board)
-        self._run(made, lockstep, twins, board, display, checkpoint)
+        try:
+            self._run(made, lockstep, twins, board, display, checkpoint)
+        except BudgetSpentError as error:
+            if not board.steps:
+                raise
+            board.ended = str(error)
         if not board.steps:
             raise KeyboardInterrupt
         if checkpoint is not None and board.steps > made:
             checkpoint.save(lockstep, twins, board)
-        return board, _traffic(lockstep, board.steps)
+        return board, _traffic(lockstep, board.steps), lockstep.ledger
 
     def _run(
         self,

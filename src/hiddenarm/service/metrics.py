@@ -27,11 +27,13 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, gener
 from prometheus_client.core import Metric, Sample
 from prometheus_client.registry import Collector
 
+from hiddenarm.bandit.accounting import Budget
 from hiddenarm.bandit.catalogue import DECIDE_ONE
 from hiddenarm.errors import ConfigError
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.meter import Meter
 from hiddenarm.net.monitor import HOST, Monitor, Page
+from hiddenarm.privacy.ledger import PrivacyLedger
 from hiddenarm.roles.health import BOUNDS, Health, RunTimes
 from hiddenarm.roles.messages import CLIENTS, DEALER, PROGRAM_NAMES, REWARDER, Kind
 from hiddenarm.service.kit import Kit
@@ -136,13 +138,23 @@ VERSION: Final = Family("hiddenarm_model_version", "gauge", "Lessons that the mo
 PENDING: Final = Family("hiddenarm_pending_decisions", "gauge", "Decisions that wait for their reward")
 WAITING: Final = Family("hiddenarm_requests_waiting", "gauge", "Requests that are not answered yet")
 STOCK: Final = Family("hiddenarm_stock_steps", "gauge", "Dealt steps in stock at the last party, by program")
+RELEASED: Final = Family(
+    "hiddenarm_privacy_decisions_total", "counter", "Decisions in the privacy ledger, by their chance to be explored"
+)
+REFRESHES: Final = Family("hiddenarm_privacy_refreshes_total", "counter", "Refreshes of noisy sums in the ledger")
+WENT_BACK: Final = Family(
+    "hiddenarm_privacy_went_back_total", "counter", "Times that all parties went back behind a refresh that was used"
+)
+BUDGET: Final = Family(
+    "hiddenarm_privacy_budget_decisions", "gauge", "Decisions that the privacy budget still pays for"
+)
 EXPIRES: Final = Family("hiddenarm_certificate_expires_timestamp_seconds", "gauge", "When the certificate expires")
 MEMORY: Final = Family("hiddenarm_resident_memory_bytes", "gauge", "Memory that the process holds now")
 PEAK_MEMORY: Final = Family("hiddenarm_peak_memory_bytes", "gauge", "The most memory that the process ever held")
 PROCESSOR: Final = Family("hiddenarm_cpu_seconds_total", "counter", "Processor time used")
 FAMILIES: Final = (
     *(INFO, READY, UP, PEER_READY, PEER_SILENCE, FRAMES, BYTES, ROUNDS, RUNS, INTERACTIONS, VERSION, PENDING),
-    *(WAITING, STOCK, EXPIRES, MEMORY, PEAK_MEMORY, PROCESSOR),
+    *(WAITING, STOCK, RELEASED, REFRESHES, WENT_BACK, BUDGET, EXPIRES, MEMORY, PEAK_MEMORY, PROCESSOR),
 )
 
 
@@ -172,6 +184,7 @@ class Observer(Collector):
         yield from _of_links(self._endpoint.meter, {str(peer): self._labels("peer", peer) for peer in all_members(kit)})
         yield from _of_runs(health.runs)
         yield from _of_state(health)
+        yield from _of_privacy(health.ledger, kit.federation.budget)
         yield EXPIRES.metric([({}, certificate_expiry(kit.tls.certificate))])
         yield from _of_process()
 
@@ -279,6 +292,19 @@ def _of_state(health: Health) -> Iterator[Metric]:
     yield PENDING.metric([] if health.pending is None else [({}, health.pending)])
     yield WAITING.metric([({}, health.waiting)])
     yield STOCK.metric(({"program": program}, float(steps)) for program, steps in health.stock.items())
+
+
+def _of_privacy(ledger: PrivacyLedger | None, budget: Budget | None) -> Iterator[Metric]:
+    """Counts only: what they mean takes long to compute, and a role has no time for it (`hiddenarm status` does)."""
+    if ledger is None:
+        return
+    yield RELEASED.metric(({"epsilon": repr(chance)}, float(count)) for chance, count in ledger.levels.items())
+    yield REFRESHES.metric([({}, float(ledger.refreshes))] if ledger.refreshes else [])
+    yield WENT_BACK.metric([({}, float(ledger.undone))] if ledger.undone else [])
+    left: list[tuple[Labels, float]] = (
+        [] if budget is None else [({}, float(max(0, budget.decisions - ledger.telling)))]
+    )
+    yield BUDGET.metric(left)
 
 
 def _of_process() -> Iterator[Metric]:

@@ -24,7 +24,7 @@ from hiddenarm.net.hello import Value, differences, hello_payload, parse_hello
 from hiddenarm.net.identity import Role
 from hiddenarm.privacy.mechanisms import NO_MECHANISM
 from hiddenarm.roles.client_records import ActorRecords, MemoryActorRecords, MemoryRewarderRecords, RewarderRecords
-from hiddenarm.roles.party_records import MemoryPartyRecords, PartyRecords
+from hiddenarm.roles.party_records import PRIVACY, MemoryPartyRecords, PartyRecords, read_ledger
 from hiddenarm.service.kit import Kit
 from hiddenarm.store.contract import Put, Store
 from hiddenarm.store.copies import export_store, import_store
@@ -254,8 +254,17 @@ def export(folder: Path, path: Path) -> None:
 
 
 def restore(folder: Path, path: Path) -> None:
-    """Put a copy of a role's state in place; it must be stopped."""
-    import_store(state_folder(_durable(folder)), path)
+    """Put a copy of a role's state in place; it must be stopped. What a party has counted as released is not taken
+    back: the larger counts of both stay."""
+    kit = _durable(folder)
+    import_store(state_folder(kit), path, _with_ledger_of if kit.identity.role is Role.PARTY else None)
+
+
+def _with_ledger_of(former: Store, copy: Store) -> None:
+    """Have a copy of a party's state count at least what the state before it did."""
+    ledger = read_ledger(former).merged(read_ledger(copy))
+    if ledger.count or ledger.refreshes or ledger.opened:
+        copy.commit([Put(PRIVACY, b"", ledger.encode())])
 
 
 def _durable(folder: Path) -> Kit:

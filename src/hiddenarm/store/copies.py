@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
 from hiddenarm.errors import StoreError
+from hiddenarm.store.contract import Store
 from hiddenarm.store.sqlite import FILE, SqliteStore
 
 BEFORE_FILE = "state.db.before-import"
+Carry = Callable[[Store, Store], None]
+"""(the records, the copy that takes their place)."""
 
 
 def export_store(folder: Path, path: Path) -> None:
@@ -31,8 +35,9 @@ def export_store(folder: Path, path: Path) -> None:
         raise StoreError(f"{path} could not be written: {error}") from None
 
 
-def import_store(folder: Path, path: Path) -> None:
-    """Put a copy in the place of the records, which are kept beside it. The role must not be running.
+def import_store(folder: Path, path: Path, carry: Carry | None = None) -> None:
+    """Put a copy in the place of the records, which are kept beside it. The role must not be running. `carry` takes
+    over into the copy what must not be lost of the records.
 
     The copy is opened and checked, record by record, before it takes the place. At every moment there is one whole file
     in that place: the old one gets a second name, and then the new one replaces it in one step."""
@@ -46,6 +51,8 @@ def import_store(folder: Path, path: Path) -> None:
         try:
             current.checkpoint()
             _check_room(folder)
+            if carry is not None:
+                _carry_over(carry, current, staging)
             (folder / BEFORE_FILE).unlink(missing_ok=True)
             os.link(folder / FILE, folder / BEFORE_FILE)
             _sync(folder)
@@ -59,6 +66,16 @@ def import_store(folder: Path, path: Path) -> None:
         raise StoreError(f"{path} cannot be imported: {error.strerror}") from None
     finally:
         _remove(staging)
+
+
+def _carry_over(carry: Carry, current: SqliteStore, staging: Path) -> None:
+    """Complete a copy, and have all of it in its file."""
+    copy = SqliteStore(staging)
+    try:
+        carry(current, copy)
+        copy.checkpoint()
+    finally:
+        copy.close()
 
 
 def _check_room(folder: Path) -> None:
