@@ -14,6 +14,7 @@ from commands import KEYS, PATIENCE, Ended, check_error, hiddenarm, hiddenarm_he
 
 from hiddenarm.bandit.federation import SUITES
 from hiddenarm.cli.main import commands
+from hiddenarm.privacy.actions import epsilon_total
 from hiddenarm.research.data import load
 from hiddenarm.research.data.fetch import SOURCES
 from hiddenarm.research.progress import until_interrupted
@@ -265,7 +266,6 @@ def test_noisy_sums(tmp_path: Path, arguments: list[object]) -> None:
     assert result["epsilon_replaced"] == pytest.approx(6.352, abs=1e-3)
     own = result["epsilon_with_own_action"]
     assert own is None if "--epsilon" in arguments else 4 < own < 9
-    assert result_of(tmp_path, "--steps", 5)["epsilon_dropped"] is None
 
 
 def test_a_simulation_with_noise_goes_on_as_if_it_had_not_ended(tmp_path: Path) -> None:
@@ -386,6 +386,35 @@ def test_suites_that_can_be_chosen_are_those_there_are(command: tuple[str, ...])
 def test_the_papers_suite_learns_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert hiddenarm_here("simulate", "--suite", "paper", "--batch", 2) == 2
     assert "--suite paper learns from one reward at a time" in capsys.readouterr().err
+
+
+def test_a_simulation_reports_what_it_has_released(tmp_path: Path) -> None:
+    result = result_of(tmp_path, "--steps", 20, "--epsilon", 0.9)
+    assert result["decisions_counted"] == 20
+    assert result["epsilon_own_action"] == pytest.approx(0.7472, abs=5e-5)
+    for relation in ("dropped", "replaced", "with_own_action", "total"):
+        assert result[f"epsilon_{relation}"] == pytest.approx(epsilon_total(10, {0.9: 20}, 1e-6))
+    assert result_of(tmp_path, "--steps", 3, "--epsilon", 0)["epsilon_total"] is None
+
+
+@pytest.mark.parametrize("options", [(), ("--batch", 10)])
+def test_a_simulation_with_a_budget(options: tuple[object, ...], tmp_path: Path) -> None:
+    """It pays for 22 decisions; 20 of them, in batches of 10."""
+    budget = ("--privacy", "action-budget", "--total-epsilon", 100)
+    made = 20 if "--batch" in options else 22
+    refused = result_of(tmp_path, "--steps", 40, *budget, *options)
+    assert (refused["steps"], refused["decisions_counted"]) == (made, made)
+    explored = result_of(tmp_path, "--steps", 40, *budget, "--when-spent", "explore", *options)
+    assert (explored["steps"], explored["decisions_counted"]) == (40, 40)
+    assert explored["agreement"] == 1
+    assert refused["epsilon_total"] == explored["epsilon_total"] <= 100
+
+
+def test_a_resumed_simulation_has_no_new_budget(tmp_path: Path) -> None:
+    options = ("--privacy", "action-budget", "--total-epsilon", 100, "--state", "state.npz", "--seed", 1)
+    assert result_of(tmp_path, "--steps", 15, *options)["steps"] == 15
+    later = result_of(tmp_path, "--steps", 40, *options)
+    assert (later["steps"], later["decisions_counted"]) == (22, 22)
 
 
 def test_rewards_in_slots(tmp_path: Path) -> None:

@@ -250,26 +250,27 @@ def test_a_refresh_ends_in_a_checkpoint_that_lasts_with_its_lesson() -> None:
     assert {name.version for name in records.checkpoints} >= {9}
     again = reloaded(records)
     assert again.refreshed == 9
-    assert again.ledger.refreshes == 2
-    assert again.ledger.undone == 0
+    assert again.releases == 1
+    assert (again.ledger.refreshes, again.ledger.repeated) == (2, 0)  # after six lessons, and after nine
     interaction = again.interaction(again.lessons(0, 1)[0].rewards[0][0])
     assert interaction is not None
     assert interaction.row_of == row_digest(KEYS[0])
 
 
 @pytest.mark.parametrize(
-    ("lessons", "length", "undone", "left"), [(10, 9, False, 9), (9, 8, False, 6), (10, 8, True, 6), (10, 5, True, 0)]
+    ("lessons", "length", "undone", "left"), [(10, 9, [], 9), (9, 8, [], 6), (10, 8, [9], 6), (10, 5, [6, 9], 0)]
 )
 def test_going_back_behind_a_refresh_is_noted_if_a_decision_has_used_it(
-    lessons: int, length: int, undone: bool, left: int
+    lessons: int, length: int, undone: list[int], left: int
 ) -> None:
     """After nine lessons there was a refresh, but no decision yet."""
     _, records = records_after(lessons)
     plan = plan_of(records, length, recovers=True)
-    assert records.undoes_used(plan) == undone
+    assert records.undoes_used(plan) == bool(undone)
     records.activate(plan, lambda: None)
     for held in (records, reloaded(records)):
-        assert held.ledger.undone == undone
+        assert [name.version for name in sorted(held._undone)] == undone
+        assert held.releases == 1 + bool(undone)
         assert held.refreshed == left
         assert not held.undoes_used(plan)
 

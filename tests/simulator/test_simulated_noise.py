@@ -177,7 +177,7 @@ def test_decisions_use_one_noise_of_every_refresh_and_it_lasts_before(group: int
             raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}") from error
         crashes += world.crashes
         assert len(world.used) >= 3
-        assert all(world._records(party).ledger.undone == 0 for party in world.parties)
+        assert all(world._records(party).releases == 1 for party in world.parties)
     assert crashes > SEEDS / GROUPS
 
 
@@ -244,10 +244,11 @@ def test_going_back_behind_a_refresh_is_noted_by_who_held_it(seed: int) -> None:
     finish(application, application.jobs[5:])
     assert not world.refused
     ledgers = [world._records(party).ledger for party in world.parties]
-    assert ledgers[0].undone == 1
+    assert world._records(world.parties[0]).releases == 2
+    assert ledgers[0].repeated == 1
     dropped = statement(ledgers[0], 2, world.federation.privacy)["dropped"].epsilon
     assert dropped > 1.4 * 50, "the loss of two refreshes together"
     if not seed % 2:
         world.crash(world.nodes[world.parties[0]])
         until_opened_after(world, [None])
-        assert world._records(world.parties[1]).ledger.undone == 1, "it is told when the next epoch is opened"
+        assert world._records(world.parties[1]).ledger.repeated == 1, "it is told when the next epoch is opened"

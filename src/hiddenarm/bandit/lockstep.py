@@ -327,8 +327,6 @@ class Lockstep:
                 self._singly.append(lesson)
         for _ in range(plan.forgotten):
             self._singly.popleft()
-        if plan.refreshes:
-            self.ledger = self.ledger.refreshed()
         self.schedule = plan.after
         self._begun = None
 
@@ -336,6 +334,8 @@ class Lockstep:
         if run.program == STEP_ONE:
             self._end_step(lesson)
             return
+        if run.program.name == REFRESH:
+            self.ledger = self.ledger.refreshed()
         supply, taken = self._supply(run.program), lesson
         if run.of is not None:
             chunk = list(islice(self._singly, run.of.start, run.of.stop))

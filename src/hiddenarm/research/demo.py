@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from pathlib import Path
 from time import perf_counter
 
@@ -60,8 +60,8 @@ class Demo:
         return _key(self.world.row(step) if noisy_sums(self.federation) is None else step)
 
     def _play(self, roles: LocalRoles, display: ProgressDisplay) -> Scoreboard:
+        twins = PlainTwins(self.federation, [self.world], self._coins, self._noise)
         board = Scoreboard(self.steps)
-        twins = PlainTwins(self.federation, [self.world], partial(self._coins, board), self._noise)
         version = 0
         for step in until_interrupted(range(self.steps)):
             start = perf_counter()
@@ -74,7 +74,8 @@ class Demo:
             version = roles.reward(identifier, reward)
             board.private_seconds += (perf_counter() - start) if step else 0.0
             context, rewards = self.world.context(step)[None], np.array([reward])
-            agreed, plain_rewards = twins.step(step, context, run_of(identifier), np.array([arm]), rewards)
+            run, arms, pure = run_of(identifier), np.array([arm]), self._is_pure(step)
+            agreed, plain_rewards = twins.step(step, context, run, arms, rewards, pure=pure)
             board.plain_seconds = twins.seconds
             board.record(rewards, plain_rewards, agreed)
             display.update(
@@ -82,12 +83,13 @@ class Demo:
             )
         return board
 
-    def _coins(self, board: Scoreboard, program: ProgramId, first: int, count: int) -> Coins:
-        """Of some runs, the first of which was made in the step that is being followed."""
-        coins = audit_coins(Seeds(self.epoch_key), self.federation, first, count, program=program)
-        if self.federation.budget is not None and self.federation.budget.explores:
-            coins.explore[max(0, self.federation.budget.decisions - board.steps) :] = True
-        return coins
+    def _coins(self, program: ProgramId, first: int, count: int) -> Coins:
+        return audit_coins(Seeds(self.epoch_key), self.federation, first, count, program=program)
+
+    def _is_pure(self, step: int) -> bool:
+        """Whether the budget is spent, and the tags alone choose."""
+        budget = self.federation.budget
+        return budget is not None and budget.explores and step >= budget.decisions
 
     def _noise(self, refresh: int) -> tuple[Floats, Floats]:
         return audit_noise(Seeds(self.epoch_key), self.federation, refresh)

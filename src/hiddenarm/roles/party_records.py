@@ -14,6 +14,8 @@
     checkpoint  version, epoch               counters; this party's shares, by name (`bandit.state`)
     refresh     version                      the epoch in which noise was added to the sums with the lesson before
     noise used  -                            the version of the newest refresh that a decision has used
+    undone      version, epoch               a refresh that decisions have used and from before which all agreed to go
+                                             on; the epoch with which they did
     privacy     -                            the privacy ledger: it is written with the decisions that it counts, before
                                              any of them is told
 
@@ -48,7 +50,7 @@ from hiddenarm.store.journal import Journal, Then
 
 _EPOCH, _OPENED, _DECISION, _ARMS, _LESSON = "epoch", "opened", "decision", "arms", "lesson"
 _CHECKPOINT = "checkpoint"
-_REFRESH, _NOISE_USED = "refresh", "noise used"
+_REFRESH, _NOISE_USED, _UNDONE = "refresh", "noise used", "undone"
 _WENT_BACK = "went back"
 PRIVACY = "privacy"
 _ONLY = b""
@@ -100,6 +102,7 @@ class PartyRecords:
         self._taught_count = 0
         self._counts_rows = noisy_sums(federation) is not None
         self._refreshes: set[CheckpointName] = set()
+        self._undone: dict[CheckpointName, int] = {}
         self._noise_used = 0
         self._load()
 
@@ -154,14 +157,21 @@ class PartyRecords:
     def _undo_refreshes(self, plan: Plan) -> list[Change]:
         """Forget refreshes after the checkpoint from which all start: their lessons are learned or taught again, and
         noise is drawn anew. As some party does not hold them, no decision has used them, unless it has lost them and
-        all agreed to go back: then that is charged, as rows are told a second time."""
-        gone = {name for name in self._refreshes if name.version > plan.checkpoint.version}
-        self._refreshes -= gone
-        changes: list[Change] = [Delete(_REFRESH, _NUMBER.pack(name.version)) for name in gone]
+        all agreed to go back: then what decisions have used is noted as undone."""
+        changes: list[Change] = []
+        for name in self._after(plan.checkpoint):
+            self._refreshes.remove(name)
+            changes.append(Delete(_REFRESH, _NUMBER.pack(name.version)))
+            if name.version <= self._noise_used:
+                self._undone[name] = plan.epoch
+                changes.append(Put(_UNDONE, _NAME.pack(*name), _NUMBER.pack(plan.epoch)))
         if self._noise_used > plan.checkpoint.version:
-            self.ledger = self.ledger.went_back()
-            changes += [self._use_noise(self.refreshed), self._privacy()]
+            changes.append(self._use_noise(self.refreshed))
         return changes
+
+    def _after(self, checkpoint: CheckpointName) -> list[CheckpointName]:
+        """Refreshes that a checkpoint does not hold."""
+        return sorted(name for name in self._refreshes if name.version > checkpoint.version)
 
     def _use_noise(self, version: int) -> Change:
         self._noise_used = version
@@ -178,6 +188,12 @@ class PartyRecords:
     def refreshed(self) -> int:
         """The version that the last refresh has made; 0 if there was none."""
         return max((name.version for name in self._refreshes), default=0)
+
+    @property
+    def releases(self) -> int:
+        """In how many refreshes that decisions have used a row may be: one, and one more for each time that all parties
+        agreed to go back behind such a refresh. The loss about a row is that of so many refreshes together."""
+        return 1 + len(set(self._undone.values()))
 
     def _activated(self, cut: bool, then: Then) -> None:
         if cut:
@@ -216,6 +232,8 @@ class PartyRecords:
         arrays = [features, *own_words(decided.arm_mask, decided.reward_mask), np.array(rows_of, np.uint64)]
         words = b"".join(np.ascontiguousarray(array, _WORD).tobytes() for array in arrays)
         payload = (_HIDES_ZERO if decided.masked_arm is not None else _RETURNED) + words
+        used = sum(name.version <= version for name in self._refreshes) + len(self._undone)
+        self.ledger = self.ledger.with_refreshes(used, self.releases - 1)
         changes = [Put(_DECISION, _run_key(epoch, program, step), payload), self._privacy(), *self._new_notes()]
         uses = max((name.version for name in self._refreshes if name.version <= version), default=0)
         if uses > self._noise_used:
@@ -358,8 +376,7 @@ class PartyRecords:
         changes: list[Change] = [Put(_CHECKPOINT, _NAME.pack(*name), _encode_state(state))]
         if refreshed:
             self._refreshes.add(name)
-            self.ledger = self.ledger.refreshed()
-            changes += [Put(_REFRESH, _NUMBER.pack(name.version), _NUMBER.pack(epoch)), self._privacy()]
+            changes.append(Put(_REFRESH, _NUMBER.pack(name.version), _NUMBER.pack(epoch)))
         return [*changes, *(Delete(_CHECKPOINT, _NAME.pack(*kept)) for kept in gone)]
 
     def _newest(self, names: set[CheckpointName]) -> set[CheckpointName]:
@@ -404,6 +421,9 @@ class PartyRecords:
         self.checkpoints = {CheckpointName(*_NAME.unpack(key)) for key, _ in self._store.items(_CHECKPOINT)}
         self._refreshes = {
             CheckpointName(*_NUMBER.unpack(key), *_NUMBER.unpack(epoch)) for key, epoch in self._store.items(_REFRESH)
+        }
+        self._undone = {
+            CheckpointName(*_NAME.unpack(key)): _NUMBER.unpack(epoch)[0] for key, epoch in self._store.items(_UNDONE)
         }
         used = self._store.get(_NOISE_USED, _ONLY)
         self._noise_used = 0 if used is None else _NUMBER.unpack(used)[0]
@@ -454,6 +474,7 @@ class MemoryPartyRecords:
 
     consents = False
     refreshed = 0
+    releases = 1
     pending = None
     """They are counted in the ledger."""
 
@@ -518,9 +539,9 @@ class MemoryPartyRecords:
         *,
         refreshed: bool = False,
     ) -> None:
+        self.committed = Committed(lesson.number + 1, 0)
         if refreshed:
             self.ledger = self.ledger.refreshed()
-        self.committed = Committed(lesson.number + 1, 0)
         then()
 
     def keep_checkpoint(self, epoch: int, state: LearnedState, then: Then, *, refreshed: bool = False) -> None:

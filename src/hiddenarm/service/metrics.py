@@ -299,8 +299,8 @@ def _of_privacy(ledger: PrivacyLedger | None, budget: Budget | None) -> Iterator
     if ledger is None:
         return
     yield RELEASED.metric(({"epsilon": repr(chance)}, float(count)) for chance, count in ledger.levels.items())
-    yield REFRESHES.metric([({}, float(ledger.refreshes))] if ledger.refreshes else [])
-    yield WENT_BACK.metric([({}, float(ledger.undone))] if ledger.undone else [])
+    yield REFRESHES.metric([({}, float(ledger.refreshes))])
+    yield WENT_BACK.metric([({}, float(ledger.repeated))])
     left: list[tuple[Labels, float]] = (
         [] if budget is None else [({}, float(max(0, budget.decisions - ledger.telling)))]
     )
