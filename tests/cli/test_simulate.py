@@ -269,7 +269,6 @@ def test_noisy_sums(tmp_path: Path, arguments: list[object]) -> None:
     assert result["epsilon_replaced"] == pytest.approx(6.352, abs=1e-3)
     own = result["epsilon_with_own_action"]
     assert own is None if "--epsilon" in arguments else 4 < own < 9
-    assert result_of(tmp_path, "--steps", 5)["epsilon_dropped"] is None
 
 
 def test_a_simulation_with_noise_goes_on_as_if_it_had_not_ended(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ from time import perf_counter
 
 import numpy as np
 
-from hiddenarm.bandit.audit import audit_coins
+from hiddenarm.bandit.audit import audit_coins, audit_noise
 from hiddenarm.bandit.catalogue import ProgramId
 from hiddenarm.bandit.coins import Coins
 from hiddenarm.bandit.decisions import run_of
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.noisy_sums import noisy_sums
 from hiddenarm.errors import BudgetSpentError
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.privacy.ledger import PrivacyLedger
@@ -22,6 +23,7 @@ from hiddenarm.research.data.worlds import World
 from hiddenarm.research.local_roles import LocalRoles
 from hiddenarm.research.progress import ProgressDisplay, until_interrupted
 from hiddenarm.research.results import PlainTwins, Scoreboard, Traffic, count_traffic
+from hiddenarm.ring.words import Floats
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -35,10 +37,10 @@ class Demo:
 
     def run(self, display: ProgressDisplay) -> tuple[Scoreboard, Traffic, PrivacyLedger]:
         """Run to the end, to an interrupt, or until the budget is spent: then the result is that of the steps made."""
-        keys = [_key(row) for row in range(len(self.world.contexts))]
+        keys, contexts = self._features()
         with tempfile.TemporaryDirectory(prefix="hiddenarm-") as folder:
             kits = Path(folder) / "kits"
-            with LocalRoles(kits, self.federation, keys, self.world.contexts, self.epoch_key) as roles:
+            with LocalRoles(kits, self.federation, keys, contexts, self.epoch_key) as roles:
                 board = self._play(roles, display)
                 if not board.steps:
                     raise KeyboardInterrupt
@@ -46,14 +48,25 @@ class Demo:
                 ledgers = [PrivacyLedger.from_dict(meter.pop("privacy")) for meter in meters]
                 return board, count_traffic(self.federation, meters, board.steps), reduce(PrivacyLedger.merged, ledgers)
 
+    def _features(self) -> tuple[list[str], Floats]:
+        """Keys and contexts of the world's rows. Where rows of one key are counted, whoever arrives is somebody else:
+        there is a key for each step, so that a digit that comes again is learned again, as by the twins."""
+        if noisy_sums(self.federation) is None:
+            return [_key(row) for row in range(len(self.world.contexts))], self.world.contexts
+        rows = [self.world.row(step) for step in range(self.steps)]
+        return [_key(step) for step in range(self.steps)], self.world.contexts[rows]
+
+    def _key_of(self, step: int) -> str:
+        return _key(self.world.row(step) if noisy_sums(self.federation) is None else step)
+
     def _play(self, roles: LocalRoles, display: ProgressDisplay) -> Scoreboard:
-        twins = PlainTwins(self.federation, [self.world], self._coins)
+        twins = PlainTwins(self.federation, [self.world], self._coins, self._noise)
         board = Scoreboard(self.steps)
         version = 0
         for step in until_interrupted(range(self.steps)):
             start = perf_counter()
             try:
-                identifier, arm = roles.decide(_key(self.world.row(step)), version)
+                identifier, arm = roles.decide(self._key_of(step), version)
             except BudgetSpentError as error:
                 board.ended = str(error)
                 break
@@ -77,6 +90,9 @@ class Demo:
         """Whether the budget is spent, and the tags alone choose."""
         budget = self.federation.budget
         return budget is not None and budget.explores and step >= budget.decisions
+
+    def _noise(self, refresh: int) -> tuple[Floats, Floats]:
+        return audit_noise(Seeds(self.epoch_key), self.federation, refresh)
 
 
 def _key(row: int) -> str:
