@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hiddenarm.bandit.catalogue import GATHER, ProgramId
-from hiddenarm.bandit.coins import Positions
+from hiddenarm.bandit.coins import Coins, Positions
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.plain import PlainBandit
 from hiddenarm.bandit.policies.epsilon_greedy import EpsilonGreedy
@@ -26,15 +26,17 @@ from hiddenarm.mpc.truncation import truncate
 from hiddenarm.mpc.values import Shared
 from hiddenarm.ring.words import Floats, Words
 
-# A policy that scores in another way: a bonus on x'Mx
+# A policy that scores in rounds of its own: a bonus on x'Mx
 
 
-class BonusLearner(RidgeLearner):
+class RoundedLearner(RidgeLearner):
     """Scores w'x + x'Mx: it reads the inverses, too, and takes a round more, in which u = M x is rounded."""
 
-    decide_reads = ("weights", "inverses")
+    scores_by_inverses = True
 
-    def scores(self, run: ProgramRun, arrays: Mapping[str, Shared], own: Words | None, count: int) -> Rounds[Scores]:
+    def scores(
+        self, run: ProgramRun, arrays: Mapping[str, Shared], own: Words | None, count: int, coins: Coins | None
+    ) -> Rounds[Scores]:
         size, bits = self.federation.dimension, self.federation.fraction_bits
         x, w, inverses = yield (
             input_segments(run, (count,), own, self.federation.features),
@@ -45,21 +47,17 @@ class BonusLearner(RidgeLearner):
         return SharedScores(form(run, "ai,bi->ba", w, x) + form(run, "bai,bi->ba", u, x), 2 * bits)
 
 
-class BonusTwin(PlainBandit):
-    def scores(self, context: Floats) -> Floats:
-        bonus: Floats = np.einsum("aij,i,j->a", self.inverses, context, context)
-        return super().scores(context) + bonus
-
-    def decide(self, context: Floats, explore: bool, tags: NDArray[np.int64]) -> int:
-        scores = self.scores(context)
+class RoundedTwin(PlainBandit):
+    def decide(self, context: Floats, explore: bool, tags: NDArray[np.int64], normals: Floats | None = None) -> int:
+        scores = self.scores(context, normals)
         tied = scores > scores.max() - 1e-5  # arms that were never pulled
         return int(np.argmax(tags if explore else np.where(tied, tags, -1)))
 
 
 @dataclass(frozen=True)
-class Bonus(RidgePerArm):
-    name: ClassVar[str] = "bonus"
-    learners: ClassVar[Mapping[str, type[Learner]]] = {"fast": BonusLearner}
+class RoundedBonus(RidgePerArm):
+    name: ClassVar[str] = "rounded-bonus"
+    learners: ClassVar[Mapping[str, type[Learner]]] = {"fast": RoundedLearner}
 
     epsilon: float = 0.0
 
@@ -67,7 +65,7 @@ class Bonus(RidgePerArm):
         return np.full(positions.shape, self.epsilon)
 
     def twin(self, federation: Federation) -> PlainBandit:
-        return BonusTwin(federation.arms, federation.dimension, federation.ridge)
+        return RoundedTwin(federation.arms, federation.dimension, federation.ridge, lambda q, _: q)
 
 
 # A policy with another schedule: lessons are only gathered, and the model is solved at public times

@@ -1,8 +1,9 @@
 """Federations drawn from all that is accepted, fed with hard but legal data, beside an exact plain twin.
 
 The twin is taught the arms and rewards of the private run, in float64 from exact sums, with features as they are
-entered: rounded to L fractional bits. A decision is wrong if the arm that was chosen greedily scores, at the twin, more
-than MARGIN below the best one.
+entered: rounded to L fractional bits; a bonus is one of features as they are entered for it, rounded once more. A
+decision is wrong if the arm that was chosen greedily scores, at the twin, more than a margin below the best one:
+MARGIN, and what tables of a root may be off.
 """
 
 from __future__ import annotations
@@ -14,8 +15,14 @@ from math import sqrt
 
 import numpy as np
 
+from hiddenarm.bandit.confidence import ROOT_ERROR, Confidence, RootConfidence, rounded_features
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
+from hiddenarm.bandit.policies.bonus import Bonus
+from hiddenarm.bandit.policies.epsilon_greedy import EpsilonGreedy
+from hiddenarm.bandit.policies.linucb import LinUcb
+from hiddenarm.bandit.policies.thompson import Thompson
+from hiddenarm.bandit.policy import Policy
 from hiddenarm.errors import ConfigError
 from hiddenarm.ring.streams import derive
 from hiddenarm.ring.words import Floats, decode, encode
@@ -42,6 +49,7 @@ class ExactTwin:
 
     def __init__(self, federation: Federation) -> None:
         size = federation.dimension
+        self._federation = federation
         self._grams = np.repeat(np.eye(size)[None] * federation.ridge, federation.arms, axis=0)
         self._moments = np.zeros((federation.arms, size))
         self.weights = np.zeros((federation.arms, size))
@@ -55,13 +63,35 @@ class ExactTwin:
     def inverses(self) -> Floats:
         return np.linalg.inv(self._grams).astype(np.float64)
 
-    def shortfall(self, context: Floats, arm: int) -> float:
+    def shortfall(self, context: Floats, arm: int, normals: Floats | None) -> float:
         """How much less than the best arm this one scores."""
         scores = self.weights @ context
+        policy = self._federation.policy
+        if isinstance(policy, Confidence):
+            scores += policy.bonus(self._quadratic(policy, context), normals)
         return float(scores.max() - scores[arm])
 
+    def _quadratic(self, policy: Confidence, context: Floats) -> Floats:
+        federation, factor = self._federation, policy.feature_factor(self._federation)
+        words = rounded_features(encode(context, federation.fraction_bits), factor, federation)
+        rounded = words.view(np.int64) / factor
+        return np.asarray(np.einsum("aij,i,j->a", self.inverses, rounded, rounded))
 
-def drawn_federation(draw: random.Random) -> Federation:
+
+def drawn_policy(draw: random.Random, confident: bool) -> Policy:
+    epsilon = draw.choice((0.0, 0.3, 0.7))
+    if not confident:
+        return EpsilonGreedy(epsilon)
+    return draw.choice((Bonus, LinUcb, Thompson))(10 ** draw.uniform(-2, 0.5), epsilon)
+
+
+def table_error(federation: Federation) -> float:
+    """How far the scores of two arms may be apart by tables of a root."""
+    policy = federation.policy
+    return 2 * ROOT_ERROR * policy.largest_factor if isinstance(policy, RootConfidence) else 0.0
+
+
+def drawn_federation(draw: random.Random, confident: bool) -> Federation:
     """A federation that was accepted. Few interactions are declared, so that bounds are as tight as they can be; more
     than 24 fraction_bits are hardly ever accepted."""
     while True:
@@ -71,7 +101,7 @@ def drawn_federation(draw: random.Random) -> Federation:
             return Federation(
                 arms=draw.choice((2, 2, 3, 5, 12, 17, 40)),
                 features=features,
-                epsilon=draw.choice((0.0, 0.3, 0.7)),
+                policy=drawn_policy(draw, confident),
                 ridge=10 ** draw.uniform(-4, 3),
                 norms=tuple(10 ** draw.uniform(-3, 1) for _ in features),
                 fraction_bits=draw.randint(12, 24),
@@ -147,6 +177,8 @@ class HardWorld:
 
     seed: int
     interactions: int = INTERACTIONS
+    confident: bool = False
+    """Whether the policy is one with a bonus."""
     federation: Federation = field(init=False)
     kinds: list[str] = field(init=False)
     rewards: str = field(init=False)
@@ -155,7 +187,7 @@ class HardWorld:
 
     def __post_init__(self) -> None:
         self._draw = random.Random(self.seed)
-        self.federation = drawn_federation(self._draw)
+        self.federation = drawn_federation(self._draw, self.confident)
         self.kinds = self._draw.sample(KINDS, 2)
         self.rewards = self._draw.choice(REWARDS)
 
@@ -192,12 +224,15 @@ class HardWorld:
         seen = [clipped(self.federation, context) for context in chosen]
         if len(chosen) == 1:
             step, arms = lockstep.decide([part[None] for part in chosen[0]])
-            explored = lockstep.coins(step, 1).explore[0]
+            coins = lockstep.coins(step, 1)
+            explored, normals = coins.explore[0], coins.normals
         else:
             batch, (arms,) = lockstep.decide_batch([np.array(parts)[None] for parts in zip(*chosen, strict=True)])
-            explored = lockstep.coins(batch[1], 1, len(chosen)).explore[0, 0]
-        greedy = [(context, int(arm)) for context, arm, coin in zip(seen, arms, explored, strict=True) if not coin]
-        worst = max([twin.shortfall(context, arm) for context, arm in greedy], default=0.0)
+            coins = lockstep.coins(batch[1], 1, len(chosen))
+            explored, normals = coins.explore[0, 0], None if coins.normals is None else coins.normals[0]
+        drawn = [None] * len(chosen) if normals is None else list(normals[0])
+        each = zip(seen, arms, explored, drawn, strict=True)
+        worst = max([twin.shortfall(x, int(arm), own) for x, arm, coin, own in each if not coin], default=0.0)
         self.score_error = max(self.score_error, score_error(lockstep, twin, seen))
         rewards = [reward_of(self._draw, self.rewards, number, int(arm)) for arm in arms]
         if len(chosen) == 1:

@@ -148,6 +148,8 @@ def run_decisions(
         for step in range(count):
             lockstep.states = [initial_state(federation.learner.arrays, party) for party in range(federation.parties)]
             lockstep.states[other]["weights"][0] = encode(world.weights, federation.fraction_bits)[:, None]
+            inverses = [state["inverses"] for state in lockstep.states]
+            inverses[other][:], inverses[other - 1][:] = np.add.reduce(inverses), np.uint64(0)
             trials.start(program.label)
             if contexts == 1:
                 number, arms = lockstep.decide([own[:, 0] for own in features])
@@ -186,12 +188,12 @@ def _explored_to(arm: int) -> Iterator[None]:
     """Where the dealer explores, the highest tag is that of an arm; the others are uniform, given that."""
     honest = Coins.from_words
 
-    def from_words(words: Words, thresholds: Words) -> Coins:
-        coins = honest(words, thresholds)
+    def from_words(words: Words, thresholds: Words, normals: bool = False) -> Coins:
+        coins = honest(words, thresholds, normals)
         tags = coins.tags.copy()
         np.put_along_axis(tags, tags.argmax(axis=-1)[..., None], tags[..., arm, None], axis=-1)
         tags[..., arm] = tags.shape[-1] - 1
-        return Coins(coins.explore, np.where(coins.explore[..., None], tags, coins.tags))
+        return Coins(coins.explore, np.where(coins.explore[..., None], tags, coins.tags), coins.normals)
 
     with patch.object(Coins, "from_words", from_words):
         yield

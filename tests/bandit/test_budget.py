@@ -12,7 +12,7 @@ from hiddenarm.bandit.accounting import ledger_of_words, ledger_words, planned_l
 from hiddenarm.bandit.lockstep import LEDGER, Lockstep
 from hiddenarm.errors import BudgetSpentError, ConfigError
 from hiddenarm.privacy.ledger import COIN_UNITS, PrivacyLedger
-from other_policies import Bonus
+from other_policies import RoundedBonus
 from support import fixed_key
 
 QUARTER = COIN_UNITS // 4
@@ -71,7 +71,7 @@ def test_beyond_the_budget_all_arms_are_equally_likely_whatever_was_learned(suit
 
 
 def test_more_than_48_arms_and_a_policy_that_scores_in_another_way_explore_purely_too() -> None:
-    for policy, arms in ((EpsilonGreedy(0.25), 60), (Bonus(0.25), 3)):
+    for policy, arms in ((EpsilonGreedy(0.25), 60), (RoundedBonus(0.25), 3)):
         budget = ActionBudget(60.0, when_spent="explore")
         federation = Federation(arms, (2, 2), policy, privacy=budget, max_interactions=500)
         assert federation.budget is not None
@@ -122,9 +122,9 @@ def test_a_snapshot_of_an_earlier_version_is_counted_by_its_steps() -> None:
 
 
 def test_a_ledger_as_words() -> None:
-    ledger = PrivacyLedger({QUARTER: 3, COIN_UNITS: 2**40}, 7, 0.125)
+    ledger = PrivacyLedger({QUARTER: 3, COIN_UNITS: 2**40}, 7, 0.125, 1)
     assert ledger_of_words(ledger_words(ledger)) == ledger
-    for wrong in (np.zeros(1, np.uint64), np.zeros(3, np.uint64), np.array([0, 2**63 | 2**52, 1, 1], np.uint64)):
+    for wrong in (np.zeros(1, np.uint64), np.zeros(4, np.uint64), np.array([0, 2**63 | 2**52, 0, 1, 1], np.uint64)):
         with pytest.raises(ValueError, match="a ledger has"):
             ledger_of_words(wrong)
 

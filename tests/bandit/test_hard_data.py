@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hard_worlds import INTERACTIONS, MARGIN, ExactTwin, HardWorld, clipped
+from hard_worlds import INTERACTIONS, MARGIN, ExactTwin, HardWorld, clipped, table_error
 
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
@@ -19,6 +19,7 @@ from hiddenarm.ring.words import Floats
 from support import fixed_key, suggested
 
 WORLDS = int(os.environ.get("HIDDENARM_HARD_WORLDS", "50"))
+CONFIDENT_WORLDS = max(24, WORLDS // 2)
 REPLICATES = 20
 
 
@@ -26,6 +27,20 @@ REPLICATES = 20
 def test_no_decision_parts_from_the_twin_by_more_than_a_margin(seed: int) -> None:
     world = HardWorld(seed)
     assert world.worst() <= MARGIN, str(world)
+
+
+@pytest.mark.parametrize("seed", range(CONFIDENT_WORLDS))
+def test_no_decision_with_a_bonus_parts_from_the_twin_by_more_than_a_margin(seed: int) -> None:
+    world = HardWorld(10_000 + seed, confident=True)
+    assert world.worst() <= MARGIN + table_error(world.federation), str(world)
+
+
+def test_worlds_with_a_bonus_are_of_all_kinds() -> None:
+    federations = [HardWorld(10_000 + seed, confident=True).federation for seed in range(CONFIDENT_WORLDS)]
+    assert {federation.policy.name for federation in federations} == {"bonus", "linucb", "thompson"}
+    largest = [federation.policy.largest_bonus(federation) for federation in federations]
+    assert min(largest) < 0.1
+    assert max(largest) > 5
 
 
 def test_worlds_are_as_different_as_they_can_be() -> None:

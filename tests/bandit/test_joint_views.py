@@ -19,7 +19,11 @@ from joint_views import (
     worlds_of,
 )
 
+from hiddenarm.bandit.confidence import Confidence
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.policies.bonus import Bonus
+from hiddenarm.bandit.policies.linucb import LinUcb
+from hiddenarm.bandit.policies.thompson import Thompson
 from support import FORMS
 
 SOAK = "HIDDENARM_TRIALS" in os.environ
@@ -87,6 +91,41 @@ def test_a_step_that_decides_and_learns_tells_the_actor_the_arm_and_nothing_else
     ]
     check_joint_views(steps, coalition)
     check_masks_are_new(steps[0])
+
+
+CONFIDENT = [Bonus(0.02), LinUcb(0.03), Thompson(0.02)]
+"""With tables of two scales."""
+
+
+@pytest.mark.parametrize("other", [0, 1])
+@pytest.mark.parametrize("way", ["single", "two at once", "online", "shuffled"])
+@pytest.mark.parametrize("policy", CONFIDENT, ids=str)
+def test_policies_with_a_bonus_tell_the_actor_the_arm_and_nothing_else(
+    policy: Confidence, way: str, other: int
+) -> None:
+    arms, coalition = 4, coalition_without(other, 2)
+    form = FORMS["shuffled" if way == "shuffled" else "three rounds"]
+    federation = form(arms=arms, features=(1, 1), policy=policy)
+    contexts, online = (2 if way == "two at once" else 1), way == "online"
+    decisions = [
+        run_decisions(federation, world, 1, policy.name, contexts=contexts, count=TRIALS, other=other, online=online)
+        for world in worlds_of(federation, 1)
+    ]
+    check_joint_views(decisions, coalition)
+    if decisions[0].returned:
+        check_masks_are_new(decisions[0])
+
+
+@pytest.mark.parametrize("explored", [False, True])
+@pytest.mark.parametrize(
+    ("policy", "count"), [(CONFIDENT[0], 800), (CONFIDENT[1], 2400), (CONFIDENT[2], 2400)], ids=str
+)
+def test_all_words_of_policies_with_a_bonus_are_independent(policy: Confidence, count: int, explored: bool) -> None:
+    federation = Federation(arms=3, features=(1, 1), policy=policy)
+    world = worlds_of(federation, 1)[2 if explored else 0]
+    for other in range(2):
+        decisions = run_decisions(federation, world, 1, policy.name, contexts=1, count=count, other=other)
+        check_words_are_independent(decisions, coalition_without(other, 2))
 
 
 @pytest.mark.parametrize(("parties", "count"), [(2, 900), *([(3, 2200)] if SOAK else [])])

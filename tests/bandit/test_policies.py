@@ -17,7 +17,7 @@ from hiddenarm.bandit.policies import make_policy, parse_policy, policy_class, p
 from hiddenarm.bandit.policies.epsilon_greedy import EpsilonGreedy
 from hiddenarm.bandit.policy import Guarantee, Policy
 from hiddenarm.errors import ConfigError
-from other_policies import Bonus, Refreshed
+from other_policies import Refreshed, RoundedBonus
 from support import fixed_key
 
 # Finding and configuring
@@ -62,7 +62,7 @@ def test_a_policy_is_written_and_read_as_text_and_as_a_table() -> None:
         assert parse_policy(str(policy)) == policy
         assert policy_from_table(table_of(policy)) == policy
     assert parse_policy("epsilon-schedule").options == {"initial": 1.0, "final": 0.01, "decay": 1000.0}
-    with pytest.raises(ConfigError, match="name is missing; known are epsilon-greedy"):
+    with pytest.raises(ConfigError, match="name is missing; known are bonus, epsilon-greedy"):
         policy_from_table({"epsilon": 0.1})
 
 
@@ -125,7 +125,7 @@ def test_a_guarantee_is_exact() -> None:
 
 
 def test_a_policy_may_score_in_another_way() -> None:
-    federation = Federation(arms=4, features=(3, 2), policy=Bonus(0.1), max_interactions=500)
+    federation = Federation(arms=4, features=(3, 2), policy=RoundedBonus(0.1), max_interactions=500)
     lockstep, twin = Lockstep(federation, fixed_key("bonus"), online=True), federation.policy.twin(federation)
     plain = PlainBandit(4, 5)
     rng, coins = np.random.default_rng(0), lockstep.coins(0, 150)
@@ -147,8 +147,8 @@ def test_a_policy_may_score_in_another_way() -> None:
 
 
 def test_a_policy_says_in_which_suites_it_runs() -> None:
-    with pytest.raises(ConfigError, match="policy bonus does not run in suite paper; it runs in fast"):
-        Federation(arms=4, features=(3, 2), policy=Bonus(), suite="paper")
+    with pytest.raises(ConfigError, match="policy rounded-bonus does not run in suite paper; it runs in fast"):
+        Federation(arms=4, features=(3, 2), policy=RoundedBonus(), suite="paper")
 
 
 REFRESHED = Federation(arms=3, features=(2, 2), policy=Refreshed(0.5))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ import pytest
 from commands import KEYS, PATIENCE, Ended, check_error, hiddenarm, hiddenarm_here, interrupted
 
 from hiddenarm.bandit.federation import SUITES
+from hiddenarm.bandit.policies import policy_class, policy_names
 from hiddenarm.cli.main import commands
+from hiddenarm.cli.options import POLICY_FLAGS
+from hiddenarm.privacy.actions import epsilon_total
 from hiddenarm.research.data import load
 from hiddenarm.research.data.fetch import SOURCES
 from hiddenarm.research.progress import until_interrupted
@@ -265,7 +269,6 @@ def test_noisy_sums(tmp_path: Path, arguments: list[object]) -> None:
     assert result["epsilon_replaced"] == pytest.approx(6.352, abs=1e-3)
     own = result["epsilon_with_own_action"]
     assert own is None if "--epsilon" in arguments else 4 < own < 9
-    assert result_of(tmp_path, "--steps", 5)["epsilon_dropped"] is None
 
 
 def test_a_simulation_with_noise_goes_on_as_if_it_had_not_ended(tmp_path: Path) -> None:
@@ -362,8 +365,47 @@ def test_a_policy_with_options(tmp_path: Path) -> None:
 def test_what_is_no_policy(policy: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert hiddenarm_here("simulate", "--policy", policy) == 2
     assert why in capsys.readouterr().err
-    assert hiddenarm_here("simulate", "--policy", "epsilon-schedule", "--epsilon", 0.1) == 2
-    assert "give one of the two" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--policy", "epsilon-schedule", "--epsilon", 0.1], "policy epsilon-schedule has no option 'epsilon'"),
+        (["--alpha", 0.5], "policy epsilon-greedy has no option 'alpha'; it has epsilon"),
+        (["--policy", "bonus"], "policy bonus needs alpha"),
+        (["--policy", "bonus:alpha=.5", "--alpha", 1], "alpha of the policy is given twice"),
+        (["--policy", "linucb", "--alpha", 0.5, "--decay", 3], "policy linucb has no option 'decay'"),
+        (["--policy", "thompson", "--alpha", 0.5, "--suite", "paper"], "policy thompson does not run in suite paper"),
+    ],
+)
+def test_options_that_a_policy_has_not(options: list[object], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert hiddenarm_here("simulate", *options) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_there_is_a_flag_for_every_option_of_a_policy() -> None:
+    names = {field.name for name in policy_names() for field in fields(policy_class(name))}
+    assert names == set(POLICY_FLAGS)
+
+
+@pytest.mark.parametrize(
+    ("policy", "rounds"),
+    [
+        (["--policy", "bonus", "--alpha", 0.5, "--epsilon", 0], (3, 7)),
+        (["--policy", "linucb:alpha=.25"], (5, 9)),
+        (["--policy", "thompson:alpha=.1,epsilon=0.05"], (5, 9)),
+        (["--policy", "thompson:alpha=.1", "--batch", 25], None),
+    ],
+)
+def test_policies_with_a_bonus(tmp_path: Path, policy: list[object], rounds: tuple[int, int] | None) -> None:
+    arguments = ["--seed", 3, "--json", tmp_path / "result.json", "--state", tmp_path / "state"]
+    assert hiddenarm_here("simulate", *policy, "--steps", 200, *arguments) == 0
+    assert hiddenarm_here("simulate", *policy, "--steps", 300, *arguments) == 0  # goes on from the state
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["agreement"] >= 0.99
+    assert abs(result["reward"] - result["plain_reward"]) < 0.1
+    if rounds is not None:
+        assert (result["rounds_per_decision"], round(result["rounds_per_step"], 1)) == rounds
 
 
 def test_the_papers_suite_with_fewer_iterations(tmp_path: Path) -> None:
@@ -386,6 +428,35 @@ def test_suites_that_can_be_chosen_are_those_there_are(command: tuple[str, ...])
 def test_the_papers_suite_learns_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert hiddenarm_here("simulate", "--suite", "paper", "--batch", 2) == 2
     assert "--suite paper learns from one reward at a time" in capsys.readouterr().err
+
+
+def test_a_simulation_reports_what_it_has_released(tmp_path: Path) -> None:
+    result = result_of(tmp_path, "--steps", 20, "--epsilon", 0.9)
+    assert result["decisions_counted"] == 20
+    assert result["epsilon_own_action"] == pytest.approx(0.7472, abs=5e-5)
+    for relation in ("dropped", "replaced", "with_own_action", "total"):
+        assert result[f"epsilon_{relation}"] == pytest.approx(epsilon_total(10, {0.9: 20}, 1e-6))
+    assert result_of(tmp_path, "--steps", 3, "--epsilon", 0)["epsilon_total"] is None
+
+
+@pytest.mark.parametrize("options", [(), ("--batch", 10)])
+def test_a_simulation_with_a_budget(options: tuple[object, ...], tmp_path: Path) -> None:
+    """It pays for 22 decisions; 20 of them, in batches of 10."""
+    budget = ("--privacy", "action-budget", "--total-epsilon", 100)
+    made = 20 if "--batch" in options else 22
+    refused = result_of(tmp_path, "--steps", 40, *budget, *options)
+    assert (refused["steps"], refused["decisions_counted"]) == (made, made)
+    explored = result_of(tmp_path, "--steps", 40, *budget, "--when-spent", "explore", *options)
+    assert (explored["steps"], explored["decisions_counted"]) == (40, 40)
+    assert explored["agreement"] == 1
+    assert refused["epsilon_total"] == explored["epsilon_total"] <= 100
+
+
+def test_a_resumed_simulation_has_no_new_budget(tmp_path: Path) -> None:
+    options = ("--privacy", "action-budget", "--total-epsilon", 100, "--state", "state.npz", "--seed", 1)
+    assert result_of(tmp_path, "--steps", 15, *options)["steps"] == 15
+    later = result_of(tmp_path, "--steps", 40, *options)
+    assert (later["steps"], later["decisions_counted"]) == (22, 22)
 
 
 def test_rewards_in_slots(tmp_path: Path) -> None:

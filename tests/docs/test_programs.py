@@ -18,10 +18,10 @@ SHOWN = re.findall(r"^```console\n\$ hiddenarm (explain (\w+)[^\n]*)\n(.*?)^```$
 
 
 def test_deciding_and_learning_are_shown_and_both_as_one() -> None:
-    assert [name for _, name, _ in SHOWN] == ["decide", "learn", "step"]
+    assert [name for _, name, _ in SHOWN] == ["decide", "decide", "decide", "learn", "step"]
 
 
-@pytest.mark.parametrize(("command", "name", "text"), SHOWN, ids=[name for _, name, _ in SHOWN])
+@pytest.mark.parametrize(("command", "name", "text"), SHOWN, ids=[command for command, _, _ in SHOWN])
 def test_the_page_has_what_the_command_prints(command: str, name: str, text: str) -> None:
     result = CliRunner().invoke(commands, shlex.split(command), catch_exceptions=False)
     assert result.output == text

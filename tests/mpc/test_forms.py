@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hiddenarm.mpc.forms import folded_form, form
+from hiddenarm.mpc.forms import folded_form, form, quadratic_form
 from hiddenarm.mpc.masking import (
     dealt,
     input_segments,
@@ -269,3 +269,25 @@ def test_factors_that_do_not_fit_are_refused() -> None:
 
     with pytest.raises(ValueError, match="index i has sizes 3 and 4"):
         run_program(text, [words_from((1, 3), "x"), words_from((1, 4), "y")], 2)
+
+
+@pytest.mark.parametrize("parties", PARTIES)
+@pytest.mark.parametrize(("count", "many", "size"), [(1, 1, 1), (1, 3, 4), (3, 2, 5)])
+def test_quadratic_forms_are_exact(parties: int, count: int, many: int, size: int) -> None:
+    """Of uniform words, so that every carry is seen."""
+    rows, _ = triangle_indices(size)
+    triangles = words_from((REPLICATES, many, len(rows)), "matrices", count, size)
+    vectors = words_from((REPLICATES, count, size), "vectors", count, size)
+
+    def text(run: Run, given: Shared, vector: Shared) -> Program:
+        matrices, x = yield mask_symmetric(run, given, size), mask(run, vector)
+        return quadratic_form(run, matrices, x)
+
+    ran = run_program(text, [triangles, vectors], parties, "quadratic", parties)
+    square = triangles[..., triangle_to_square(size)]
+    with np.errstate(over="ignore"):
+        expected = np.einsum("raij,rbi,rbj->rba", square, vectors, vectors)
+    assert np.array_equal(ran.opened(), expected)
+    assert ran.layout.rounds == 1
+    per_vector = many * size + size * (size + 1) // 2 + many
+    assert ran.layout.correction_words == REPLICATES * count * per_vector

@@ -20,7 +20,7 @@ from hiddenarm.net.identity import Identity, Role
 from hiddenarm.roles.dealer import Dealer, DealerEpoch
 from hiddenarm.roles.epochs.attempts import PeerLoss
 from hiddenarm.roles.messages import ACTOR, REWARDER, Kind, decided_payload, want_frame
-from other_policies import Bonus, Refreshed
+from other_policies import Refreshed, RoundedBonus
 
 
 def federation_of(policy: Policy, **options: Any) -> Federation:
@@ -43,7 +43,7 @@ def test_a_schedule_of_epsilon_explores_at_the_same_positions_as_its_twin(suite:
 
 
 def test_a_policy_that_scores_in_another_way_runs_as_in_lockstep() -> None:
-    network = MemoryNetwork(federation_of(Bonus(0.2), max_interactions=200), seed=4).start()
+    network = MemoryNetwork(federation_of(RoundedBonus(0.2), max_interactions=200), seed=4).start()
     run_online(network, 25, random.Random(4))
     network.check_nothing_is_left()
     network.check_against_lockstep()

@@ -34,14 +34,15 @@ def audit_coins(
     Without the last axis for single contexts. `exploration` is that of the federation's policy in the first epoch
     unless given.
     """
-    words, contexts = Coins.words(federation.arms), program.count
+    normals, contexts = federation.policy.normals, program.count
+    words = Coins.words(federation.arms, normals)
     stream = program_stream(seeds.coins(), program.label, _coin_words(federation, program, replicates))
     rows = stream.steps(first, count)[:, : replicates * contexts * words]  # other words of the dealer come after them
     rows = rows.reshape(count, replicates, contexts, words)
     thresholds = (exploration or federation.policy.exploration()).at(first, count, contexts)
     if contexts == 1:
-        return Coins.from_words(rows[:, :, 0], thresholds[:, :, 0])
-    return Coins.from_words(rows, thresholds)
+        return Coins.from_words(rows[:, :, 0], thresholds[:, :, 0], normals)
+    return Coins.from_words(rows, thresholds, normals)
 
 
 def audit_noise(seeds: Seeds, federation: Federation, refresh: int, replicates: int = 1) -> tuple[Floats, Floats]:

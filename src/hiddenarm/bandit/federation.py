@@ -256,6 +256,11 @@ class Federation:
         return self.numbers.largest_score
 
     @property
+    def key_bound(self) -> float:
+        """The largest |score| with what the policy adds to it: what is compared."""
+        return self.score_bound + self.policy.largest_bonus(self)
+
+    @property
     def score_drift(self) -> float:
         """What the rounding errors of all lessons between two repairs add to a score, as a standard deviation."""
         return self.joint_norm * self.numbers.weight_drift
@@ -306,8 +311,8 @@ class Federation:
 
     @property
     def score_range_bits(self) -> int:
-        """Integer bits of a difference of keys: that of two scores within the bound."""
-        return max(1, ceil(log2(2 * (self.score_bound * _HEADROOM + _SCORE_ERROR))))
+        """Integer bits of a difference of keys: that of two scores within the bound, bonus included."""
+        return max(1, ceil(log2(2 * (self.key_bound * _HEADROOM + _SCORE_ERROR))))
 
     @property
     def key_fraction_bits(self) -> int:
@@ -329,6 +334,11 @@ class Federation:
     def _key_range_bits(self) -> int:
         """Sign and integer bits; in a shuffle one more, by which arms that are not eligible are lower than others."""
         return 1 + self.score_range_bits + (not self.decides_by_payloads)
+
+    @property
+    def spare_score_bits(self) -> int:
+        """How many more fractional bits than 2L a score may have, for its key to be right modulo 2^64."""
+        return 64 - 2 * self.fraction_bits - self._key_range_bits
 
     @property
     def least_key_bits(self) -> int:
@@ -419,6 +429,7 @@ class Federation:
             self._truncation_problem,
             self._table_problem,
             self._comparison_problem,
+            lambda: self.policy.problem(self),
             self._sums_problem,
             self._drift_problem,
             self._noise_problem,
@@ -483,14 +494,14 @@ class Federation:
         return None
 
     def _comparison_problem(self) -> str | None:
-        if self._key_range_bits + 2 * self.fraction_bits > 64:
+        if self.spare_score_bits < 0:
             return (
-                f"scores up to {self.score_bound:.4g} with 2 x {self.fraction_bits} fractional bits do not fit a word "
+                f"scores up to {self.key_bound:.4g} with 2 x {self.fraction_bits} fractional bits do not fit a word "
                 "when they are compared"
             )
         if self.key_fraction_bits < self.least_key_bits:
             return (
-                f"scores of {self.arms} arms up to {self.score_bound:.4g} leave {self.key_fraction_bits} fractional "
+                f"scores of {self.arms} arms up to {self.key_bound:.4g} leave {self.key_fraction_bits} fractional "
                 f"bits to compare them in the limit of {MAX_BITS}; {self.least_key_bits} are needed"
             )
         return None

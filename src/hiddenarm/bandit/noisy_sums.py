@@ -220,8 +220,8 @@ class NoisyTwin(PlainBandit):
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {**super().arrays, "grams": self.grams, "moments": self.moments, "counts": self.counts}
 
-    def scores(self, context: Floats) -> Floats:
-        return self._twin.scores(context)
+    def scores(self, context: Floats, normals: Floats | None = None) -> Floats:
+        return self._twin.scores(context, normals)
 
     def learn(self, context: Floats, arm: int, reward: float) -> None:
         """Only gather."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,15 @@ from numpy.typing import NDArray
 from hiddenarm.bandit.coins import Coins
 from hiddenarm.ring.words import Floats
 
+Bonus = Callable[[Floats, Floats | None], Floats]
+"""What a policy adds to scores w'x: a function of x'Mx, and of a normal number for each arm if the coins have them."""
+
 
 class PlainBandit:
-    """Epsilon-greedy over one linear model per arm, with the coins given from outside."""
+    """The best score over one linear model per arm, with the coins given from outside."""
 
-    def __init__(self, arms: int, dimension: int, ridge: float = 1.0) -> None:
+    def __init__(self, arms: int, dimension: int, ridge: float = 1.0, bonus: Bonus | None = None) -> None:
+        self._bonus = bonus
         self.inverses = np.repeat(np.eye(dimension)[None] / ridge, arms, axis=0)
         self.weights = np.zeros((arms, dimension))
 
@@ -23,25 +28,35 @@ class PlainBandit:
         """All that it has learned, by name; to be saved, and written to."""
         return {"inverses": self.inverses, "weights": self.weights}
 
-    def scores(self, context: Floats) -> Floats:
-        """A score for each arm. Twins of policies that score in another way override this."""
+    def scores(self, context: Floats, normals: Floats | None = None) -> Floats:
+        """A score for each arm: w'x, and the bonus."""
         scores: Floats = self.weights @ context
-        return scores
+        if self._bonus is None:
+            return scores
+        return scores + self._bonus((self.inverses @ context) @ context, normals)
 
-    def decide(self, context: Floats, explore: bool, tags: NDArray[np.int64]) -> int:
+    def decide(self, context: Floats, explore: bool, tags: NDArray[np.int64], normals: Floats | None = None) -> int:
         """The best arm; among equally good ones that with the highest tag. When exploring, all are equally good."""
         if explore:
             return int(np.argmax(tags))
-        scores = self.scores(context)
+        scores = self.scores(context, normals)
         best = np.flatnonzero(scores == scores.max())
         return int(best[0] if len(best) == 1 else best[np.argmax(tags[best])])
 
-    def agrees(self, arm: int, context: Floats, explore: bool, tags: NDArray[np.int64], rounding: float) -> bool:
+    def agrees(
+        self,
+        arm: int,
+        context: Floats,
+        explore: bool,
+        tags: NDArray[np.int64],
+        rounding: float,
+        normals: Floats | None = None,
+    ) -> bool:
         """Whether it would choose this arm, or one whose score is within `rounding` (see `Federation.score_rounding`)
         of that of this arm. Scores say nothing of an explored arm: that must be the one of the highest tag."""
         if explore:
             return arm == int(np.argmax(tags))
-        scores = self.scores(context)
+        scores = self.scores(context, normals)
         return bool(scores.max() - scores[arm] <= rounding)
 
     def learn(self, context: Floats, arm: int, reward: float) -> None:
@@ -60,19 +75,31 @@ class PlainBandit:
 class PlainBandits:
     """Many plain twins that advance together, each with its own context, arm and reward."""
 
-    def __init__(self, replicates: int, arms: int, dimension: int, ridge: float = 1.0) -> None:
+    def __init__(
+        self, replicates: int, arms: int, dimension: int, ridge: float = 1.0, bonus: Bonus | None = None
+    ) -> None:
+        self._bonus = bonus
         self.inverses = np.tile(np.eye(dimension) / ridge, (replicates, arms, 1, 1))
         self.weights = np.zeros((replicates, arms, dimension))
         self._each = np.arange(replicates)
 
-    def scores(self, contexts: Floats) -> Floats:
+    def scores(self, contexts: Floats, normals: Floats | None = None) -> Floats:
         """A score for each arm, [replicates, arms], for contexts [replicates, features]."""
         scores: Floats = np.matmul(self.weights, contexts[:, :, None])[:, :, 0]
-        return scores
+        if self._bonus is None:
+            return scores
+        u = np.matmul(self.inverses, contexts[:, None, :, None])[..., 0]
+        return scores + self._bonus((u * contexts[:, None]).sum(axis=2), normals)
 
-    def decide(self, contexts: Floats, explore: NDArray[np.bool_], tags: NDArray[np.int64]) -> NDArray[np.int64]:
+    def decide(
+        self,
+        contexts: Floats,
+        explore: NDArray[np.bool_],
+        tags: NDArray[np.int64],
+        normals: Floats | None = None,
+    ) -> NDArray[np.int64]:
         """The arms [replicates] for contexts [replicates, features], as `PlainBandit.decide` chooses them."""
-        scores = self.scores(contexts)
+        scores = self.scores(contexts, normals)
         scores[explore] = 0.0
         best = scores == scores.max(axis=1, keepdims=True)
         arms: NDArray[np.int64] = np.where(best, tags, -1).argmax(axis=1)
@@ -85,9 +112,10 @@ class PlainBandits:
         explore: NDArray[np.bool_],
         tags: NDArray[np.int64],
         rounding: float,
+        normals: Floats | None = None,
     ) -> NDArray[np.bool_]:
         """Which of them would choose their arm, as `PlainBandit.agrees` says it."""
-        scores = self.scores(contexts)
+        scores = self.scores(contexts, normals)
         near = scores.max(axis=1) - scores[self._each, arms] <= rounding
         agree: NDArray[np.bool_] = np.where(explore, arms == tags.argmax(axis=1), near)
         return agree
@@ -100,6 +128,11 @@ class PlainBandits:
         v = u / (1 + (contexts * u).sum(axis=1, keepdims=True))
         self.inverses[pulled] = inverses - v[:, :, None] * u[:, None, :]
         self.weights[pulled] = weights + v * (rewards - (weights * contexts).sum(axis=1))[:, None]
+
+
+def normals_at(coins: Coins, step: int, replicate: int = 0) -> Floats | None:
+    """The normal numbers of one decision, if the coins have any."""
+    return None if coins.normals is None else coins.normals[step, replicate]
 
 
 def coins_at(coins: Coins, step: int, replicate: int = 0) -> tuple[bool, NDArray[np.int64]]:

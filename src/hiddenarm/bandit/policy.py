@@ -84,6 +84,8 @@ class Policy(Optioned, ABC):
     name: ClassVar[str]
     learners: ClassVar[Mapping[str, type[Learner]]]
     """By suite, what runs it there."""
+    normals: ClassVar[bool] = False
+    """Whether a decision takes a normal number for each arm, which only the dealer knows (see `coins`)."""
 
     @property
     def suites(self) -> tuple[str, ...]:
@@ -107,6 +109,14 @@ class Policy(Optioned, ABC):
                 f"policy {self.name} in suite {federation.suite} does not run with privacy {federation.privacy.name}; "
                 f"it runs with {' and '.join(mechanisms)}"
             )
+
+    def largest_bonus(self, federation: Federation) -> float:
+        """How far scores can lie from w'x, whatever the data are."""
+        return 0.0
+
+    def problem(self, federation: Federation) -> str | None:
+        """What of a federation's numbers does not fit this policy; None if all does."""
+        return None
 
     def learner(self, federation: Federation) -> Learner:
         """What runs this policy in the suite of a federation."""

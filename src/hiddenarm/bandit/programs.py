@@ -8,9 +8,10 @@ the secret one-hot o, so that nobody sees which arm it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 
@@ -69,6 +70,33 @@ class SharedScores:
 
 Scores = LinearScores | SharedScores
 """What a policy makes of contexts: a score for each arm, the best of which is chosen."""
+Scoring = Callable[[Coins | None], Rounds[Scores]]
+"""How they are made; the dealer brings the coins of the decision."""
+
+
+@dataclass(slots=True, repr=False)
+class ScoreFactors:
+    """What is masked in the first round of a decision, of which scores are made: contexts [count, D], weights
+    [arms, D], the inverses [arms, D, D] if they are asked for, and what parties bring beside their features."""
+
+    contexts: Masked
+    weights: Masked
+    inverses: Masked | None
+    more: tuple[Masked, ...]
+
+
+class Scorer(Protocol):
+    """How a policy scores, after the round that masks model and contexts."""
+
+    @property
+    def scores_by_inverses(self) -> bool:
+        """Whether the inverses are masked, too."""
+
+    def more_inputs(self, run: Run, own: Words | None, count: int) -> tuple[Opening[Masked], ...]:
+        """What else is masked with them."""
+
+    def scored(self, run: Run, factors: ScoreFactors, coins: Coins | None) -> Rounds[Scores]:
+        """The scores: no round, or a few."""
 
 
 def own_features(run: Run, federation: Federation, *lead: int) -> Words | None:
@@ -77,11 +105,11 @@ def own_features(run: Run, federation: Federation, *lead: int) -> Words | None:
 
 
 def decide(
-    run: Run, federation: Federation, exploration: Exploration, scores: Rounds[Scores], count: int = 1
+    run: Run, federation: Federation, exploration: Exploration, scoring: Scoring, count: int = 1
 ) -> Rounds[Decided]:
     """Choose an arm for each of `count` contexts. The actor learns the arms; nobody learns anything else of them.
 
-        scores, such as products of masked contexts and weights    1 round (`linear_scores`)
+        scores, such as products of masked contexts and weights    1 round (`masked_scores`), or a few more
         keys: scores, rounded, with distinct tags below            none: each party shifts its own shares
         few arms: the winner by payloads                           2 rounds for one context, 3 for many
         many arms: shuffle, open the winning slot, shuffle back    see `shuffle` and `tournament`
@@ -93,16 +121,17 @@ def decide(
     coins = _dealt_coins(run, federation, exploration, count)
     if not federation.decides_by_payloads:
         reward_mask = _reward_mask(run, count).share
-        return (yield from _decide_by_shuffle(run, federation, scores, coins, eligible, reward_mask))
-    answer = yield from _payloads(run, federation, (yield from scores), coins, eligible, count)
+        return (yield from _decide_by_shuffle(run, federation, scoring, coins, eligible, reward_mask))
+    answer = yield from _payloads(run, federation, (yield from scoring(coins)), coins, eligible, count)
     run.announce(answer)
     return Decided(answer, _arm_mask(run, federation, count).share, _reward_mask(run, count).share)
 
 
 def step(
-    run: Run, federation: Federation, exploration: Exploration, model: Model, own_features: Words | None
+    run: Run, federation: Federation, exploration: Exploration, model: Model, own_features: Words | None, scorer: Scorer
 ) -> Rounds[Model]:
-    """Decide for one context and learn from the decision: seven rounds, or eight where a decision takes four.
+    """Decide for one context and learn from the decision: four rounds more than a decision takes, seven or eight unless
+    the policy needs more for its scores.
 
         round 1      mask x, w and M, for both
         rounds 2, 3  decide by payloads, as `decide` does. What the party has of the decision is announced
@@ -117,12 +146,14 @@ def step(
     eligible = run.given((1, federation.arms), _ELIGIBLE)
     coins = _dealt_coins(run, federation, exploration, 1)
     arm_mask, reward_mask = _arm_mask(run, federation, 1), _reward_mask(run, 1)
-    x, weights, inverses = yield (
+    x, weights, inverses, *more = yield (
         input_segments(run, (1,), own_features, federation.features, "context x"),
         mask(run, model.weights, "weights w"),
         mask_symmetric(run, model.inverses, federation.dimension, "inverses M"),
+        *scorer.more_inputs(run, own_features, 1),
     )
-    answer = yield from _payloads(run, federation, LinearScores(weights, x), coins, eligible, 1)
+    found = yield from scorer.scored(run, ScoreFactors(x, weights, inverses, tuple(more)), coins)
+    answer = yield from _payloads(run, federation, found, coins, eligible, 1)
     run.announce(Decided(answer, arm_mask.share, reward_mask.share))
     yield ()
     arm = arm_mask.awaited(run, "one-hot o of the arm + mask").single()
@@ -146,8 +177,9 @@ def _reward_mask(run: Run, count: int) -> ReturnedMask:
 def _dealt_coins(run: Run, federation: Federation, exploration: Exploration, count: int) -> Coins | None:
     if not run.dealing:
         return None
-    words = run.coin_words((count, Coins.words(federation.arms)))
-    return Coins.from_words(words, exploration.at(run.first_step, run.batch[0], count))
+    normals = federation.policy.normals
+    words = run.coin_words((count, Coins.words(federation.arms, normals)))
+    return Coins.from_words(words, exploration.at(run.first_step, run.batch[0], count), normals)
 
 
 def _payloads(
@@ -170,7 +202,7 @@ def _payloads(
 def _decide_by_shuffle(
     run: Run,
     federation: Federation,
-    scores: Rounds[Scores],
+    scoring: Scoring,
     coins: Coins | None,
     eligible: Words | None,
     reward_mask: Shared,
@@ -185,7 +217,7 @@ def _decide_by_shuffle(
     tags = dealt_share(run, shape, lambda: _shuffled(_tags(coins), shuffle), "tags that break ties, in a secret order")
     kept = dealt(run, reward_mask.shape, lambda: _kept(coins), "1, or 0 to explore")
     lower = np.uint64(1 << (federation.score_range_bits + federation.key_fraction_bits))
-    found = yield from scores
+    found = yield from scoring(coins)
     (masked,) = yield (mask(run, _rounded(run, federation, found), "scores"),)
     lowered = shuffle.public(None if eligible is None else (eligible ^ ALL_BITS) & lower)
     masked, lowered = yield from shuffle.apply(masked, lowered)
@@ -198,15 +230,26 @@ def _decide_by_shuffle(
     return Decided.of_one_hots(arm.share, arm, reward_mask)
 
 
-def linear_scores(
-    run: Run, federation: Federation, weights: Shared, own_features: Words | None, count: int
+def masked_scores(
+    run: Run,
+    federation: Federation,
+    arrays: Mapping[str, Shared],
+    own_features: Words | None,
+    count: int,
+    scorer: Scorer,
+    coins: Coins | None,
 ) -> Rounds[Scores]:
-    """The scores w'x: one round, which masks contexts and weights."""
-    x, w = yield (
+    """The scores of contexts: one round, which masks contexts, weights, and what else the scorer asks for; then what
+    it takes."""
+    by_inverses = scorer.scores_by_inverses
+    x, weights, *others = yield (
         input_segments(run, (count,), own_features, federation.features, "context x"),
-        mask(run, weights, "weights w"),
+        mask(run, arrays["weights"], "weights w"),
+        *((mask_symmetric(run, arrays["inverses"], federation.dimension, "inverses M"),) if by_inverses else ()),
+        *scorer.more_inputs(run, own_features, count),
     )
-    return LinearScores(w, x)
+    inverses = others.pop(0) if by_inverses else None
+    return (yield from scorer.scored(run, ScoreFactors(x, weights, inverses, tuple(others)), coins))
 
 
 def learn(
@@ -300,12 +343,16 @@ def _update(
     )
 
 
+def linear_scores(run: Run, found: LinearScores) -> Shared:
+    """The scores w'x [count, arms], at 2L bits."""
+    return form(run, "ai,bi->ba", found.weights, found.contexts, label="scores = w x")
+
+
 def _rounded(run: Run, federation: Federation, found: Scores) -> Shared:
     """The scores with as many fractional bits as are compared. Each party shifts its share, which loses up to a unit of
     the last bit for every party but one. What is left holds modulo 2^(64 - bits dropped), and keys need no more."""
     if isinstance(found, LinearScores):
-        scores = form(run, "ai,bi->ba", found.weights, found.contexts, label="scores = w x")
-        found = SharedScores(scores, 2 * federation.fraction_bits)
+        found = SharedScores(linear_scores(run, found), 2 * federation.fraction_bits)
     dropped = found.fraction_bits - federation.key_fraction_bits
     return found.scores >> dropped if dropped >= 0 else found.scores << -dropped
 

@@ -8,9 +8,10 @@ Arrays of the fast suite, with D (D + 1) / 2 entries where a matrix is kept as i
     moments    [arms, D]          b = sum r x               2L
 
 A policy that only explores in another way is a `RidgePerArm` with `epsilons` of its own. One that scores in another way
-has a learner of its own, which overrides `scores` and `decide_reads`; one with other programs, arrays or another
-schedule overrides `program`, `arrays` or `schedule`. Only one that overrides none of `scores`, `program` and
-`single_lesson` has the program `step`, which masks the weights once for scores and lesson.
+has a learner of its own, which overrides `scored`, and what is masked before it; or, for rounds of another kind,
+`scores` and `decide_reads`. One with other programs, arrays or another schedule overrides `program`, `arrays` or
+`schedule`. Only one that overrides none of `scores`, `program` and `single_lesson` has the program `step`, which masks
+the model once for scores and lesson.
 """
 
 from __future__ import annotations
@@ -40,18 +41,20 @@ from hiddenarm.bandit.catalogue import (
     STEP,
     ProgramId,
 )
-from hiddenarm.bandit.coins import Exploration
+from hiddenarm.bandit.coins import Coins, Exploration
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.noisy_sums import REFRESH_ONE, NoisySchedule, SumsNoise, centred, noisy_sums, refresh
 from hiddenarm.bandit.paper_ridge import PaperRidgeLearner
 from hiddenarm.bandit.planning import SolvePlan, batch_plan, boosted_repair, last_repair, plain_repair
 from hiddenarm.bandit.policy import Brings, Learner, LearnerProgram, Policy
 from hiddenarm.bandit.programs import (
+    LinearScores,
     Model,
+    ScoreFactors,
     Scores,
     decide,
     learn,
-    linear_scores,
+    masked_scores,
     own_features,
     step,
 )
@@ -59,8 +62,8 @@ from hiddenarm.bandit.schedule import GATHERED_BEFORE_A_BATCH, RidgeSchedule, Sc
 from hiddenarm.bandit.state import State, StateArray, reveal
 from hiddenarm.errors import ProtocolError
 from hiddenarm.mpc.masking import given_share, triangle_indices
-from hiddenarm.mpc.run import Program, Rounds, Run
-from hiddenarm.mpc.values import Shared
+from hiddenarm.mpc.run import Opening, Program, Rounds, Run
+from hiddenarm.mpc.values import Masked, Shared
 from hiddenarm.privacy.mechanisms import NoisySums
 from hiddenarm.ring.words import Floats, Words
 
@@ -81,7 +84,8 @@ class RidgeLearner(Learner):
     """In the fast suite."""
 
     takes_eligible = True
-    decide_reads: tuple[str, ...] = ("weights",)
+    scores_by_inverses = False
+    """Whether scores are made of the inverses, too."""
     mechanisms = (*Learner.mechanisms, NoisySums.name)
 
     def __init__(self, federation: Federation) -> None:
@@ -89,6 +93,10 @@ class RidgeLearner(Learner):
         self._noisy = noisy_sums(federation)
         if self._noisy is not None:
             self.single_lesson = ProgramId(GATHER)
+
+    @property
+    def decide_reads(self) -> tuple[str, ...]:
+        return ("weights", "inverses") if self.scores_by_inverses else ("weights",)
 
     @property
     def arrays(self) -> tuple[StateArray, ...]:
@@ -155,9 +163,21 @@ class RidgeLearner(Learner):
             return LearnerProgram(lambda run: self._solve(run, plan), (*MODEL, *SUMS), Brings.NOTHING, MODEL)
         raise ProtocolError(f"there is no program {name!r}")
 
-    def scores(self, run: Run, arrays: Mapping[str, Shared], own: Words | None, count: int) -> Rounds[Scores]:
-        """A score for each arm and context, from the arrays of `decide_reads`: one round or more."""
-        return linear_scores(run, self.federation, arrays["weights"], own, count)
+    def scores(
+        self, run: Run, arrays: Mapping[str, Shared], own: Words | None, count: int, coins: Coins | None
+    ) -> Rounds[Scores]:
+        """A score for each arm and context, from the arrays of `decide_reads`: one round or more. Coins are the
+        dealer's."""
+        return masked_scores(run, self.federation, arrays, own, count, self, coins)
+
+    def more_inputs(self, run: Run, own: Words | None, count: int) -> tuple[Opening[Masked], ...]:
+        """What is masked in the first round beside contexts and model."""
+        return ()
+
+    def scored(self, run: Run, factors: ScoreFactors, coins: Coins | None) -> Rounds[Scores]:
+        """The scores, of what was masked: no round unless the policy needs some."""
+        yield from ()
+        return LinearScores(factors.weights, factors.contexts)
 
     def given(self, run: Run, names: Sequence[str]) -> dict[str, Shared]:
         """The state arrays that a party brings into a run."""
@@ -167,13 +187,15 @@ class RidgeLearner(Learner):
     def _decide(self, run: Run, exploration: Exploration, count: int) -> Program:
         arrays = self.given(run, self.decide_reads)
         own = own_features(run, self.federation, count)
-        return decide(run, self.federation, exploration, self.scores(run, arrays, own, count), count)
+        return decide(
+            run, self.federation, exploration, lambda coins: self.scores(run, arrays, own, count, coins), count
+        )
 
     def _step(self, run: Run, exploration: Exploration) -> Program:
         arrays = self.given(run, MODEL)
         own = own_features(run, self.federation, 1)
         model = Model(arrays["inverses"], arrays["weights"])
-        model = yield from step(run, self.federation, exploration, model, own)
+        model = yield from step(run, self.federation, exploration, model, own, self)
         return model.inverses, model.weights
 
     def _learn(self, run: Run) -> Program:

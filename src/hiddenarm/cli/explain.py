@@ -12,26 +12,32 @@ import click
 
 from hiddenarm.bandit.catalogue import ABOUT, REFRESH, STEP, ProgramId, program_text
 from hiddenarm.bandit.federation import PAYLOAD_ARMS, Federation
+from hiddenarm.bandit.policy import Policy
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.explanation import Array, Explanation, Opened, Stage, explain
 from hiddenarm.privacy.mechanisms import NoisySums
 
-_EPSILON = 0.1
-"""Costs and openings do not depend on it."""
 _TOTAL_EPSILON = 1.0
-"""The same, but for the dealer's own words."""
+"""Costs and openings do not depend on it, but for the dealer's own words."""
 _BATCHED = ("decide", "gather", "solve", "repair")
 """Programs that treat several interactions at once."""
 
 
 def explain_program(
-    name: str, arms: int, features: str, parties: int | None, count: int, listing: bool, json_path: Path | None
+    name: str,
+    arms: int,
+    features: str,
+    parties: int | None,
+    count: int,
+    policy: Policy,
+    listing: bool,
+    json_path: Path | None,
 ) -> None:
     """Print the explanation of a program, or write it."""
     if name not in ABOUT:
         raise ConfigError(f"there is no program {name!r}; the programs are: {', '.join(ABOUT)}")
     privacy = NoisySums(_TOTAL_EPSILON) if name == REFRESH else None
-    federation = Federation(arms=arms, features=_features(features, parties), epsilon=_EPSILON, privacy=privacy)
+    federation = Federation(arms=arms, features=_features(features, parties), policy=policy, privacy=privacy)
     if name == STEP and not federation.learner.has_step:
         raise ConfigError(f"{STEP!r} is for decisions that are not shuffled: for at most {PAYLOAD_ARMS} arms")
     if count != 1 and name not in _BATCHED:
@@ -65,6 +71,7 @@ def _write(path: Path, name: str, federation: Federation, count: int, explanatio
         "arms": federation.arms,
         "features": federation.features,
         "count": count,
+        "policy": str(federation.policy),
         **asdict(explanation),
     }
     try:

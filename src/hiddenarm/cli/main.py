@@ -10,7 +10,16 @@ from typing import Any
 import click
 
 from hiddenarm.cli.operator_commands import SERVICE_COMMANDS
-from hiddenarm.cli.options import FILE, PRIVACY_OPTIONS, SUITE_OPTIONS, Decorator, chosen_privacy, with_options
+from hiddenarm.cli.options import (
+    FILE,
+    POLICY_OPTIONS,
+    PRIVACY_OPTIONS,
+    SUITE_OPTIONS,
+    Decorator,
+    chosen_policy,
+    chosen_privacy,
+    with_options,
+)
 from hiddenarm.cli.research import ResearchCommand, attack, audit, bench, check_research, reproduce
 from hiddenarm.errors import ConfigError, HiddenArmError
 
@@ -68,12 +77,7 @@ def _run_options(steps: int) -> Decorator:
             metavar="NORM,...",
             help="Largest norm of each party's features, to which it clips them; 1 unless given.",
         ),
-        click.option("--epsilon", type=float, help="Probability of exploring; 0.1 unless a policy is given."),
-        click.option(
-            "--policy",
-            metavar="NAME[:OPTION=VALUE,...]",
-            help="How arms are chosen, such as epsilon-schedule:initial=0.5,decay=1000.",
-        ),
+        *POLICY_OPTIONS,
         click.option("--steps", default=steps, show_default=True, help="Decisions to make and learn from."),
         click.option("--seed", type=int, help="Fix data order, masks and coins. Reproducible, therefore not private."),
         click.option("--fraction-bits", default=20, show_default=True, help="Fractional bits of numbers (L)."),
@@ -150,6 +154,7 @@ def simulate(
 @click.option("--features", default="10,10", show_default=True, help="Features of each party, or one number for all.")
 @click.option("--parties", type=int, help="How many parties, if --features is one number.")
 @click.option("--count", default=1, show_default=True, help="Interactions at once.")
+@with_options(*POLICY_OPTIONS)
 @click.option("--listing", is_flag=True, help="Also print every instruction that party 0 runs.")
 @click.option("--json", "json_path", type=FILE, help="Write the explanation.")
 def explain(
@@ -160,18 +165,19 @@ def explain(
     count: int,
     listing: bool,
     json_path: Path | None,
+    **options: Any,
 ) -> None:
     """Explain a PROGRAM of the learner, such as decide or learn: its rounds, what each opens and why that is safe, and
     what is dealt."""
     from hiddenarm.cli.explain import explain_program
 
-    explain_program(" ".join(program), arms, features, parties, count, listing, json_path)
+    policy = chosen_policy(options)
+    explain_program(" ".join(program), arms, features, parties, count, policy, listing, json_path)
 
 
 @commands.command()
 @click.option("--arms", default=10, show_default=True, help="Arms of the bandit.")
-@click.option("--epsilon", type=float, help="Probability of exploring; 0.1 unless a policy is given.")
-@click.option("--policy", metavar="NAME[:OPTION=VALUE,...]", help="How arms are chosen, in place of --epsilon.")
+@with_options(*POLICY_OPTIONS)
 @click.option("--steps", default=1000, show_default=True, help="Decisions over the whole time.")
 @with_options(*PRIVACY_OPTIONS)
 @click.option("--json", "json_path", type=FILE, help="Write the figures.")
@@ -185,7 +191,7 @@ def privacy(json_path: Path | None, plot_path: Path | None, **options: Any) -> N
     delta = options["delta"]
     if options["privacy"] in (None, "none"):
         options["delta"] = None  # it is that of the question, not of a mechanism
-    plan, steps = Plan(options["arms"], _policy(options), chosen_privacy(options), delta), options["steps"]
+    plan, steps = Plan(options["arms"], chosen_policy(options), chosen_privacy(options), delta), options["steps"]
     if plot_path is not None:
         check_research("--plot")
         from hiddenarm.research.plots import check_plot_path, plot_losses
@@ -228,7 +234,7 @@ def _prepare(
     federation = Federation(
         arms=options["arms"],
         features=tuple(split_features(options["features"], options["parties"])),
-        policy=_policy(options),
+        policy=chosen_policy(options),
         suite=options["suite"],
         ridge=options["ridge"],
         norms=options["norms"],
@@ -259,18 +265,6 @@ def _prepare(
     )
     key = fresh_key() if seed is None else sha256(f"hiddenarm seed {seed}".encode()).digest()
     return federation, world, key
-
-
-def _policy(options: dict[str, Any]) -> Any:
-    """What --policy names, or what --epsilon is short for."""
-    from hiddenarm.bandit.policies import EPSILON_GREEDY, make_policy, parse_policy
-
-    epsilon, policy = options["epsilon"], options["policy"]
-    if policy is None:
-        return make_policy(EPSILON_GREEDY, {"epsilon": 0.1 if epsilon is None else epsilon})
-    if epsilon is not None:
-        raise ConfigError("--epsilon is short for --policy epsilon-greedy:epsilon=...: give one of the two")
-    return parse_policy(policy)
 
 
 def _show(run: Any, title: str, data: str, plot_path: Path | None, options: dict[str, Any]) -> None:

@@ -23,6 +23,35 @@ SUITE_OPTIONS: tuple[Decorator, ...] = (
     click.option("--newton-iterations", type=int, help="Of the paper's reciprocal; 7 unless given."),
 )
 
+POLICY_FLAGS: dict[str, str] = {
+    "epsilon": "Probability of exploring; 0.1 unless a policy is given.",
+    "alpha": "Weight of the bonus of bonus, linucb and thompson.",
+    "initial": "Probability of exploring at first, of epsilon-schedule.",
+    "final": "Least probability of exploring, of epsilon-schedule.",
+    "decay": "Decisions after which epsilon-schedule explores half as much.",
+}
+"""The options of all policies; one that a policy does not have is refused."""
+
+POLICY_OPTIONS: tuple[Decorator, ...] = (
+    click.option(
+        "--policy",
+        metavar="NAME[:OPTION=VALUE,...]",
+        help="How arms are chosen, such as bonus:alpha=0.5; epsilon-greedy unless given.",
+    ),
+    *(click.option(f"--{name}", type=float, help=text) for name, text in POLICY_FLAGS.items()),
+)
+
+
+def chosen_policy(given: dict[str, Any]) -> Any:
+    """What --policy names, with options in its text or as flags; epsilon-greedy unless it is given."""
+    from hiddenarm.bandit.policies import EPSILON_GREEDY, make_policy, parse_policy
+
+    flags = {name: given[name] for name in POLICY_FLAGS if given[name] is not None}
+    if given["policy"] is None:
+        return make_policy(EPSILON_GREEDY, {"epsilon": 0.1, **flags})
+    return parse_policy(given["policy"], flags)
+
+
 MECHANISMS = ("none", "action-budget", "noisy-sums")
 """As in `privacy.mechanisms`."""
 

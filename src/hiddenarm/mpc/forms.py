@@ -14,16 +14,17 @@ know. Products with this part are dealt per entry of that factor, and the partie
 a power of two, so only their top bits are dealt, several in a word.
 
 Where of a matrix only the sum with its transpose is wanted, as one triangle, what is dealt an output is dealt for that
-triangle.
+triangle. A quadratic form has one vector twice, and needs half of what three factors would.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from itertools import combinations
 from itertools import product as choices
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -67,6 +68,79 @@ def fold(matrices: Shared) -> Shared:
         return Shared(shape, None)
     flat = matrices.share.reshape(*matrices.share.shape[:-2], size * size)
     return Shared(shape, flat.take(size * rows + columns, axis=-1) + flat.take(size * columns + rows, axis=-1))
+
+
+def quadratic_form(run: Run, matrices: Masked, vectors: Masked, label: str = "a quadratic form") -> Shared:
+    """x'Mx of every vector [count, size] with every symmetric matrix [matrices, size, size]: [count, matrices].
+
+    With M = dM - lM and x = dx - lx, both masks of one part:
+
+        [x'Mx] = dx'dM dx - dx'[lM] dx - 2 dx'dM [lx] + dx'[2 lM lx] + sum of dM [lx lx'] - [lx'lM lx]
+
+    so a vector takes size words for each matrix, size (size + 1) / 2 and one for each matrix.
+    """
+    ((mask_m,), (mask_x,)) = matrices.parts, vectors.parts
+    many, size, _ = matrices.shape
+    (count, _) = vectors.shape
+    plans = _quadratic_plans(count, many, size)
+
+    @cache
+    def halves() -> Words:
+        masks = np.ascontiguousarray(mask_m.mask), np.ascontiguousarray(mask_x.mask)
+        return plans.product.run(prod(run.batch), masks)
+
+    def doubled() -> Words:
+        return halves() << np.uint64(1)
+
+    def squares() -> Words:
+        rows, columns = triangle_indices(size)
+        return mask_x.mask[..., rows] * mask_x.mask[..., columns]
+
+    def whole() -> Words:
+        return plans.whole.run(prod(run.batch), (halves(), np.ascontiguousarray(mask_x.mask)))
+
+    products = run.deal((count * many * size,), doubled, purpose=_PURPOSE)
+    outer = run.deal((count, size * (size + 1) // 2), squares, purpose=_PURPOSE)
+    constant = run.deal((count * many,), whole, purpose=_PURPOSE)
+    run.note(f'{label}: einsum "aij,bi,bj->ba" on shares')
+    shape = (count, many)
+    if run.dealing:
+        return Shared(shape, None)
+    assert matrices.delta is not None
+    assert vectors.delta is not None
+    own = mask_m.mask - matrices.delta if run.adds_constants else mask_m.mask
+    outer = outer.take(triangle_to_square(size), axis=-1)
+    known = [matrices.delta, vectors.delta, own, mask_x.mask + mask_x.mask, products, outer, constant]
+    return Shared(shape, contract(plans.evaluation, prod(run.batch), known).reshape(*run.batch, *shape))
+
+
+class _QuadraticPlans(NamedTuple):
+    """lM lx, what lx'lM lx is made of with it, and how a party evaluates the form."""
+
+    product: ContractionPlan
+    whole: ContractionPlan
+    evaluation: ContractionPlan
+
+
+@lru_cache(maxsize=64)
+def _quadratic_plans(count: int, many: int, size: int) -> _QuadraticPlans:
+    sizes = {"b": count, "a": many, "i": size, "j": size}
+    matrices, vectors, products = many * size * size, count * size, count * many * size
+    product = Term((Factor(0, "aij"), Factor(1, "bj")), "bai")
+    whole = Term((Factor(0, "bai"), Factor(1, "bi")), "ba")
+    terms = (
+        Term((Factor(1, "bi"), Factor(1, "bj"), Factor(2, "aij")), "ba", negative=True),
+        Term((Factor(0, "aij"), Factor(1, "bi"), Factor(3, "bj")), "ba", negative=True),
+        Term((Factor(1, "bi"), Factor(4, "bai")), "ba"),
+        Term((Factor(0, "aij"), Factor(5, "bij")), "ba"),
+        Term((Factor(6, "ba"),), "ba", negative=True),
+    )
+    lengths = [matrices, vectors, matrices, vectors, products, vectors * size, count * many]
+    return _QuadraticPlans(
+        ContractionPlan(sizes, products, [matrices, vectors], [product]),
+        ContractionPlan(sizes, count * many, [products, vectors], [whole]),
+        ContractionPlan(sizes, count * many, lengths, terms),
+    )
 
 
 def _evaluated(run: Run, plan: _Plan, factors: tuple[Masked, ...], products: list[Words]) -> Shared:

@@ -18,6 +18,7 @@ Security: only delta is opened, which is uniform. The tables are shares.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import acosh, ceil, comb, cosh, inf, log2
@@ -133,11 +134,22 @@ def reciprocal_table(
     return PolynomialTable(np.array(polynomials), shape.scale, shift, min(power_bits, shift), fraction_bits)
 
 
-def lookup(run: Run, table: PolynomialTable, number: Masked, label: str = "a function") -> Shared:
-    """The table's function of a masked number, the argument times `table.scale`; no round."""
+def lookup(
+    run: Run,
+    table: PolynomialTable,
+    number: Masked,
+    label: str = "a function",
+    factors: Callable[[], Floats] | None = None,
+) -> Shared:
+    """The table's function of a masked number, the argument times `table.scale`; no round. The dealer may multiply it
+    by factors of its own, one for each number, which stay secret."""
     (part,) = number.parts
     shift, size = np.uint64(table.shift), (*number.shape, table.nodes, table.degree + 1)
-    dealt = run.deal(size, lambda: _rotated(table, part.mask), purpose="tables of polynomials, rotated by the mask")
+    dealt = run.deal(
+        size,
+        lambda: _rotated(table, part.mask, None if factors is None else factors()),
+        purpose="tables of polynomials, rotated by the mask",
+    )
     run.note(f"{label}: look up a shared polynomial at the opened word")
     if number.delta is None:
         return Shared(number.shape, None)
@@ -157,11 +169,13 @@ def _distance(table: PolynomialTable, words: Words) -> Words:
     return low_bits(words, table.shift) >> np.uint64(table.shift - table.power_bits)
 
 
-def _rotated(table: PolynomialTable, mask: Words) -> Words:
+def _rotated(table: PolynomialTable, mask: Words, factors: Floats | None) -> Words:
     """The dealer's tables: e_0 at all fractional bits, the others at as many less as powers of y have."""
     rho = low_bits(mask >> np.uint64(table.shift), table.index_bits)[..., None]
     node = low_bits(np.arange(table.nodes, dtype=np.uint64) - rho, table.index_bits)
     of_node = table.polynomials[node]
+    if factors is not None:
+        of_node = of_node * factors[..., None, None]
     z = _distance(table, mask)[..., None] / 2.0**table.power_bits
     words = np.empty((*node.shape, table.degree + 1), np.uint64)
     for i in range(table.degree + 1):

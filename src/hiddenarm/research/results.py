@@ -26,7 +26,7 @@ from hiddenarm.bandit.coins import Coins
 from hiddenarm.bandit.features import clipped_features
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.noisy_sums import plain_twin
-from hiddenarm.bandit.plain import PlainBandit, coins_at
+from hiddenarm.bandit.plain import PlainBandit, coins_at, normals_at
 from hiddenarm.bandit.slots import Slots, in_lessons
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.dealing import layout_of
@@ -93,12 +93,21 @@ class PlainTwins:
                 self._learn(lesson)
 
     def step(
-        self, step: int, contexts: Floats, run: tuple[ProgramId, int], arms: NDArray[np.int64], rewards: Floats
+        self,
+        step: int,
+        contexts: Floats,
+        run: tuple[ProgramId, int],
+        arms: NDArray[np.int64],
+        rewards: Floats,
+        *,
+        pure: bool = False,
     ) -> tuple[NDArray[np.bool_], Floats]:
         """Follow a step in every world; `run` is the one in which the private learner decided, arms and rewards are its
-        own. Where the taught twins agree, and what those on their own way earn."""
+        own; with `pure` it has explored whatever the coin said. Where the taught twins agree, and what those on their
+        own way earn."""
         coins, at = self._coins_of(*run)
-        drawn = Coins(coins.explore[at][:, None], coins.tags[at][:, None])
+        drawn = _at(coins, (at, slice(None), None))
+        drawn.explore = drawn.explore | pure
         agreed, earned = self._follow(range(step, step + 1), contexts[:, None], drawn, arms[:, None], rewards[:, None])
         return agreed[:, 0], earned[:, 0]
 
@@ -107,10 +116,9 @@ class PlainTwins:
     ) -> tuple[NDArray[np.bool_], Floats]:
         """Follow a batch: contexts [replicates, steps, features], coins of one run, arms and rewards of the private
         learner and the result [replicates, steps]."""
-        explore, tags = coins.explore[0], coins.tags[0]
         if len(steps) == 1:
-            explore, tags = explore[:, None], tags[:, None]
-        return self._follow(steps, contexts, Coins(explore, tags), arms, rewards)
+            return self._follow(steps, contexts, _at(coins, (0, slice(None), None)), arms, rewards)
+        return self._follow(steps, contexts, _at(coins, 0), arms, rewards)
 
     def _follow(
         self, steps: range, contexts: Floats, coins: Coins, arms: NDArray[np.int64], rewards: Floats
@@ -120,12 +128,14 @@ class PlainTwins:
         contexts = self._clipped(contexts)
         agreed, earned = np.empty(arms.shape, np.bool_), np.empty(arms.shape)
         for replicate, world in enumerate(self._worlds):
-            own, drawn = contexts[replicate], [coins_at(coins, replicate, place) for place in range(len(steps))]
+            own = contexts[replicate]
+            drawn = [(*coins_at(coins, replicate, at), normals_at(coins, replicate, at)) for at in range(len(steps))]
             own_way = self._go_own_way(self.bandits[replicate], world, steps, own, drawn)
             earned[replicate] = own_way.rewards
             taught = self.taught[replicate]
             for place, (arm, context) in enumerate(zip(arms[replicate].tolist(), own, strict=True)):
-                agreed[replicate, place] = taught.agrees(arm, context, *drawn[place], self._rounding)
+                explore, tags, normals = drawn[place]
+                agreed[replicate, place] = taught.agrees(arm, context, explore, tags, self._rounding, normals)
             told = _Lessons(taught, own, arms[replicate].tolist(), rewards[replicate].tolist())
             if self._slots is not None:
                 self._slots.add([own_way, told])
@@ -145,7 +155,7 @@ class PlainTwins:
         world: World,
         steps: range,
         contexts: Floats,
-        drawn: Sequence[tuple[bool, NDArray[np.int64]]],
+        drawn: Sequence[tuple[bool, NDArray[np.int64], Floats | None]],
     ) -> _Lessons:
         start = perf_counter()
         arms = [bandit.decide(context, *coins) for context, coins in zip(contexts, drawn, strict=True)]
@@ -170,6 +180,11 @@ class PlainTwins:
             first, coins = step, self._source(program, step, _COINS_AT_A_TIME)
             self._coins[program] = first, coins
         return coins, step - first
+
+
+def _at(coins: Coins, at: Any) -> Coins:
+    """Some of them, by an index of leading axes."""
+    return Coins(coins.explore[at], coins.tags[at], None if coins.normals is None else coins.normals[at])
 
 
 def _noise_of(noise: ReplicatesNoise | None, replicate: int, refresh: int) -> tuple[Floats, Floats]:

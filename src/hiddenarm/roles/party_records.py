@@ -232,6 +232,8 @@ class PartyRecords:
         arrays = [features, *own_words(decided.arm_mask, decided.reward_mask), np.array(rows_of, np.uint64)]
         words = b"".join(np.ascontiguousarray(array, _WORD).tobytes() for array in arrays)
         payload = (_HIDES_ZERO if decided.masked_arm is not None else _RETURNED) + words
+        used = sum(name.version <= version for name in self._refreshes) + len(self._undone)
+        self.ledger = self.ledger.with_refreshes(used, self.releases - 1)
         changes = [Put(_DECISION, _run_key(epoch, program, step), payload), self._privacy(), *self._new_notes()]
         uses = max((name.version for name in self._refreshes if name.version <= version), default=0)
         if uses > self._noise_used:
@@ -552,6 +554,8 @@ class MemoryPartyRecords:
         refreshed: bool = False,
     ) -> None:
         self.committed = Committed(lesson.number + 1, 0)
+        if refreshed:
+            self.ledger = self.ledger.refreshed()
         then()
 
     def keep_checkpoint(self, epoch: int, state: LearnedState, then: Then, *, refreshed: bool = False) -> None:

@@ -5,7 +5,6 @@ A module has `POLICY`, its policy. Nothing else lists them: to add one is to add
 
 from __future__ import annotations
 
-import json
 import pkgutil
 import re
 from collections.abc import Mapping
@@ -18,6 +17,9 @@ from hiddenarm.options import hint, make
 
 EPSILON_GREEDY: Final = "epsilon-greedy"
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", re.ASCII)
+_WHOLE: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+_NUMBER: Final = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?", re.ASCII)
+_TRUTH: Final = {"true": True, "false": False}
 
 
 def policy_names() -> list[str]:
@@ -39,16 +41,19 @@ def make_policy(name: str, options: Mapping[str, object]) -> Policy:
     return make(policy_class(name), f"policy {name}", options)
 
 
-def parse_policy(text: str) -> Policy:
-    """A policy as a command takes it: NAME or NAME:option=value,option=value."""
+def parse_policy(text: str, flags: Mapping[str, object] | None = None) -> Policy:
+    """A policy as a command takes it: NAME or NAME:option=value,option=value, and options that were given apart."""
     name, _, rest = text.partition(":")
     options: dict[str, object] = {}
     for part in rest.split(",") if rest else ():
         option, equals, value = part.partition("=")
         if not equals or not option or not value or option in options:
             raise ConfigError(f"{text!r} is not a policy such as epsilon-schedule:initial=0.5,decay=1000")
-        options[option.strip()] = _value(value.strip())
-    return make_policy(name, options)
+        options[option.strip()] = option_value(value.strip())
+    twice = sorted(options.keys() & (flags or {}))
+    if twice:
+        raise ConfigError(f"{twice[0]} of the policy is given twice: in {text!r}, and as --{twice[0]}")
+    return make_policy(name, {**options, **(flags or {})})
 
 
 def table_of(policy: Policy) -> dict[str, object]:
@@ -63,10 +68,10 @@ def policy_from_table(table: Mapping[str, object]) -> Policy:
     return make_policy(str(table["name"]), {name: value for name, value in table.items() if name != "name"})
 
 
-def _value(text: str) -> object:
+def option_value(text: str) -> object:
     """A number or a truth value if it is one, else text."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+    if text in _TRUTH:
+        return _TRUTH[text]
+    if not _NUMBER.fullmatch(text):
         return text
-    return value if isinstance(value, int | float | bool) else text
+    return int(text) if _WHOLE.fullmatch(text) else float(text)
