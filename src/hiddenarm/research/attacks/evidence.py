@@ -52,10 +52,8 @@ class Curve:
         above = int(np.searchsorted(self.false_positive, false_positive + 1e-12, side="right"))
         if above == len(self.false_positive):
             return float(self.true_positive[-1])
-        (low, high), (least, most) = (
-            self.false_positive[above - 1 : above + 1],
-            self.true_positive[above - 1 : above + 1],
-        )
+        low, high = self.false_positive[above - 1 : above + 1]
+        least, most = self.true_positive[above - 1 : above + 1]
         return float(least + (most - least) * (false_positive - low) / (high - low))
 
 
