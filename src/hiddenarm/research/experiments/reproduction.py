@@ -26,6 +26,8 @@ from hiddenarm.research.experiments.pool import Backend, Workshop
 from hiddenarm.research.experiments.precision import Precision
 from hiddenarm.research.experiments.privacy import Privacy
 from hiddenarm.research.experiments.privacy_arms import PrivacyArms
+from hiddenarm.research.experiments.privacy_over_time import PrivacyOverTime
+from hiddenarm.research.experiments.sequence_attack import SequenceAttacks
 from hiddenarm.research.experiments.training import Training
 from hiddenarm.research.progress import duration, obeying_interrupts
 
@@ -33,7 +35,7 @@ ALL = "all"
 
 
 def experiments() -> list[Experiment]:
-    """Every experiment."""
+    """Every experiment of the paper."""
     return [
         Training(),
         Privacy(),
@@ -47,9 +49,14 @@ def experiments() -> list[Experiment]:
     ]
 
 
+def further_experiments() -> list[Experiment]:
+    """What the paper does not ask."""
+    return [PrivacyOverTime(), SequenceAttacks()]
+
+
 def chosen(names: Sequence[str]) -> list[Experiment]:
     """The experiments of these names; all of them for no name, or for `all`."""
-    known = {experiment.name: experiment for experiment in experiments()}
+    known = {experiment.name: experiment for experiment in (*experiments(), *further_experiments())}
     if not names or ALL in names:
         return list(known.values())
     for name in names:
