@@ -22,6 +22,7 @@ from hiddenarm.research.experiments.newton import Newton
 from hiddenarm.research.experiments.operations import Operations
 from hiddenarm.research.experiments.page import Cost, Report, write_report
 from hiddenarm.research.experiments.parties_time import PartiesTime
+from hiddenarm.research.experiments.policies import Policies
 from hiddenarm.research.experiments.pool import Backend, Workshop
 from hiddenarm.research.experiments.precision import Precision
 from hiddenarm.research.experiments.privacy import Privacy
@@ -33,7 +34,7 @@ ALL = "all"
 
 
 def experiments() -> list[Experiment]:
-    """Every experiment."""
+    """Every experiment of the paper."""
     return [
         Training(),
         Privacy(),
@@ -47,11 +48,16 @@ def experiments() -> list[Experiment]:
     ]
 
 
+def further_experiments() -> list[Experiment]:
+    """Those that are not in the paper: made when they are named."""
+    return [Policies()]
+
+
 def chosen(names: Sequence[str]) -> list[Experiment]:
-    """The experiments of these names; all of them for no name, or for `all`."""
-    known = {experiment.name: experiment for experiment in experiments()}
+    """The experiments of these names; all of the paper for no name, or for `all`."""
+    known = {experiment.name: experiment for experiment in (*experiments(), *further_experiments())}
     if not names or ALL in names:
-        return list(known.values())
+        return experiments()
     for name in names:
         if name not in known:
             raise ConfigError(f"there is no experiment {name!r}: choose among {', '.join(known)}, or {ALL}")
