@@ -323,6 +323,7 @@ def test_norms_and_privacy_that_are_none(
     check_error(Ended(code, *capsys.readouterr()), 2, *words)
 
 
+@pytest.mark.skipif(not os.environ.get("HIDDENARM_SOAK"), reason="a part of `make soak`: two minutes")
 @pytest.mark.skipif(not MNIST.is_dir(), reason="MNIST is no part of the project: it may lie beside it")
 @pytest.mark.parametrize(("total_epsilon", "reward", "room"), [(1, 0.74, 0.03), (4, 0.80, 0.02)])
 def test_reward_of_noisy_sums_on_mnist(tmp_path: Path, total_epsilon: int, reward: float, room: float) -> None:
@@ -487,7 +488,7 @@ def test_rewards_in_slots(tmp_path: Path) -> None:
     """Late lessons, learned as batches: the twins learn as late."""
     result = result_of(tmp_path, "--steps", 300, "--reward-slot", 20, "--seed", 1)
     assert result["agreement"] == 1
-    assert result["rounds_per_step"] < 5
+    assert result["rounds_per_step"] < 7, "20 decisions are learned as 16 and 4"
     at_once = result_of(tmp_path, "--steps", 300, "--seed", 1)
     assert abs(result["plain_reward"] - at_once["plain_reward"]) < 0.15
     assert result["reward"] != at_once["reward"]

@@ -14,9 +14,11 @@ from memory_network import KEYS, MemoryNetwork, party, user_contexts
 from hiddenarm.bandit.catalogue import GATHER, LEARN, SOLVE
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
+from hiddenarm.bandit.policies import parse_policy
 from hiddenarm.errors import DecisionIdError, FrameError, InputError
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity
+from hiddenarm.privacy.mechanisms import NoisySums
 from hiddenarm.roles.messages import (
     NAMED_AT_ONCE,
     REWARDER,
@@ -31,7 +33,7 @@ SLOT = 60
 every_kind_of_records = pytest.mark.parametrize("lasting", [False, True], ids=["memory", "lasting"])
 
 
-def slotted(parties: int = 2, arms: int = 3, **numbers: float) -> Federation:
+def slotted(parties: int = 2, arms: int = 3, **numbers: object) -> Federation:
     return Federation(arms, (2,) * parties, epsilon=0.25, reward_slot=SLOT, **numbers)  # type: ignore[arg-type]
 
 
@@ -139,6 +141,36 @@ def test_rewards_are_given_with_slots_and_taught_without() -> None:
         with_slots.rewarder.teach((with_slots.decide(KEYS[0]).id, 1.0))
     with pytest.raises(InputError, match="not sent in slots here"):
         without.rewarder.give((without.decide(KEYS[0]).id, 1.0))
+
+
+@every_kind_of_records
+def test_slots_of_noisy_sums(lasting: bool) -> None:
+    """Lessons of slots are gathered; the model changes with refreshes alone, which follow counts of lessons."""
+    network = MemoryNetwork(slotted(privacy=NoisySums(1.0, first_refresh=4)), lasting=lasting).start()
+    first = network.shared_model()[1]
+    for key in KEYS[:3]:
+        give(network, network.decide(key), 1.0)
+    for _ in range(2):
+        network.wait(SLOT)
+    assert network.version_at(0) == 2
+    assert np.array_equal(network.shared_model()[1], first)
+    network.decide(KEYS[3])
+    for _ in range(2):
+        network.wait(SLOT)
+    assert network.version_at(0) == 3
+    assert not np.array_equal(network.shared_model()[1], first)
+
+
+@pytest.mark.parametrize("policy", ["bonus:alpha=0.5", "linucb:alpha=0.25", "thompson:alpha=0.1"])
+def test_slots_of_other_policies(policy: str) -> None:
+    federation = Federation(3, (2, 2), parse_policy(policy), reward_slot=SLOT)
+    network = MemoryNetwork(federation).start()
+    made = [(key, network.decide(key), 1.0) for key in KEYS[:2]]
+    for _, decision, reward in made:
+        give(network, decision, reward)
+    for _ in range(2):
+        network.wait(SLOT)
+    check_model(network, made)
 
 
 def story(rewards: Callable[[int], float | None], lasting: bool) -> Watched:

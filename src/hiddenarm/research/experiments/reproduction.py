@@ -22,10 +22,13 @@ from hiddenarm.research.experiments.newton import Newton
 from hiddenarm.research.experiments.operations import Operations
 from hiddenarm.research.experiments.page import Cost, Report, write_report
 from hiddenarm.research.experiments.parties_time import PartiesTime
+from hiddenarm.research.experiments.policies import Policies
 from hiddenarm.research.experiments.pool import Backend, Workshop
 from hiddenarm.research.experiments.precision import Precision
 from hiddenarm.research.experiments.privacy import Privacy
 from hiddenarm.research.experiments.privacy_arms import PrivacyArms
+from hiddenarm.research.experiments.privacy_over_time import PrivacyOverTime
+from hiddenarm.research.experiments.sequence_attack import SequenceAttacks
 from hiddenarm.research.experiments.training import Training
 from hiddenarm.research.progress import duration, obeying_interrupts
 
@@ -33,7 +36,7 @@ ALL = "all"
 
 
 def experiments() -> list[Experiment]:
-    """Every experiment."""
+    """Every experiment of the paper."""
     return [
         Training(),
         Privacy(),
@@ -47,11 +50,16 @@ def experiments() -> list[Experiment]:
     ]
 
 
+def further_experiments() -> list[Experiment]:
+    """Those that are not in the paper: made when they are named."""
+    return [PrivacyOverTime(), SequenceAttacks(), Policies()]
+
+
 def chosen(names: Sequence[str]) -> list[Experiment]:
-    """The experiments of these names; all of them for no name, or for `all`."""
-    known = {experiment.name: experiment for experiment in experiments()}
+    """The experiments of these names; all of the paper for no name, or for `all`."""
+    known = {experiment.name: experiment for experiment in (*experiments(), *further_experiments())}
     if not names or ALL in names:
-        return list(known.values())
+        return experiments()
     for name in names:
         if name not in known:
             raise ConfigError(f"there is no experiment {name!r}: choose among {', '.join(known)}, or {ALL}")
