@@ -68,6 +68,7 @@ LONG = (
     "mutants",
     "paper/test_paper_learner.py",
     "research/attacks",
+    "research/experiments/test_beyond_the_paper.py",
     "privacy/test_actions.py",
     "roles/test_steps.py",
     "roles/test_interleavings.py",

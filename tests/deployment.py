@@ -37,10 +37,12 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def provision(folder: Path, durable: bool = False, airline: str = "") -> Path:
-    """Kits of the travel federation, at free ports, with the sample features; `airline` has more of its fields."""
+def provision(folder: Path, durable: bool = False, airline: str = "", more: str = "") -> Path:
+    """Kits of the travel federation, at free ports, with the sample features; `airline` has more of its fields, `more`
+    more of the federation's."""
     ports = free_ports(8)
     text = TRAVEL.replace("durable = false", f"durable = {str(durable).lower()}")
+    text = text.replace("epsilon = 0.1", f"epsilon = 0.1\n{more}")
     text = text.replace("norm = 0.5", f"norm = 0.5\n{airline}")
     for index, old in enumerate((7400, 7401, 7402)):
         text = text.replace(f"port = {old}", f"port = {ports[index]}\nmonitor_port = {ports[3 + index]}")

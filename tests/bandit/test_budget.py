@@ -122,9 +122,9 @@ def test_a_snapshot_of_an_earlier_version_is_counted_by_its_steps() -> None:
 
 
 def test_a_ledger_as_words() -> None:
-    ledger = PrivacyLedger({QUARTER: 3, COIN_UNITS: 2**40}, 7, 0.125)
+    ledger = PrivacyLedger({QUARTER: 3, COIN_UNITS: 2**40}, 7, 0.125, 1)
     assert ledger_of_words(ledger_words(ledger)) == ledger
-    for wrong in (np.zeros(1, np.uint64), np.zeros(3, np.uint64), np.array([0, 2**63 | 2**52, 1, 1], np.uint64)):
+    for wrong in (np.zeros(1, np.uint64), np.zeros(4, np.uint64), np.array([0, 2**63 | 2**52, 0, 1, 1], np.uint64)):
         with pytest.raises(ValueError, match="a ledger has"):
             ledger_of_words(wrong)
 

@@ -35,9 +35,14 @@ KEYS = {
     "replicates",
     "data",
     "suite",
+    "decisions_counted",
+    "delta",
+    "epsilon_own_action",
     "epsilon_dropped",
     "epsilon_replaced",
     "epsilon_with_own_action",
+    "epsilon_total",
+    "vacuous",
 }
 """The keys of `--json`."""
 

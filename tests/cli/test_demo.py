@@ -14,6 +14,7 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.net.frames import HEADER
 from hiddenarm.paper import rounds
+from hiddenarm.privacy.actions import epsilon_total
 from hiddenarm.research.data.worlds import split_features
 
 SMALL_TALK_BYTES = 4000
@@ -55,6 +56,9 @@ def test_a_demo_reports_what_it_measured(tmp_path: Path, parties: int, steps: in
     assert result["rounds_per_decision"] == 3
     assert result["rounds_per_step"] == (7 * steps + 1) / steps
     assert result["us_per_step"] > result["plain_us_per_step"] > 0
+    assert result["decisions_counted"] == steps  # as the parties counted them
+    assert result["epsilon_total"] == pytest.approx(epsilon_total(10, {0.1: steps}, 1e-6))
+    assert result["vacuous"] is True
     extra = result["bytes_per_step_per_party"] * steps - declared_bytes(parties, steps)
     assert 0 < extra < SMALL_TALK_BYTES
     if parties == 2:
@@ -117,3 +121,23 @@ def test_help_and_version(tmp_path: Path) -> None:
     assert version.code == 0
     assert version.stdout.split()[-1][0].isdigit()
     check_error(hiddenarm("dance", folder=tmp_path), 2, "dance")
+
+
+def test_a_demo_with_a_budget_that_explores_when_it_is_spent(tmp_path: Path) -> None:
+    """The twins, which know from which decision on the tags alone choose, agree."""
+    options = ("--privacy", "action-budget", "--total-epsilon", 100, "--when-spent", "explore", "--json", "result.json")
+    ended = hiddenarm("demo", "--steps", 40, *options, folder=tmp_path)
+    assert ended.code == 0, ended.stderr
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert (result["steps"], result["decisions_counted"]) == (40, 40)
+    assert result["agreement"] == 1
+    assert 95 < result["epsilon_total"] <= 100
+
+
+def test_a_demo_ends_when_its_budget_is_spent(tmp_path: Path) -> None:
+    options = ("--privacy", "action-budget", "--total-epsilon", 100, "--json", "result.json")
+    ended = hiddenarm("demo", "--steps", 40, *options, folder=tmp_path)
+    assert ended.code == 0, ended.stderr
+    assert "the privacy budget is spent: 22 decisions" in " ".join(ended.stdout.split())
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert (result["steps"], result["decisions_counted"]) == (22, 22)

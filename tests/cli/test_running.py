@@ -14,11 +14,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from deployment import ROLES, SERVERS, Deployment, provision, running
+from hiddenarm.bandit.accounting import Budget
 from hiddenarm.cli.main import commands
 from hiddenarm.cli.status import parse_metrics
 from hiddenarm.errors import ConfigError, PeerLost
+from hiddenarm.privacy.actions import epsilon_total
+from hiddenarm.privacy.ledger import COIN_UNITS, PrivacyLedger
 from hiddenarm.service.kit import Kit
-from hiddenarm.service.metrics import FAMILIES, start_monitor
+from hiddenarm.service.metrics import BUDGET, FAMILIES, _of_privacy, start_monitor
 from hiddenarm.service.process import DRAIN_SECONDS, Endpoint
 
 SUFFIXES = ("_bucket", "_sum", "_count", "")
@@ -96,7 +99,19 @@ def test_every_family_is_shown_by_some_role_and_no_other(deployment: Deployment)
                 assert families[name].kind == kind
                 seen.add(name)
         assert all(any(name.removesuffix(suffix) in families for suffix in SUFFIXES) for name in parse_metrics(text))
-    assert seen == set(families)
+    assert seen == set(families) - {BUDGET.name}  # there is none here
+
+
+def test_the_budget_is_a_metric_where_there_is_one() -> None:
+    ledger = PrivacyLedger({COIN_UNITS // 4: 3, COIN_UNITS: 2}, refreshes=1)
+    shown = {metric.name: metric.samples for metric in _of_privacy(ledger, Budget(5, explores=True))}
+    assert [(sample.labels, sample.value) for sample in shown["hiddenarm_privacy_decisions"]] == [
+        ({"epsilon": "0.25"}, 3),
+        ({"epsilon": "1.0"}, 2),
+    ]
+    assert [sample.value for sample in shown["hiddenarm_privacy_refreshes"]] == [1]
+    assert [sample.value for sample in shown[BUDGET.name]] == [2]
+    assert not list(_of_privacy(None, None))
 
 
 def test_only_the_last_party_has_a_stock(deployment: Deployment) -> None:
@@ -114,8 +129,16 @@ def test_status_prints_a_table(deployment: Deployment) -> None:
         "connected, last heard",
         "lessons in the model",
         "requests waiting",
+        "decisions in the privacy ledger",
+        "what they tell about one row",
     ):
         assert words in result.output
+    counted = parse_metrics(deployment.get("hotel", "/metrics")[1])["hiddenarm_privacy_decisions_total"]
+    federation = Kit.read(deployment.kits / "hotel").federation
+    told = json.loads(hiddenarm("status", deployment.kits / "hotel", "--json").output)["privacy"]
+    assert told["decisions"] == sum(count for _, count in counted)
+    levels = {float(labels["epsilon"]): int(count) for labels, count in counted}
+    assert told["epsilon_total"] == pytest.approx(epsilon_total(federation.arms, levels, 1e-6))
     report = json.loads(hiddenarm("status", deployment.kits / "actor", "--json").output)
     assert report["ready"] is True
     assert report["reasons"] == report["notes"] == []

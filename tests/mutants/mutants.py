@@ -40,6 +40,7 @@ from hiddenarm.mpc.masking import (
 from hiddenarm.mpc.run import Opening, Run, Sharing
 from hiddenarm.mpc.shuffle import Shuffle, order_of
 from hiddenarm.mpc.values import Masked, MaskPart, Shared
+from hiddenarm.privacy.ledger import NOTHING_RELEASED
 from hiddenarm.ring.streams import Stream
 from hiddenarm.ring.words import Words, encode
 from hiddenarm.roles import party as party_module
@@ -47,9 +48,10 @@ from hiddenarm.roles.client_records import ActorRecords, MadeLesson
 from hiddenarm.roles.ledger import Ledger
 from hiddenarm.roles.messages import ReturnedArms
 from hiddenarm.roles.party import Party
-from hiddenarm.roles.party_records import PartyRecords
+from hiddenarm.roles.party_records import PRIVACY, PartyRecords
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.updater import LessonEnded
+from hiddenarm.store.contract import Put
 from hiddenarm.store.journal import Then
 
 Install = Callable[[pytest.MonkeyPatch], None]
@@ -367,6 +369,17 @@ def lost_decisions_accepted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Party, "_lost_decisions", lambda _: [])
 
 
+# The privacy ledger
+
+
+def told_uncounted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Ledger, "charge", lambda *_, **__: None)
+
+
+def counted_in_memory_only(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PartyRecords, "_privacy", lambda _: Put(PRIVACY, b"", NOTHING_RELEASED.encode()))
+
+
 STEPS = "`step` has the stream of `learn`"
 REPAIR = "`repair` has the stream of `gather`"
 AGAIN = "learn again has the stream of learn"
@@ -666,5 +679,19 @@ MUTANTS = [
         lost_decisions_accepted,
         checks.LOST_DECISIONS,
         r"assert \[\] == \[Identity",
+    ),
+    Mutant(
+        "answers leave that were not counted",
+        "more is lost about a row than the privacy ledger says",
+        told_uncounted,
+        checks.CALM_WORLDS,
+        "has told .* answers and counts",
+    ),
+    Mutant(
+        "the privacy ledger does not last",
+        "after a crash it says that less was lost",
+        counted_in_memory_only,
+        checks.CALM_WORLDS,
+        "and forgot some",
     ),
 ]

@@ -14,6 +14,7 @@ from hiddenarm import ActionBudget, EpsilonGreedy, EpsilonSchedule, NoisySums
 from hiddenarm.bandit.accounting import budget_of, check_budget, planned_ledger
 from hiddenarm.errors import ConfigError
 from hiddenarm.privacy.actions import epsilon_total
+from hiddenarm.privacy.gaussian import epsilon_for
 from hiddenarm.privacy.ledger import COIN_UNITS, VACUOUS_FROM, PrivacyLedger, coarse, statement
 from hiddenarm.privacy.mechanisms import Unbounded
 
@@ -24,6 +25,7 @@ ledgers = st.builds(
     st.dictionaries(st.integers(0, COIN_UNITS), st.integers(1, 10**6), max_size=4),
     st.integers(0, 100),
     st.floats(0, 100),
+    st.integers(0, 3),
 )
 
 
@@ -52,15 +54,17 @@ def test_a_ledger_is_written_and_read(ledger: PrivacyLedger) -> None:
         b"{}",
         b"\xff",
         b"[" * 100_000,
-        b'{"decisions":{},"refreshes":0}',
-        b'{"decisions":{"1":-1},"refreshes":0,"opened":0}',
-        b'{"decisions":{"-1":1},"refreshes":0,"opened":0}',
-        b'{"decisions":{"x":1},"refreshes":0,"opened":0}',
-        b'{"decisions":{"1":1.5},"refreshes":0,"opened":0}',
-        b'{"decisions":{},"refreshes":true,"opened":0}',
-        b'{"decisions":{},"refreshes":0,"opened":-1}',
-        b'{"decisions":{},"refreshes":0,"opened":NaN}',
-        b'{"decisions":{},"refreshes":0,"opened":0,"more":1}',
+        b'{"decisions":{},"refreshes":0,"repeated":0}',
+        b'{"decisions":{"1":-1},"refreshes":0,"opened":0,"repeated":0}',
+        b'{"decisions":{"-1":1},"refreshes":0,"opened":0,"repeated":0}',
+        b'{"decisions":{"x":1},"refreshes":0,"opened":0,"repeated":0}',
+        b'{"decisions":{"1":1.5},"refreshes":0,"opened":0,"repeated":0}',
+        b'{"decisions":[],"refreshes":0,"opened":0,"repeated":0}',
+        b'{"decisions":{},"refreshes":0,"opened":0,"repeated":-1}',
+        b'{"decisions":{},"refreshes":true,"opened":0,"repeated":0}',
+        b'{"decisions":{},"refreshes":0,"opened":-1,"repeated":0}',
+        b'{"decisions":{},"refreshes":0,"opened":NaN,"repeated":0}',
+        b'{"decisions":{},"refreshes":0,"opened":0,"repeated":0,"more":1}',
     ],
 )
 def test_what_is_no_ledger_is_refused(payload: bytes) -> None:
@@ -104,12 +108,19 @@ def test_noisy_sums_lose_the_same_after_any_number_of_actions() -> None:
     assert rows.epsilon == pytest.approx(3.525, abs=5e-4)
 
 
+def test_noise_that_was_drawn_again_counts_as_rows_in_two_refreshes() -> None:
+    found = statement(PrivacyLedger({TENTH: 1}, refreshes=1, repeated=1), 10, NoisySums(1.0))
+    assert found["dropped"].epsilon == pytest.approx(1.455, abs=5e-4)
+    assert found["user"].epsilon == found["dropped"].epsilon
+    assert PrivacyLedger(refreshes=5).with_refreshes(3, 1) == PrivacyLedger(refreshes=5, repeated=1)
+
+
 def test_openings_add_to_both() -> None:
     sums = NoisySums(1.0)
     opened = PrivacyLedger({TENTH: 10}).opened_with(sums.mu)
     assert statement(opened, 10, sums)["dropped"].epsilon == pytest.approx(1.455, abs=5e-4)  # as two rows in two
-    alone = statement(PrivacyLedger({TENTH: 10}), 10, Unbounded())["dropped"].epsilon
-    assert statement(opened, 10, Unbounded())["dropped"].epsilon == pytest.approx(alone + 1, abs=1e-6)
+    parts = epsilon_total(10, opened.levels, 5e-7) + epsilon_for(sums.mu, 5e-7)  # each with half of delta
+    assert statement(opened, 10, Unbounded())["dropped"].epsilon == pytest.approx(parts)
 
 
 def test_without_exploration_the_loss_is_infinite_and_json_says_null() -> None:

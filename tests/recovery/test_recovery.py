@@ -18,6 +18,7 @@ from supervised import KEYS, Acknowledged, Inspection, Supervised
 
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.privacy.ledger import PrivacyLedger
 from hiddenarm.roles.messages import ACTOR, DEALER
 from hiddenarm.store.sqlite import FILE
 
@@ -50,6 +51,8 @@ def test_every_role_is_killed_and_nothing_acknowledged_is_lost(tmp_path: Path) -
             found.check(soak.done)
             assert found.check_epochs() >= 1 + soak.reopenings
             assert soak.reopenings >= 2
+            answered = sum(len(one.keys) for one in soak.done)
+            assert all(records.ledger.count >= answered for records in found.records)
 
 
 def test_kills_of_a_process_with_three_roles_lose_and_double_no_reward(tmp_path: Path) -> None:
@@ -139,6 +142,39 @@ def test_an_old_backup_is_refused_until_all_parties_agree_to_go_back(tmp_path: P
             assert [lesson.refused == "" for lesson in log] == [True] * 3 + [False] * 3 + [True]
             assert later.version == 7
             found.check([*done[:3], later])
+
+
+def ledgers_of(roles: Supervised) -> list[PrivacyLedger]:
+    """What the parties have counted; they must be stopped."""
+    with Inspection(roles) as found:
+        return [records.ledger for records in found.records]
+
+
+def test_the_privacy_ledger_is_not_rewound_by_copies_nor_by_going_back(tmp_path: Path) -> None:
+    """All parties get an old copy, and agree to go back: what was decided since is still counted, at all of them."""
+    with Supervised(tmp_path, FEDERATION) as roles:
+        for number in range(3):
+            step(roles, number)
+        for party in roles.parties:
+            assert command("export", roles.kit(party), tmp_path / f"copy {party.number}").returncode == 0
+        for number in range(3, 7):
+            step(roles, number)
+        roles.stop(roles.members)
+        before = ledgers_of(roles)
+        assert min(ledger.count for ledger in before) >= 7
+        for party in roles.parties:
+            assert command("import", roles.kit(party), tmp_path / f"copy {party.number}").returncode == 0
+            assert command("recover", roles.kit(party)).returncode == 0
+        assert all(after.covers(then) for after, then in zip(ledgers_of(roles), before, strict=True))
+        shutil.rmtree(roles.kit(PARTY) / "state")  # and one loses all: others know
+        assert command("import", roles.kit(PARTY), tmp_path / f"copy {PARTY.number}").returncode == 0
+        assert command("recover", roles.kit(PARTY)).returncode == 0
+        assert not ledgers_of(roles)[PARTY.number].covers(before[0])
+        for member in roles.members:
+            roles.start(member)
+        step(roles, 7)
+        roles.stop(roles.members)
+        assert all(after.covers(before[0].merged(before[1])) for after in ledgers_of(roles))
 
 
 def test_a_second_instance_and_a_clone_are_refused_while_the_first_goes_on(tmp_path: Path) -> None:

@@ -251,6 +251,7 @@ def test_a_refresh_ends_in_a_checkpoint_that_lasts_with_its_lesson() -> None:
     again = reloaded(records)
     assert again.refreshed == 9
     assert again.releases == 1
+    assert (again.ledger.refreshes, again.ledger.repeated) == (2, 0)  # after six lessons, and after nine
     interaction = again.interaction(again.lessons(0, 1)[0].rewards[0][0])
     assert interaction is not None
     assert interaction.row_of == row_digest(KEYS[0])

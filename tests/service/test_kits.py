@@ -64,8 +64,16 @@ def test_a_kit_holds_every_number_of_a_federation_and_the_hello_compares_it(fold
         assert file.federation(DEFAULT_MAX_BATCH) == Federation(**given, suite=suite)
         assert KitFederation.of(file.federation(DEFAULT_MAX_BATCH)).federation(7).arms == 3
     hello = Kit.read(kit_of(folder, PARTY0)).hello
-    assert hello.keys() >= names - {"newton_iterations"} | {"epsilon"}
+    assert hello.keys() >= names - {"newton_iterations", "reward_slot", "default_reward"} | {"epsilon"}
     assert (hello["suite"], hello["policy"], hello["epsilon"]) == ("fast", "epsilon-greedy", 0.2)
+
+
+def test_a_kit_holds_reward_slots_and_the_hello_has_them_where_there_are_any() -> None:
+    federation = Federation(arms=3, features=(2, 2), epsilon=0.1, reward_slot=60, default_reward=0.25)
+    file = KitFederation.of(federation)
+    assert (file.reward_slot, file.default_reward) == (60, 0.25)
+    assert file.federation(DEFAULT_MAX_BATCH) == federation
+    assert not {"reward_slot", "default_reward"} & Federation(arms=3, features=(2, 2), epsilon=0.1).terms.keys()
 
 
 def test_a_kit_holds_a_policy_and_the_hello_has_its_options_under_their_names() -> None:

@@ -64,11 +64,13 @@ from hiddenarm.roles.messages import (
     read_refused,
     read_rewards,
     read_seed,
+    read_slot,
     read_want,
     refused_frame,
     reward_frame,
     run_frame,
     seed_payload,
+    slot_frames,
     want_frame,
 )
 
@@ -278,6 +280,21 @@ def _arms_kept(frame: Frame) -> Fields:
     return {"runs": [{"epoch": epoch, "number": number} for epoch, number in runs]}
 
 
+def _slot(frame: Frame) -> Fields:
+    names, more = read_slot(frame)
+    decisions = [split_name(name) for name in names]
+    return {
+        "slot": frame.step,
+        "more": more,
+        "decisions": [{"epoch": epoch, "number": number} for epoch, number in decisions],
+    }
+
+
+def _write_slot(fields: Fields) -> Frame:
+    names = [decision_name(each["epoch"], each["number"]) for each in fields["decisions"]]
+    return slot_frames(fields["slot"], names)[0]._replace(round=int(fields["more"]))
+
+
 def _rewards(frame: Frame) -> Fields:
     read = [(*split_name(name), masked) for name, masked in read_rewards(frame)]
     return {
@@ -424,6 +441,18 @@ MESSAGES: Final = (
             "two runs": {"runs": [{"epoch": 0, "number": 0}, {"epoch": LARGEST, "number": LARGEST}]},
         },
         {**LENGTHS, "nothing": empty},
+    ),
+    Message(
+        "slot",
+        Kind.SLOT,
+        _write_slot,
+        _slot,
+        {
+            "of one": {"slot": 7, "more": False, "decisions": [{"epoch": int(EPOCH, 16), "number": 5}]},
+            "of no decision": {"slot": 0, "more": False, "decisions": []},
+            "the first part": {"slot": 2**32, "more": True, "decisions": [{"epoch": LARGEST, "number": LARGEST}]},
+        },
+        {**LENGTHS, "another round": lambda frame: frame._replace(round=2)},
     ),
     Message(
         "reward",

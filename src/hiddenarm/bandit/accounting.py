@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hiddenarm.bandit.policy import Policy
 
 _CHUNK = 1 << 16
-_HEAD = 2
+_HEAD = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +69,21 @@ def budget_of(arms: int, policy: Policy, privacy: Mechanism) -> Budget | None:
 
 
 def ledger_words(ledger: PrivacyLedger) -> Words:
-    """A ledger as words, for a file of arrays: refreshes, openings, and pairs of a level and its count."""
+    """A ledger as words, for a file of arrays: refreshes, openings, repetitions, and pairs of a level and its
+    count."""
     opened = np.array([ledger.opened]).view(np.uint64)[0]
     pairs = [number for pair in sorted(ledger.decisions.items()) for number in pair]
-    return np.array([ledger.refreshes, opened, *pairs], np.uint64)
+    return np.array([ledger.refreshes, opened, ledger.repeated, *pairs], np.uint64)
 
 
 def ledger_of_words(words: Words) -> PrivacyLedger:
     """The ledger of such words; ValueError if they are none."""
-    if words.ndim != 1 or len(words) < _HEAD or len(words) % 2:
+    if words.ndim != 1 or len(words) < _HEAD or (len(words) - _HEAD) % 2:
         raise ValueError("a ledger has a head and pairs")
     pairs = words[_HEAD:].reshape(-1, 2).tolist()
-    opened = float(words[1:_HEAD].view(np.float64)[0])
-    decisions = {str(level): count for level, count in pairs}
-    return PrivacyLedger.from_dict({"decisions": decisions, "refreshes": int(words[0]), "opened": opened})
+    opened, decisions = float(words[1:2].view(np.float64)[0]), {str(level): count for level, count in pairs}
+    others = {"refreshes": int(words[0]), "opened": opened, "repeated": int(words[2])}
+    return PrivacyLedger.from_dict({"decisions": decisions, **others})
 
 
 def planned_ledger(policy: Policy, steps: int, budget: Budget | None = None) -> PrivacyLedger:

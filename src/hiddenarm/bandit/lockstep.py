@@ -347,6 +347,8 @@ class Lockstep:
         if run.program == STEP_ONE:
             self._end_step(lesson)
             return
+        if run.program.name == REFRESH:
+            self.ledger = self.ledger.refreshed()
         supply, taken = self._supply(run.program), lesson
         if run.of is not None:
             chunk = list(islice(self._singly, run.of.start, run.of.stop))

@@ -35,5 +35,11 @@ class Slots(Generic[T]):
 
 
 def in_lessons(due: Sequence[T], most: int) -> list[Sequence[T]]:
-    """What a slot sends, as lessons of at most so many rewards. How many there are follows from the decisions alone."""
-    return [due[first : first + most] for first in range(0, len(due), most)]
+    """What a slot sends, as lessons of at most so many rewards. Their sizes are powers of two, as programs are recorded
+    for each size that comes; they follow from the number of decisions alone."""
+    lessons, first = [], 0
+    while first < len(due):
+        size = 1 << min(len(due) - first, most).bit_length() - 1
+        lessons.append(due[first : first + size])
+        first += size
+    return lessons

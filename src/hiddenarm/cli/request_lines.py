@@ -8,6 +8,9 @@ Many at once: {"keys": [...], "after": 3} -> {"decisions": [{"id": ..., "arm": .
 {"key": ..., "error": ...} in its place; the others are decided. "eligible": [0, 3] names the arms that may be chosen,
 by their numbers, for all keys of the request; all may where it is left out.
 
+With reward slots the rewarder answers {"id": ..., "kept": true}, or {"kept": true} to many: the reward is written down
+and is learned with the slot of its decision.
+
 A request may have a name, "request": "order 4711". Made again under this name, it gets the same answer; after a
 restart only where state lasts (`durable` in kit.json). What cannot be answered now gets {"error": ...,
 "retry_after": seconds}.
@@ -217,11 +220,14 @@ def rewarder_answer(rewarder: RewarderClient) -> Answer:
     def answer(request: Request) -> Request:
         if "rewards" not in request:
             version = rewarder.reward(*_reward(request), _name(request))
+            if rewarder.has_slots:
+                return {"id": request["id"], "kept": True}
             return {"id": _text(request, "id"), "version": version}
         rewards = request["rewards"]
         if not isinstance(rewards, list) or not all(isinstance(one, dict) for one in rewards):
             raise InputError("'rewards' must be a list of objects with 'id' and 'reward'")
-        return {"version": rewarder.reward_many([_reward(one) for one in rewards], _name(request))}
+        version = rewarder.reward_many([_reward(one) for one in rewards], _name(request))
+        return {"kept": True} if rewarder.has_slots else {"version": version}
 
     return answer
 

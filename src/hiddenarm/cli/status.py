@@ -97,7 +97,8 @@ def released_in(metrics: Metrics, federation: Federation) -> Statement | None:
         return None
     decisions = {int(float(labels["epsilon"]) * COIN_UNITS): int(count) for labels, count in counted}
     refreshes = int(_one(metrics, "hiddenarm_privacy_refreshes_total"))
-    return statement(PrivacyLedger(decisions, refreshes), federation.arms, federation.privacy)
+    repeated = int(_one(metrics, "hiddenarm_privacy_went_back_total"))
+    return statement(PrivacyLedger(decisions, refreshes, repeated=repeated), federation.arms, federation.privacy)
 
 
 def _privacy_rows(metrics: Metrics, released: Statement | None) -> list[tuple[str, str]]:

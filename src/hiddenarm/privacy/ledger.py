@@ -1,9 +1,10 @@
 """What has been released, and what that tells about one row of data.
 
 The ledger counts, and forgets nothing: decisions by *level*, the chance with which they were explored, as the dealer's
-coin has it (a 63-bit threshold); refreshes of noisy sums; and sums that were opened with noise, as the sum of their
-mu^2. A decision that is drawn twice counts twice. Two ledgers of the same federation are merged by taking the larger of
-every count, so no copy, however old, can take anything back.
+coin has it (a 63-bit threshold); refreshes of noisy sums, and how often noise was drawn again for rows that decisions
+had used already; and sums that were opened with noise, as the sum of their mu^2. A decision that is drawn twice counts
+twice. Two ledgers of the same federation are merged by taking the larger of every count, so no copy, however old, can
+take anything back.
 
 A statement says what the counts mean, by relation: which two data sets must look alike, and to whom.
 
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import exp, inf, log, sqrt
 
 from hiddenarm.errors import ConfigError
@@ -51,11 +52,13 @@ _LEVEL_BITS = 5
 
 @dataclass(frozen=True, slots=True)
 class PrivacyLedger:
-    """The counts: decisions by the threshold of their coin, refreshes, and the sum of mu^2 of openings."""
+    """The counts: decisions by the threshold of their coin, refreshes, the sum of mu^2 of openings, and in how many
+    refreshes more than one a single row may be."""
 
     decisions: Mapping[int, int] = field(default_factory=dict)
     refreshes: int = 0
     opened: float = 0.0
+    repeated: int = 0
 
     @property
     def count(self) -> int:
@@ -77,15 +80,19 @@ class PrivacyLedger:
         decisions = dict(self.decisions)
         for threshold in thresholds:
             decisions[threshold] = decisions.get(threshold, 0) + 1
-        return PrivacyLedger(decisions, self.refreshes, self.opened)
+        return replace(self, decisions=decisions)
 
     def refreshed(self) -> PrivacyLedger:
         """After another refresh of noisy sums."""
-        return PrivacyLedger(self.decisions, self.refreshes + 1, self.opened)
+        return replace(self, refreshes=self.refreshes + 1)
+
+    def with_refreshes(self, refreshes: int, repeated: int) -> PrivacyLedger:
+        """With so many refreshes at least, and a row in so many more than one."""
+        return replace(self, refreshes=max(refreshes, self.refreshes), repeated=max(repeated, self.repeated))
 
     def opened_with(self, mu: float) -> PrivacyLedger:
         """After sums were opened with so much noise."""
-        return PrivacyLedger(self.decisions, self.refreshes, self.opened + mu**2)
+        return replace(self, opened=self.opened + mu**2)
 
     def merged(self, other: PrivacyLedger) -> PrivacyLedger:
         """The larger of every count."""
@@ -94,6 +101,7 @@ class PrivacyLedger:
             {key: max(self.decisions.get(key, 0), other.decisions.get(key, 0)) for key in sorted(keys)},
             max(self.refreshes, other.refreshes),
             max(self.opened, other.opened),
+            max(self.repeated, other.repeated),
         )
 
     def covers(self, other: PrivacyLedger) -> bool:
@@ -104,22 +112,27 @@ class PrivacyLedger:
 
     def to_dict(self) -> dict[str, object]:
         decisions = {str(threshold): count for threshold, count in sorted(self.decisions.items())}
-        return {"decisions": decisions, "refreshes": self.refreshes, "opened": self.opened}
+        others = {"refreshes": self.refreshes, "opened": self.opened, "repeated": self.repeated}
+        return {"decisions": decisions, **others}
 
     @classmethod
     def from_dict(cls, given: Mapping[str, object]) -> PrivacyLedger:
         """The ledger that `to_dict` gave; ValueError if it is none."""
-        decisions, refreshes, opened = given.get("decisions"), given.get("refreshes"), given.get("opened")
-        if set(given) != {"decisions", "refreshes", "opened"} or not isinstance(decisions, dict):
+        if given.keys() != {"decisions", "refreshes", "opened", "repeated"}:
             raise ValueError("a ledger has decisions, refreshes and openings")
+        decisions, refreshes, opened, repeated = (
+            given[name] for name in ("decisions", "refreshes", "opened", "repeated")
+        )
+        if not isinstance(decisions, dict):
+            raise ValueError("a ledger has counts of decisions")
         counted = {int(threshold): count for threshold, count in decisions.items()}
         if len(counted) > MOST_LEVELS or not all(0 <= threshold <= COIN_UNITS for threshold in counted):
             raise ValueError("a ledger has thresholds of coins")
-        if not all(_is_count(count) for count in (*counted.values(), refreshes)):
+        if not all(_is_count(count) for count in (*counted.values(), refreshes, repeated)):
             raise ValueError("a ledger has whole numbers")
         if isinstance(opened, bool) or not isinstance(opened, int | float) or not 0 <= opened < inf:
             raise ValueError("a ledger has a sum of openings")
-        return cls(counted, int(str(refreshes)), float(opened))
+        return cls(counted, int(str(refreshes)), float(opened), int(str(repeated)))
 
     def encode(self) -> bytes:
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":")).encode()
@@ -222,13 +235,14 @@ def _of_exploration(ledger: PrivacyLedger, arms: int, delta: float) -> tuple[Bou
 def _of_noisy_sums(ledger: PrivacyLedger, arms: int, sums: Mechanism, delta: float) -> tuple[Bound, ...]:
     assert isinstance(sums, NoisySums)
     opened, least = sqrt(ledger.opened), min(ledger.levels, default=1.0)
-    dropped = composed([sums.mu, opened])
+    one_row = sums.mu * sqrt(1 + ledger.repeated)
+    dropped = composed([one_row, opened])
     own = own_action_epsilon(dropped, arms, least, delta)
-    rows = sums.rows_per_key * sqrt(max(1, ledger.refreshes))
+    rows = sums.rows_per_key * sqrt(max(1 + ledger.repeated, ledger.refreshes))
     return (
         _of_own_action(ledger, arms),
         _gaussian("dropped", dropped, delta),
-        _gaussian("replaced", composed([REPLACED * sums.mu, opened]), delta),
+        _gaussian("replaced", composed([REPLACED * one_row, opened]), delta),
         _bound("with_own_action", own, delta, exact=False),
         _gaussian("user", composed([rows * sums.mu, rows * opened]), delta),
     )

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 
-from hiddenarm.bandit.audit import audit_coins
+from hiddenarm.bandit.audit import audit_coins, audit_noise
 from hiddenarm.bandit.catalogue import ProgramId
 from hiddenarm.bandit.coins import Coins
 from hiddenarm.bandit.decisions import run_of
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.noisy_sums import noisy_sums
 from hiddenarm.errors import BudgetSpentError
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.privacy.ledger import PrivacyLedger
@@ -22,6 +23,7 @@ from hiddenarm.research.data.worlds import World
 from hiddenarm.research.local_roles import LocalRoles
 from hiddenarm.research.progress import ProgressDisplay, until_interrupted
 from hiddenarm.research.results import PlainTwins, Scoreboard, Traffic, count_traffic
+from hiddenarm.ring.words import Floats
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -35,10 +37,10 @@ class Demo:
 
     def run(self, display: ProgressDisplay) -> tuple[Scoreboard, Traffic, PrivacyLedger]:
         """Run to the end, to an interrupt, or until the budget is spent: then the result is that of the steps made."""
-        keys = [_key(row) for row in range(len(self.world.contexts))]
+        keys, contexts = self._features()
         with tempfile.TemporaryDirectory(prefix="hiddenarm-") as folder:
             kits = Path(folder) / "kits"
-            with LocalRoles(kits, self.federation, keys, self.world.contexts, self.epoch_key) as roles:
+            with LocalRoles(kits, self.federation, keys, contexts, self.epoch_key) as roles:
                 board = self._play(roles, display)
                 if not board.steps:
                     raise KeyboardInterrupt
@@ -46,14 +48,25 @@ class Demo:
                 ledgers = [PrivacyLedger.from_dict(meter.pop("privacy")) for meter in meters]
                 return board, count_traffic(self.federation, meters, board.steps), reduce(PrivacyLedger.merged, ledgers)
 
+    def _features(self) -> tuple[list[str], Floats]:
+        """Keys and contexts of the world's rows. Where rows of one key are counted, whoever arrives is somebody else:
+        there is a key for each step, so that a digit that comes again is learned again, as by the twins."""
+        if noisy_sums(self.federation) is None:
+            return [_key(row) for row in range(len(self.world.contexts))], self.world.contexts
+        rows = [self.world.row(step) for step in range(self.steps)]
+        return [_key(step) for step in range(self.steps)], self.world.contexts[rows]
+
+    def _key_of(self, step: int) -> str:
+        return _key(self.world.row(step) if noisy_sums(self.federation) is None else step)
+
     def _play(self, roles: LocalRoles, display: ProgressDisplay) -> Scoreboard:
+        twins = PlainTwins(self.federation, [self.world], self._coins, self._noise)
         board = Scoreboard(self.steps)
-        twins = PlainTwins(self.federation, [self.world], partial(self._coins, board))
         version = 0
         for step in until_interrupted(range(self.steps)):
             start = perf_counter()
             try:
-                identifier, arm = roles.decide(_key(self.world.row(step)), version)
+                identifier, arm = roles.decide(self._key_of(step), version)
             except BudgetSpentError as error:
                 board.ended = str(error)
                 break
@@ -61,7 +74,8 @@ class Demo:
             version = roles.reward(identifier, reward)
             board.private_seconds += (perf_counter() - start) if step else 0.0
             context, rewards = self.world.context(step)[None], np.array([reward])
-            agreed, plain_rewards = twins.step(step, context, run_of(identifier), np.array([arm]), rewards)
+            run, arms, pure = run_of(identifier), np.array([arm]), self._is_pure(step)
+            agreed, plain_rewards = twins.step(step, context, run, arms, rewards, pure=pure)
             board.plain_seconds = twins.seconds
             board.record(rewards, plain_rewards, agreed)
             display.update(
@@ -69,12 +83,16 @@ class Demo:
             )
         return board
 
-    def _coins(self, board: Scoreboard, program: ProgramId, first: int, count: int) -> Coins:
-        """Of some runs, the first of which was made in the step that is being followed."""
-        coins = audit_coins(Seeds(self.epoch_key), self.federation, first, count, program=program)
-        if self.federation.budget is not None and self.federation.budget.explores:
-            coins.explore[max(0, self.federation.budget.decisions - board.steps) :] = True
-        return coins
+    def _coins(self, program: ProgramId, first: int, count: int) -> Coins:
+        return audit_coins(Seeds(self.epoch_key), self.federation, first, count, program=program)
+
+    def _is_pure(self, step: int) -> bool:
+        """Whether the budget is spent, and the tags alone choose."""
+        budget = self.federation.budget
+        return budget is not None and budget.explores and step >= budget.decisions
+
+    def _noise(self, refresh: int) -> tuple[Floats, Floats]:
+        return audit_noise(Seeds(self.epoch_key), self.federation, refresh)
 
 
 def _key(row: int) -> str:

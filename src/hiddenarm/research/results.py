@@ -93,12 +93,21 @@ class PlainTwins:
                 self._learn(lesson)
 
     def step(
-        self, step: int, contexts: Floats, run: tuple[ProgramId, int], arms: NDArray[np.int64], rewards: Floats
+        self,
+        step: int,
+        contexts: Floats,
+        run: tuple[ProgramId, int],
+        arms: NDArray[np.int64],
+        rewards: Floats,
+        *,
+        pure: bool = False,
     ) -> tuple[NDArray[np.bool_], Floats]:
         """Follow a step in every world; `run` is the one in which the private learner decided, arms and rewards are its
-        own. Where the taught twins agree, and what those on their own way earn."""
+        own; with `pure` it has explored whatever the coin said. Where the taught twins agree, and what those on their
+        own way earn."""
         coins, at = self._coins_of(*run)
         drawn = coins.of((at, slice(None), None))
+        drawn.explore = drawn.explore | pure
         agreed, earned = self._follow(range(step, step + 1), contexts[:, None], drawn, arms[:, None], rewards[:, None])
         return agreed[:, 0], earned[:, 0]
 

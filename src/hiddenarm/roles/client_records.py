@@ -11,6 +11,9 @@ rewarder  epoch     the epoch's name      the rewarder's seed, the key of decisi
 rewarder  lesson    number                request; names of decisions and masked rewards
 rewarder  request   request               number of the lesson
 rewarder  ending    number                why the lesson was refused, empty if it was learned
+rewarder  given     request               with reward slots: names of decisions and masked rewards that came under it
+rewarder  slot      -                     with reward slots: names of the decisions whose rewards are awaited until the
+                                          slot under way ends
 rewarder  kept      -                     the first lesson that is not known to be kept by all parties
 both      me        -                     whose state this is (`owner`)
 """
@@ -45,6 +48,7 @@ from hiddenarm.store.contract import Delete, DeleteFrom, Put, Store
 from hiddenarm.store.journal import Journal, Then
 
 _REQUEST, _ARMS, _TOLD, _EPOCH, _LESSON, _ENDING, _KEPT = "request", "arms", "told", "epoch", "lesson", "ending", "kept"
+_GIVEN, _SLOT = "given", "slot"
 _HEARD = "heard"
 """In the place of `told` in earlier versions: epoch, how many at once, step."""
 _ONLY = b""
@@ -286,6 +290,11 @@ class RewarderRecords:
         self._lessons: dict[int, MadeLesson] = {}
         self._spent: _Spent = {}
         self._load_lessons()
+        self._given = _Given()
+        for _, rewards in store.items(_GIVEN):
+            self._given.add(_decode_rewards(rewards), self.is_spent)
+        self.awaited = [decision_name(*pair) for pair in _RUN.iter_unpack(store.get(_SLOT, _ONLY) or b"")]
+        """The decisions of the slot that ended last: their rewards are sent when the one under way ends."""
 
     # Epochs
 
@@ -310,6 +319,41 @@ class RewarderRecords:
         changes = [Put(_LESSON, key, _encode_lesson(lesson)), Put(_REQUEST, lesson.request.encode(), key)]
         self._journal.append(changes, then)
         return number
+
+    # Reward slots
+
+    def give(self, request: str, rewards: list[tuple[int, int]], then: Then) -> None:
+        """Keep masked rewards until the slots of their decisions are sent."""
+        self._given.add(rewards, self.is_spent)
+        self._journal.append([Put(_GIVEN, request.encode(), _encode_rewards(rewards))], then)
+
+    def given_under(self, request: str) -> list[tuple[int, int]] | None:
+        """What came under the name of a request, if it lasts."""
+        payload = self._store.get(_GIVEN, request.encode())
+        return None if payload is None else _decode_rewards(payload)
+
+    def was_given(self, name: int) -> bool:
+        """Whether a reward of this decision has come."""
+        return self._given.came(name)
+
+    def given(self, name: int) -> int | None:
+        """The masked reward of a decision that has come and was not sent."""
+        return self._given.waiting.get(name)
+
+    def end_slot(self, lessons: Sequence[MadeLesson], awaited: list[int], then: Then) -> None:
+        """Make the lessons of the slot that was awaited, which get the next numbers, and await another one: both or
+        neither."""
+        changes: list[Put] = []
+        for lesson in lessons:
+            key = _NUMBER.pack(self.made)
+            self._lessons[self.made] = lesson
+            self.made += 1
+            self._spend(lesson)
+            self._given.sent(lesson)
+            changes += [Put(_LESSON, key, _encode_lesson(lesson)), Put(_REQUEST, lesson.request.encode(), key)]
+        self.awaited = awaited
+        slot = b"".join(_RUN.pack(*split_name(name)) for name in awaited)
+        self._journal.append([*changes, Put(_SLOT, _ONLY, slot)], then)
 
     def lesson(self, number: int) -> MadeLesson:
         """A lesson that was made."""
@@ -391,6 +435,27 @@ class RewarderRecords:
         _spend(self._spent, lesson)
 
 
+class _Given:
+    """With reward slots: the masked rewards that have come and were not sent, and of which decisions any came."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[int, int] = {}
+        self._came: _Spent = {}
+
+    def add(self, rewards: Sequence[tuple[int, int]], is_sent: Callable[[int], bool]) -> None:
+        for name, masked in rewards:
+            _mark(self._came, name)
+            if not is_sent(name):
+                self.waiting[name] = masked
+
+    def came(self, name: int) -> bool:
+        return _is_spent(self._came, name)
+
+    def sent(self, lesson: MadeLesson) -> None:
+        for name, _ in lesson.rewards:
+            self.waiting.pop(name, None)
+
+
 class MemoryRewarderRecords:
     """The records of a rewarder whose state ends with it; nothing is encoded. A lesson is kept until it has ended. Of
     the lessons that have ended those with a name are kept, the newest of them, as many as have `most` rewards; and why
@@ -408,6 +473,33 @@ class MemoryRewarderRecords:
         self._ended_rewards = 0
         self._refused: OrderedDict[int, str] = OrderedDict()
         self._spent: _Spent = {}
+        self._given = _Given()
+        self._given_under: OrderedDict[str, list[tuple[int, int]]] = OrderedDict()
+        self.awaited: list[int] = []
+
+    def give(self, request: str, rewards: list[tuple[int, int]], then: Then) -> None:
+        self._given.add(rewards, self.is_spent)
+        if request:
+            self._given_under[request] = rewards
+            if len(self._given_under) > self._most:
+                self._given_under.popitem(last=False)
+        then()
+
+    def given_under(self, request: str) -> list[tuple[int, int]] | None:
+        return self._given_under.get(request)
+
+    def was_given(self, name: int) -> bool:
+        return self._given.came(name)
+
+    def given(self, name: int) -> int | None:
+        return self._given.waiting.get(name)
+
+    def end_slot(self, lessons: Sequence[MadeLesson], awaited: list[int], then: Then) -> None:
+        for lesson in lessons:
+            self._given.sent(lesson)
+            self.make(lesson, lambda: None)
+        self.awaited = awaited
+        then()
 
     def learn_epoch(self, epoch: KnownEpoch, then: Then) -> None:
         self.epochs[int(epoch.ids.epoch, 16)] = epoch
@@ -470,10 +562,14 @@ class MemoryRewarderRecords:
 
 def _spend(spent: _Spent, lesson: MadeLesson) -> None:
     for name, _ in lesson.rewards:
-        line, place = _place(name)
-        if line not in spent:
-            spent[line] = SpentSteps(in_order=False)
-        spent[line].spend(place)
+        _mark(spent, name)
+
+
+def _mark(spent: _Spent, name: int) -> None:
+    line, place = _place(name)
+    if line not in spent:
+        spent[line] = SpentSteps(in_order=False)
+    spent[line].spend(place)
 
 
 def _is_spent(spent: _Spent, name: int) -> bool:
@@ -502,11 +598,17 @@ def _named(key: bytes) -> int:
 
 def _encode_lesson(lesson: MadeLesson) -> bytes:
     request = lesson.request.encode()
-    rewards = (_REWARD.pack(*split_name(name), masked) for name, masked in lesson.rewards)
-    return _LENGTH.pack(len(request)) + request + b"".join(rewards)
+    return _LENGTH.pack(len(request)) + request + _encode_rewards(lesson.rewards)
 
 
 def _decode_lesson(payload: bytes) -> MadeLesson:
     start = _LENGTH.size + _LENGTH.unpack_from(payload)[0]
-    rewards = [(decision_name(epoch, number), word) for epoch, number, word in _REWARD.iter_unpack(payload[start:])]
-    return MadeLesson(payload[_LENGTH.size : start].decode(), rewards)
+    return MadeLesson(payload[_LENGTH.size : start].decode(), _decode_rewards(payload[start:]))
+
+
+def _encode_rewards(rewards: Sequence[tuple[int, int]]) -> bytes:
+    return b"".join(_REWARD.pack(*split_name(name), masked) for name, masked in rewards)
+
+
+def _decode_rewards(payload: bytes) -> list[tuple[int, int]]:
+    return [(decision_name(epoch, number), word) for epoch, number, word in _REWARD.iter_unpack(payload)]

@@ -113,6 +113,10 @@ class Ledger:
         """The actor has returned all that it will return for decisions of earlier epochs."""
         self._arms_ended = True
 
+    def complete_before(self) -> list[int]:
+        """Decisions of earlier epochs that wait for their reward and can be rewarded."""
+        return [name for name in self._records.untaught() if name in self]
+
     def awaits_arm(self, name: int) -> bool:
         """Whether a decision waits for its reward, and its one-hot is still to be returned."""
         if self._arms_ended and split_name(name)[0] != self._named:

@@ -12,6 +12,9 @@
                                            (u64 each)
     REWARD       rewarder -> parties       step = number of the lesson; for each: the decision's epoch and number (u64
                                            each), masked reward (u64)
+    SLOT         party -> rewarder         step = number of a reward slot that has ended, counted in each epoch; the
+                                           decisions that can be rewarded since the one before: epoch and number (u64
+                                           each); round = 1 if more of this slot follow
     LEARNED      party -> rewarder         step = number of the lesson now in the model; party 0 tells the actor too
     REFUSED      party -> anyone           program, step; how many keys of a DECIDE are refused (u16) and their
                                            positions (u16 each), 0 if it is all of it, and for all but the actor; why
@@ -66,6 +69,7 @@ class Kind(IntEnum):
     PAYLOADS = 18
     ARMS = 19
     ARMS_KEPT = 23
+    SLOT = 24
 
     __hash__ = int.__hash__  # the hash of a kind is taken for every frame
 
@@ -103,6 +107,8 @@ _PAYLOAD = "<u4"
 _PAYLOAD_BYTES = 4
 _WORD = "<u8"
 _WORD_BYTES = 8
+NAMED_AT_ONCE = 256
+"""Decisions that one SLOT names."""
 KEPT_AT_ONCE = 64
 """Runs that one ARMS_KEPT names."""
 
@@ -317,6 +323,24 @@ def read_arms_kept(frame: Frame) -> list[int]:
 
 def arms_kept_bytes() -> int:
     return KEPT_AT_ONCE * _RUN.size
+
+
+def slot_frames(slot: int, names: Sequence[int]) -> list[Frame]:
+    """A reward slot that has ended, and the decisions that can be rewarded since the one before."""
+    portions = [names[first : first + NAMED_AT_ONCE] for first in range(0, len(names), NAMED_AT_ONCE)] or [[]]
+    payloads = [b"".join([_RUN.pack(*split_name(name)) for name in portion]) for portion in portions]
+    return [Frame(Kind.SLOT, 0, int(place > 0), slot, payloads[-place - 1]) for place in reversed(range(len(payloads)))]
+
+
+def read_slot(frame: Frame) -> tuple[list[int], bool]:
+    """Names of decisions, and whether more follow."""
+    if frame.round > 1 or len(frame.payload) > slot_bytes() or len(frame.payload) % _RUN.size:
+        raise FrameError(f"a SLOT frame is malformed: {len(frame.payload)} bytes, round {frame.round}")
+    return [decision_name(epoch, number) for epoch, number in _RUN.iter_unpack(frame.payload)], frame.round == 1
+
+
+def slot_bytes() -> int:
+    return NAMED_AT_ONCE * _RUN.size
 
 
 def reward_frame(lesson: int, *rewards: tuple[int, int]) -> Frame:

@@ -54,6 +54,7 @@ from hiddenarm.roles.messages import (
     refused_frame,
 )
 from hiddenarm.roles.runs import MAX_WAITING, Exchange, Outcome, RunKey, RunTable, Send
+from hiddenarm.roles.slots import OwnSlots
 from hiddenarm.roles.supply import CompiledPrograms, Supply
 from hiddenarm.roles.updater import LearnedState, Lesson, LessonEnded, Updater
 
@@ -168,6 +169,7 @@ class PartyEpoch:
         self._deciding: set[RunKey] = set()
         """Runs that are not charged yet; kept where there is a budget."""
         self._epoch = named
+        self._slots = OwnSlots(federation.reward_slot, setup.clock) if federation.reward_slot else None
         self._out_of_stock = False
         handlers = (
             self._on_round,
@@ -214,6 +216,8 @@ class PartyEpoch:
     def start(self, seed: bytes) -> None:
         """Begin, with the seed of this epoch."""
         self._supply.set_seed(seed, self.federation.learner.single_programs)
+        if self._slots is not None:
+            self._slots.add(self._interactions.complete_before())
         self._start_what_can_start()
 
     def on_dealer_away(self) -> None:
@@ -222,6 +226,7 @@ class PartyEpoch:
 
     def on_idle(self) -> None:
         self._start_what_can_start()  # a request may have waited long enough
+        self._end_slot_if_due()
         self._tell_arms_kept()
         if DEALER in self._present:
             self._supply.stock_up()
@@ -294,9 +299,21 @@ class PartyEpoch:
             except FrameError as error:
                 raise ClientError(str(error)) from None
             self._interactions.take_arms(returned, partial(self._note_arms_kept, returned.name))
+            self._can_be_rewarded(returned.name, returned.program.count)
             if returned.program == STEP_ONE and returned.epoch == self._epoch:
                 self._updater.arm_returned(returned.step, returned.words)
         self._start_what_can_start()
+
+    def _can_be_rewarded(self, first: int, count: int) -> None:
+        """With reward slots, some decisions belong to the slot under way if their arms are known here."""
+        if self._slots is not None:
+            self._slots.add([name for name in range(first, first + count) if name in self._interactions])
+            self._end_slot_if_due()
+
+    def _end_slot_if_due(self) -> None:
+        if self._slots is not None and REWARDER in self._present:
+            for frame in self._slots.end_if_due():
+                self._tell(self._send, [REWARDER], frame)
 
     def _note_arms_kept(self, name: int) -> None:
         self._arms_kept.append(name)
@@ -460,9 +477,14 @@ class PartyEpoch:
             tell = partial(self._tell, self._send, [ACTOR], self._reports.frame(program, step, found.answer[0]))
             if not self._lasting:
                 tell()
-            then = tell if self._lasting else _nothing
+
+            def kept() -> None:
+                if self._lasting:
+                    tell()
+                self._can_be_rewarded(decision_name(self._epoch, decision_number(program, step)), program.count)
+
             self._interactions.keep(
-                program, step, features, found, then, version=request.version, rows_of=self._rows_of(request.keys)
+                program, step, features, found, kept, version=request.version, rows_of=self._rows_of(request.keys)
             )
 
         def step_decided(found: Decided) -> None:
@@ -545,7 +567,3 @@ class PartyEpoch:
 def _repeated(words: Words, count: int) -> Words:
     """The same words for each of some decisions: [1, count, *words]."""
     return np.ascontiguousarray(np.broadcast_to(words, (1, count, len(words))))
-
-
-def _nothing() -> None:
-    return

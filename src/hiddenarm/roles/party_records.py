@@ -31,8 +31,8 @@ from functools import partial
 
 import numpy as np
 
-from hiddenarm.bandit.catalogue import STEP, ProgramId
-from hiddenarm.bandit.decisions import decision_name, split_name, split_number
+from hiddenarm.bandit.catalogue import DECIDE, STEP, STEP_ONE, ProgramId
+from hiddenarm.bandit.decisions import decision_name, decision_number, split_name, split_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Decided, Interaction, own_words
 from hiddenarm.bandit.noisy_sums import noisy_sums
@@ -232,6 +232,8 @@ class PartyRecords:
         arrays = [features, *own_words(decided.arm_mask, decided.reward_mask), np.array(rows_of, np.uint64)]
         words = b"".join(np.ascontiguousarray(array, _WORD).tobytes() for array in arrays)
         payload = (_HIDES_ZERO if decided.masked_arm is not None else _RETURNED) + words
+        used = sum(name.version <= version for name in self._refreshes) + len(self._undone)
+        self.ledger = self.ledger.with_refreshes(used, self.releases - 1)
         changes = [Put(_DECISION, _run_key(epoch, program, step), payload), self._privacy(), *self._new_notes()]
         uses = max((name.version for name in self._refreshes if name.version <= version), default=0)
         if uses > self._noise_used:
@@ -296,6 +298,16 @@ class PartyRecords:
     def _arms_lasting(self, key: bytes, then: Then) -> None:
         self._unwritten_arms.pop(key, None)
         then()
+
+    def untaught(self) -> Iterator[int]:
+        """The names of all decisions that last here and wait for their reward."""
+        for key, _ in self._store.items(_DECISION):
+            epoch, count, step = _DECISIONS.unpack(key)
+            program = ProgramId(DECIDE, count) if count else STEP_ONE
+            for position in range(program.count):
+                name = decision_name(epoch, decision_number(program, step, position))
+                if not self.is_taught(name):
+                    yield name
 
     @property
     def pending(self) -> int:
@@ -525,6 +537,10 @@ class MemoryPartyRecords:
     def lacks(self, heard: Heard) -> bool:
         return False
 
+    def untaught(self) -> Iterator[int]:
+        """There is no epoch before this one."""
+        return iter(())
+
     def is_taught(self, name: int) -> bool:
         return False
 
@@ -538,6 +554,8 @@ class MemoryPartyRecords:
         refreshed: bool = False,
     ) -> None:
         self.committed = Committed(lesson.number + 1, 0)
+        if refreshed:
+            self.ledger = self.ledger.refreshed()
         then()
 
     def keep_checkpoint(self, epoch: int, state: LearnedState, then: Then, *, refreshed: bool = False) -> None:

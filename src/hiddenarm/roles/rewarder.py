@@ -10,6 +10,10 @@ A lesson has a name: that of the application's request, or else one made of its 
 the same answer; with other rewards it is refused. In memory, only the application gives names, and the newest are kept
 (`MemoryRewarderRecords`).
 
+With reward slots (`slots`) a reward is only masked and written down when it comes. When a slot ends, the rewards of the
+one before are made lessons, in the order of the decisions, with the default for those that have not come; the sizes of
+lessons follow from the number of decisions. What comes later is refused: its mask was used.
+
 No lesson is made before an epoch has opened in this process. Only then do the parties know that this state is not an
 old backup: one that made lessons before would seem to have all that it lost.
 """
@@ -22,6 +26,7 @@ from hiddenarm.bandit.catalogue import ProgramId
 from hiddenarm.bandit.decisions import decision_name, epoch_of, split_name, split_number
 from hiddenarm.bandit.features import checked_reward
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.slots import Slots, in_lessons
 from hiddenarm.errors import DecisionIdError, FrameError, InputError, PeerError, StaleStateError, UnavailableError
 from hiddenarm.mpc.material import program_stream
 from hiddenarm.net.frames import Frame
@@ -32,8 +37,17 @@ from hiddenarm.roles.client_records import KnownEpoch, MadeLesson, MemoryRewarde
 from hiddenarm.roles.epochs.attempts import PeerLoss
 from hiddenarm.roles.epochs.plan import Plan, RewarderStatement, Standing
 from hiddenarm.roles.health import Health
-from hiddenarm.roles.messages import REWARDER, Kind, read_client_seed, read_learned, read_refused, reward_frame
+from hiddenarm.roles.messages import (
+    REWARDER,
+    Kind,
+    read_client_seed,
+    read_learned,
+    read_refused,
+    read_slot,
+    reward_frame,
+)
 from hiddenarm.roles.runs import MAX_WAITING, Send
+from hiddenarm.roles.slots import HeardSlots
 
 ADVICE = (
     "Bring back the newest state; or give up the rewards of all earlier decisions: stop the rewarder, run "
@@ -72,19 +86,19 @@ class Rewarder(Client):
         self._endings: dict[int, str] = {}
         self._unwritten: dict[str, int] = {}
         self._streams: _Streams = {}
+        self.has_slots = federation.reward_slot > 0
+        self._heard = HeardSlots(self.parties)
+        self._slots = Slots(records.awaited)
+        self._receipts = self._receipts_written = 0
+        self._unwritten_given: dict[str, tuple[int, list[tuple[int, int]]]] = {}
 
     # What the application asks
 
     def teach(self, *rewards: tuple[str, float], request: str | None = None) -> int:
         """Have some rewards learned as one lesson; return its number."""
-        if not 1 <= len(rewards) <= self._max_batch:
-            raise InputError(f"a lesson has 1 to {self._max_batch} rewards, got {len(rewards)}")
-        if len(rewards) > 1 and not self._learns_many:
-            raise InputError(f"the paper's suite learns from one reward at a time, got {len(rewards)}")
-        names = [self._name_of(decision) for decision, _ in rewards]
-        _check_distinct(names)
-        values = [round(checked_reward(reward) * 2**self.federation.fraction_bits) for _, reward in rewards]
-        request = check_name(request) if request else self._records.name_of(names)
+        if self.has_slots:
+            raise InputError("rewards are sent in slots here: they are given, and learned with their slots")
+        names, values, request = self._checked(rewards, request)
         known = self._lesson_of(request)
         if known is None:
             self._check_can_make()
@@ -93,6 +107,62 @@ class Rewarder(Client):
         if self._records.lesson(known).rewards != self._masked(names, values, {}):
             raise InputError(f"request {request!r} was made before, with other decisions or other rewards")
         return known
+
+    def give(self, *rewards: tuple[str, float], request: str | None = None) -> int:
+        """With reward slots: keep some rewards until the slots of their decisions are sent. The number of a receipt
+        (see `is_given`)."""
+        if not self.has_slots:
+            raise InputError("rewards are not sent in slots here: they are learned when they come")
+        names, values, request = self._checked(rewards, request)
+        receipt, known = self._unwritten_given.get(request, (-1, self._records.given_under(request)))
+        if known is not None:
+            if known != self._masked(names, values, {}):
+                raise InputError(f"request {request!r} was made before, with other decisions or other rewards")
+            return receipt
+        if not self.checked:
+            raise UnavailableError(NOT_CHECKED)
+        for name, (decision, _) in zip(names, rewards, strict=True):
+            self._check_in_time(name, decision)
+        return self._give(request, self._masked(names, values, self._streams))
+
+    def is_given(self, receipt: int) -> bool:
+        """Whether rewards that were given are written down."""
+        return receipt < self._receipts_written
+
+    def _give(self, request: str, masked: list[tuple[int, int]]) -> int:
+        receipt, self._receipts = self._receipts, self._receipts + 1
+        if request:
+            self._unwritten_given[request] = receipt, masked
+
+        def lasts() -> None:
+            self._unwritten_given.pop(request, None)
+            self._receipts_written += 1
+
+        self._records.give(request, masked, lasts)
+        return receipt
+
+    def _check_in_time(self, name: int, decision: str) -> None:
+        if self._records.was_given(name):
+            raise DecisionIdError(f"decision {decision} was rewarded before")
+        if self._records.is_spent(name):
+            raise DecisionIdError(
+                f"the reward of decision {decision} comes too late: its slot was sent without it, with "
+                f"{self.federation.default_reward:g} in its place (reward_slot is {self.federation.reward_slot} s)"
+            )
+
+    def _checked(self, rewards: Sequence[tuple[str, float]], request: str | None) -> tuple[list[int], list[int], str]:
+        """Names of decisions, rewards in fixed point, and the name of the request."""
+        if not 1 <= len(rewards) <= self._max_batch:
+            raise InputError(f"a lesson has 1 to {self._max_batch} rewards, got {len(rewards)}")
+        if len(rewards) > 1 and not self._learns_many:
+            raise InputError(f"the paper's suite learns from one reward at a time, got {len(rewards)}")
+        names = [self._name_of(decision) for decision, _ in rewards]
+        _check_distinct(names)
+        values = [self._fixed_point(checked_reward(reward)) for _, reward in rewards]
+        return names, values, check_name(request) if request else self._records.name_of(names)
+
+    def _fixed_point(self, reward: float) -> int:
+        return round(reward * 2.0**self.federation.fraction_bits)
 
     def health(self) -> Health:
         """How it is doing."""
@@ -228,6 +298,7 @@ class Rewarder(Client):
 
     def _stop(self) -> None:
         self._told = {}
+        self._heard = HeardSlots(self.parties)
 
     def _lesson_lasts(self, lesson: MadeLesson) -> None:
         self._unwritten.pop(lesson.request, None)
@@ -248,11 +319,45 @@ class Rewarder(Client):
         match frame.kind:
             case Kind.LEARNED:
                 self._on_ending(identity, read_learned(frame), "")
+            case Kind.SLOT if self.has_slots:
+                names, more = read_slot(frame)
+                for slot in self._heard.hear(identity, frame.step, names, more):
+                    self._end_slot(slot)
             case Kind.REFUSED:
                 why = read_refused(frame)[1] or "no reason given"
                 self._on_ending(identity, frame.step & (2**48 - 1), f"refused by {self._party_name(identity)}: {why}")
             case _:
                 raise FrameError(f"{identity} may not send {frame.kind.name}")
+
+    # Reward slots
+
+    def _end_slot(self, names: Sequence[int]) -> None:
+        """A slot has ended: send the rewards of the one before, await those of its own decisions."""
+        awaited = set(self._slots.awaited)
+        self._slots.add(name for name in names if name not in awaited and self._can_send(name))
+        due = [(name, self._word_for(name)) for name in self._slots.end() if self._can_send(name)]
+        lessons = [
+            MadeLesson(self._records.name_of([name for name, _ in part]), list(part))
+            for part in in_lessons(due, self._max_batch)
+        ]
+
+        def last() -> None:
+            for lesson in lessons:
+                self._lesson_lasts(lesson)
+
+        if lessons or self._slots.awaited or self._records.awaited:
+            self._records.end_slot(lessons, list(self._slots.awaited), last)
+
+    def _can_send(self, name: int) -> bool:
+        """Not of an epoch that was given up, nor what was sent."""
+        return split_name(name)[0] in self._records.epochs and not self._records.is_spent(name)
+
+    def _word_for(self, name: int) -> int:
+        """The masked reward that has come, or the default under the same mask, which nothing else was hidden by."""
+        given = self._records.given(name)
+        if given is not None:
+            return given
+        return (self._fixed_point(self.federation.default_reward) + self._mask(name, self._streams)) % 2**64
 
     def _on_ending(self, identity: Identity, number: int, refused: str) -> None:
         if number < self._records.kept:

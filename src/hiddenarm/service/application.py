@@ -15,7 +15,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from threading import Lock
+from contextlib import suppress
+from threading import Lock, Thread
 from types import TracebackType
 from typing import Self
 
@@ -221,6 +222,10 @@ class RewarderClient(_Client):
         decision = actor.decide("user 18", after=version)
 
     What was submitted is settled on the way out.
+
+    With reward slots, a reward is written down when `reward` or `submit` returns, and learned with the slot of its
+    decision. No version is known that holds it, and 0 is returned; a reward that comes after its slot was sent raises
+    `DecisionIdError`.
     """
 
     _machine: Rewarder
@@ -229,10 +234,17 @@ class RewarderClient(_Client):
         super().__init__(kit)
         self._submitted: deque[int] = deque()
         self._unread = 0
+        self._server = Thread(target=self._serve_slots, name="reward slots", daemon=True)
 
     def _make(self, endpoint: Endpoint, state: State | MemoryState) -> Rewarder:
         self._machine = make_rewarder(endpoint, state)
         return self._machine
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        if self.has_slots:
+            self._server.start()
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -242,6 +254,14 @@ class RewarderClient(_Client):
                 self.settle()
         finally:
             super().__exit__(kind, error, trace)
+            if self._server.is_alive():
+                self._server.join()
+
+    def _serve_slots(self) -> None:
+        """Serve the links at all times: a slot is sent when it ends, not when the application has its next reward. What
+        ends the loop is raised in whatever the application calls next."""
+        with self._lock, suppress(HiddenArmError):
+            self._loop.wait_until(lambda: False)
 
     def reward(self, decision: str, reward: float, request: str | None = None) -> int:
         """Have the reward of a decision learned; return the model's version that holds it."""
@@ -250,6 +270,8 @@ class RewarderClient(_Client):
     def reward_many(self, rewards: Sequence[tuple[str, float]], request: str | None = None) -> int:
         """Have the rewards of many decisions learned at once; return the model's version that holds them."""
         with self._lock:
+            if self.has_slots:
+                return self._give(rewards, request)
             lesson, machine = self._teach(rewards, request), self._machine
             self._await(lambda: machine.has_ended(lesson), f"lesson {lesson}")
             machine.check_learned(lesson)
@@ -263,13 +285,36 @@ class RewarderClient(_Client):
         thread comes first. A peer that is lost may be noticed after the reward has left.
         """
         with self._lock:
+            if self.has_slots:
+                return self._give([(decision, reward)], request)
             self._settle_ended()
             lesson, machine = self._teach([(decision, reward)], request), self._machine
             self._submitted.append(lesson)
-            if not self._loop.wait_until(lambda: machine.lasts(lesson), ANSWER_SECONDS):  # here, whoever is gone
-                raise UnavailableError("the reward is not written yet; make the same request again", RETRY_SECONDS)
+            self._await_written(lambda: machine.lasts(lesson))
             self._read_answers()
         return lesson + 1
+
+    @property
+    def has_slots(self) -> bool:
+        """Whether rewards are sent in slots."""
+        return self._machine.has_slots
+
+    def _give(self, rewards: Sequence[tuple[str, float]], request: str | None) -> int:
+        """With reward slots: have rewards written down. No version of the model is known to hold them."""
+        machine = self._machine
+        self._loop.check()
+        self._loop.look()  # slots may have ended
+        try:
+            receipt = machine.give(*rewards, request=request)
+        except UnavailableError:
+            self._await(lambda: machine.checked, "any reward")
+            receipt = machine.give(*rewards, request=request)
+        self._await_written(lambda: machine.is_given(receipt))
+        return 0
+
+    def _await_written(self, is_written: Callable[[], bool]) -> None:
+        if not self._loop.wait_until(is_written, ANSWER_SECONDS):  # here, whoever is gone
+            raise UnavailableError("the reward is not written yet; make the same request again", RETRY_SECONDS)
 
     def settle(self) -> None:
         """Wait until all that was submitted, by any thread, is learned. Raises for one that was refused, and may then

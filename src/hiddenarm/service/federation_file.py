@@ -48,6 +48,8 @@ _EXAMPLES: Final = {
     "policy": '[policy] with name = "epsilon-schedule", initial = 0.5, decay = 1000',
     "privacy": '[privacy] with mechanism = "noisy-sums", total_epsilon = 1.0',
     "ridge": "ridge = 1.0",
+    "reward_slot": "reward_slot = 60",
+    "default_reward": "default_reward = 0.0",
     "suite": 'suite = "fast"',
     "party": '[[party]] with name = "hotel", features = ["nights", "stars"], host = "192.0.2.1", port = 7400',
     "features": 'features = ["nights", "stars"]',
@@ -114,6 +116,10 @@ class FederationFile(_Strict):
     reciprocal_bits: int | None = None
     repair_every: int | None = None
     newton_iterations: int | None = None
+    reward_slot: int | None = None
+    """Seconds of a slot: rewards are sent at the ends of slots. Without it, when they come."""
+    default_reward: float | None = None
+    """What is sent for a reward that has not come; 0 unless given."""
     max_batch: int | None = None
     durable: bool = True
     """Whether state outlives the processes: without it, one role that ends takes the federation and its model along."""
@@ -191,7 +197,7 @@ class FederationFile(_Strict):
     def _federation(self) -> KitFederation:
         numbers = {
             *("epsilon", "policy", "privacy", "fraction_bits", "max_interactions", "reciprocal_bits", "repair_every"),
-            "newton_iterations",
+            *("newton_iterations", "reward_slot", "default_reward"),
         }
         return KitFederation(
             suite=self.suite,

@@ -105,6 +105,8 @@ class KitFederation(_Strict):
     reciprocal_bits: int | None = None
     repair_every: int | None = None
     newton_iterations: int | None = None
+    reward_slot: int | None = None
+    default_reward: float | None = None
     score_bound: float = Field(default=32.0, exclude=True)
     """Of kits made by earlier versions: it only serves to recognise their state."""
 

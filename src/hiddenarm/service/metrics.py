@@ -142,6 +142,9 @@ RELEASED: Final = Family(
     "hiddenarm_privacy_decisions_total", "counter", "Decisions in the privacy ledger, by their chance to be explored"
 )
 REFRESHES: Final = Family("hiddenarm_privacy_refreshes_total", "counter", "Refreshes of noisy sums in the ledger")
+WENT_BACK: Final = Family(
+    "hiddenarm_privacy_went_back_total", "counter", "Times that all parties went back behind a refresh that was used"
+)
 BUDGET: Final = Family(
     "hiddenarm_privacy_budget_decisions", "gauge", "Decisions that the privacy budget still pays for"
 )
@@ -151,7 +154,7 @@ PEAK_MEMORY: Final = Family("hiddenarm_peak_memory_bytes", "gauge", "The most me
 PROCESSOR: Final = Family("hiddenarm_cpu_seconds_total", "counter", "Processor time used")
 FAMILIES: Final = (
     *(INFO, READY, UP, PEER_READY, PEER_SILENCE, FRAMES, BYTES, ROUNDS, RUNS, INTERACTIONS, VERSION, PENDING),
-    *(WAITING, STOCK, RELEASED, REFRESHES, BUDGET, EXPIRES, MEMORY, PEAK_MEMORY, PROCESSOR),
+    *(WAITING, STOCK, RELEASED, REFRESHES, WENT_BACK, BUDGET, EXPIRES, MEMORY, PEAK_MEMORY, PROCESSOR),
 )
 
 
@@ -296,7 +299,8 @@ def _of_privacy(ledger: PrivacyLedger | None, budget: Budget | None) -> Iterator
     if ledger is None:
         return
     yield RELEASED.metric(({"epsilon": repr(chance)}, float(count)) for chance, count in ledger.levels.items())
-    yield REFRESHES.metric([({}, float(ledger.refreshes))] if ledger.refreshes else [])
+    yield REFRESHES.metric([({}, float(ledger.refreshes))])
+    yield WENT_BACK.metric([({}, float(ledger.repeated))])
     left: list[tuple[Labels, float]] = (
         [] if budget is None else [({}, float(max(0, budget.decisions - ledger.telling)))]
     )

@@ -43,6 +43,7 @@ from hiddenarm.roles.messages import (
     arms_kept_bytes,
     bitmap_bytes,
     refused_bytes,
+    slot_bytes,
 )
 from hiddenarm.roles.party import Party
 from hiddenarm.roles.rewarder import Rewarder
@@ -256,6 +257,7 @@ def frame_caps(kit: Kit) -> dict[Kind, int]:
         Kind.ARMS: arms_bytes(many, federation.arms),
         Kind.ARMS_KEPT: arms_kept_bytes(),
         Kind.REWARD: REWARD_BYTES * many,
+        Kind.SLOT: slot_bytes(),
         Kind.LEARNED: 0,
         Kind.OPEN: max(128, statement_bytes(federation.parties)),
         Kind.PREPARED: plan_bytes(),

@@ -35,8 +35,10 @@ def test_the_curve_counts_ties_together() -> None:
     curve = Evidence.of_trials(scores, present).curve
     assert curve.false_positive.tolist() == pytest.approx([0, 1 / 3, 1 / 3, 2 / 3, 1])
     assert curve.true_positive.tolist() == pytest.approx([0, 1 / 3, 1, 1, 1])
-    assert curve.true_positive_at(0.01) == 0
+    assert curve.true_positive_at(0) == 0
+    assert curve.true_positive_at(0.01) == pytest.approx(0.01)  # a coin decides whom of the first two to accuse
     assert curve.true_positive_at(1 / 3) == 1
+    assert curve.true_positive_at(1) == 1
 
 
 def test_rates_of_gaussians_are_those_of_theory() -> None:

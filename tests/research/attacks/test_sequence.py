@@ -75,8 +75,8 @@ def test_scores_are_those_of_a_slow_replay(digits: LabelWorld, target: Target, e
         ratios = []
         for step in range(made.steps):
             truth = worlds[trial % 2]
-            allowed = np.flatnonzero(truth.best(step) | trials.explore[trial, step])
-            arm = int(allowed[int(trials.picks[trial, step] * len(allowed))])
+            allowed = np.flatnonzero(truth.best(step) | trials.coins.explore[trial, step])
+            arm = int(allowed[int(trials.coins.picks[trial, step] * len(allowed))])
             ratios.append(log(worlds[1].chance(step, arm) / worlds[0].chance(step, arm)))
             for world in worlds:
                 world.learn(step, arm)
@@ -108,7 +108,7 @@ def test_another_row_of_the_same_class_is_another_row(digits: LabelWorld) -> Non
 def test_arms_are_explored_as_often_as_epsilon_says(digits: LabelWorld, target: Target) -> None:
     made = design(digits, target, 400)
     (trials,) = made.portions(KEY, 400)
-    assert trials.explore.mean() == pytest.approx(0.3, abs=4 * (0.21 / trials.explore.size) ** 0.5)
+    assert trials.coins.explore.mean() == pytest.approx(0.3, abs=4 * (0.21 / trials.coins.explore.size) ** 0.5)
 
 
 @every_target

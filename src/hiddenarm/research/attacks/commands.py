@@ -142,7 +142,7 @@ def draw_curve(path: Path, curve: Curve, label: str) -> None:
     """True against false positives, both logarithmic: what matters are few false alarms."""
     figure, (axes,) = empty_figure()
     colour = STYLES[0][0]
-    axes.step(curve.false_positive, curve.true_positive, where="post", color=colour, label=label)
+    axes.plot(curve.false_positive, curve.true_positive, color=colour, label=label)
     axes.plot([1e-4, 1], [1e-4, 1], color="0.6", linewidth=1, linestyle=":", label="guessing")
     axes.axvline(FALSE_ALARMS, color="0.8", linewidth=1)
     axes.set(xscale="log", yscale="log", xlim=(1e-4, 1), ylim=(1e-4, 1.1))

@@ -6,7 +6,7 @@ world, are [trials, outcomes]; a trial that was made in one world has one outcom
 
     Curve       false and true positive rate of "score at least s", for every s; straight lines between the points are
                 what an adversary gets who flips a coin between two thresholds
-    TPR at FPR  the height of the curve there, without coins: the best threshold whose rate of false alarms is no larger
+    TPR at FPR  the height of the curve there
     advantage   the difference of the two rates for "score above 0". Of log likelihood ratios that is the largest there
                 is, and the threshold is not chosen by looking at the trials
 
@@ -48,9 +48,13 @@ class Curve:
     true_positive: Floats
 
     def true_positive_at(self, false_positive: float) -> float:
-        """The best rate of hits of a threshold with at most so many false alarms."""
-        allowed = self.false_positive <= false_positive + 1e-12
-        return float(self.true_positive[allowed].max())
+        """The best rate of hits with so many false alarms, by a threshold or by a coin between two."""
+        above = int(np.searchsorted(self.false_positive, false_positive + 1e-12, side="right"))
+        if above == len(self.false_positive):
+            return float(self.true_positive[-1])
+        low, high = self.false_positive[above - 1 : above + 1]
+        least, most = self.true_positive[above - 1 : above + 1]
+        return float(least + (most - least) * (false_positive - low) / (high - low))
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,7 @@ class _Attacked:
         within = np.s_[steps.start : steps.stop]
         contexts = self._design.world.contexts[self._actual[:, within]]
         scores = np.matmul(contexts, self._models.weights.transpose(0, 2, 1))
-        return self._trials.choose(within, best_arms(scores))
+        return self._trials.coins.choose(within, best_arms(scores))
 
     def _candidates(self, steps: range) -> Ints:
         place = self._trials.place

@@ -73,7 +73,7 @@ class PaperAttack:
         for step in range(self._design.steps):
             rows = trials.rows[:, step]
             contexts = world.contexts[rows]
-            arms = trials.choose(step, best_arms(bandits.scores(contexts)))
+            arms = trials.coins.choose(step, best_arms(bandits.scores(contexts)))
             bandits.learn(contexts, arms, (world.labels[rows] == arms).astype(np.float64))
         return bandits.weights
 

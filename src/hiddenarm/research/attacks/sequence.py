@@ -79,7 +79,7 @@ class _Replays:
         differing, others = self._best_of_world_0(now, later, contexts, best)
         truth = best.copy()
         truth[differing] = np.where(self._present[differing, None], best[differing], others)
-        arms = trials.choose(step, truth)
+        arms = trials.coins.choose(step, truth)
         ratio = log_ratio(best[differing], others, arms[differing], self._design.epsilon)
         self._whole[differing] += ratio
         self._own_action[differing] += np.where(trials.place[differing] == step, ratio, 0.0)

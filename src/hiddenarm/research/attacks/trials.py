@@ -37,6 +37,31 @@ _MOST_AT_A_TIME = 512
 
 
 @dataclass(frozen=True, repr=False)
+class Coins:
+    """The coins of all decisions of some learners."""
+
+    explore: NDArray[np.bool_]
+    """[learners, steps]"""
+    picks: Floats
+    """[learners, steps] in [0, 1): chooses among equally good arms."""
+
+    @classmethod
+    def drawn(cls, key: bytes, numbers: range, steps: int, epsilon: float) -> Coins:
+        """Of the learners with these numbers."""
+        words = Stream(key, 2 * steps).steps(numbers.start, len(numbers)).reshape(len(numbers), steps, 2)
+        explore = (words[..., 0] >> np.uint64(1)) < exploration_thresholds(epsilon)
+        return cls(explore, _unit(words[..., 1]))
+
+    def choose(self, steps: int | slice, best: NDArray[np.bool_]) -> Ints:
+        """The arms of one step or of several, where these are best: [learners, arms] or [learners, steps, arms]."""
+        allowed = best | self.explore[:, steps, None]
+        ranks = allowed.cumsum(axis=-1)
+        wanted = np.floor(self.picks[:, steps] * ranks[..., -1]).astype(np.int64) + 1
+        arms: Ints = (ranks == wanted[..., None]).argmax(axis=-1)
+        return arms
+
+
+@dataclass(frozen=True, repr=False)
 class Trials:
     """Some trials; the first axis of all arrays."""
 
@@ -47,24 +72,13 @@ class Trials:
     """[trials]: the row in its place in world 0, where it is another."""
     place: Ints
     """[trials]: the candidate's step."""
-    explore: NDArray[np.bool_]
-    """[trials, steps]"""
-    picks: Floats
-    """[trials, steps] in [0, 1): chooses among equally good arms."""
+    coins: Coins
 
     @property
     def present(self) -> NDArray[np.bool_]:
         """Made in world 1."""
         present: NDArray[np.bool_] = np.asarray(self.numbers) % 2 == 1
         return present
-
-    def choose(self, steps: int | slice, best: NDArray[np.bool_]) -> Ints:
-        """The arms of one step or of several, where these are best: [trials, arms] or [trials, steps, arms]."""
-        allowed = best | self.explore[:, steps, None]
-        ranks = allowed.cumsum(axis=-1)
-        wanted = np.floor(self.picks[:, steps] * ranks[..., -1]).astype(np.int64) + 1
-        arms: Ints = (ranks == wanted[..., None]).argmax(axis=-1)
-        return arms
 
 
 @dataclass(frozen=True)
@@ -106,15 +120,13 @@ class Design:
 
     def portions(self, key: bytes, size: int) -> Iterator[Trials]:
         """All trials, so many at a time."""
-        coins, places = Stream(derive(key, "coins"), 2 * self.steps), Stream(derive(key, "places"), 2)
         for first in range(0, self.trials, size):
-            yield self._portion(key, range(first, min(first + size, self.trials)), coins, places)
+            yield self._portion(key, range(first, min(first + size, self.trials)))
 
-    def _portion(self, key: bytes, numbers: range, coins: Stream, places: Stream) -> Trials:
+    def _portion(self, key: bytes, numbers: range) -> Trials:
         seed = int.from_bytes(derive(key, "rows")[:8], "little")
         rows = sampled_rows(len(self.world.contexts), self.steps + 1, seed, numbers)
-        words = coins.steps(numbers.start, len(numbers)).reshape(len(numbers), self.steps, 2)
-        drawn = _unit(places.steps(numbers.start, len(numbers)))
+        drawn = _unit(Stream(derive(key, "places"), 2).steps(numbers.start, len(numbers)))
         place = np.floor(drawn[:, 0] * (self.places or self.steps)).astype(np.int64)
         if self.place is not None:
             place = np.full(len(numbers), self.place)
@@ -126,8 +138,7 @@ class Design:
             rows=rows,
             other=other,
             place=place,
-            explore=(words[..., 0] >> np.uint64(1)) < exploration_thresholds(self.epsilon),
-            picks=_unit(words[..., 1]),
+            coins=Coins.drawn(derive(key, "coins"), numbers, self.steps, self.epsilon),
         )
 
     def _of_same_class(self, rows: Ints, drawn: Floats) -> Ints:

@@ -27,6 +27,8 @@ from hiddenarm.research.experiments.pool import Backend, Workshop
 from hiddenarm.research.experiments.precision import Precision
 from hiddenarm.research.experiments.privacy import Privacy
 from hiddenarm.research.experiments.privacy_arms import PrivacyArms
+from hiddenarm.research.experiments.privacy_over_time import PrivacyOverTime
+from hiddenarm.research.experiments.sequence_attack import SequenceAttacks
 from hiddenarm.research.experiments.training import Training
 from hiddenarm.research.progress import duration, obeying_interrupts
 
@@ -50,7 +52,7 @@ def experiments() -> list[Experiment]:
 
 def further_experiments() -> list[Experiment]:
     """Those that are not in the paper: made when they are named."""
-    return [Policies()]
+    return [PrivacyOverTime(), SequenceAttacks(), Policies()]
 
 
 def chosen(names: Sequence[str]) -> list[Experiment]:

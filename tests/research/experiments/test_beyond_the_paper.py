@@ -1,0 +1,95 @@
+"""The experiments that the paper does not have: their runs, and what follows from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hiddenarm.bandit.plain import PlainBandits
+from hiddenarm.privacy.actions import epsilon_total
+from hiddenarm.research.experiments.experiment import Experiment, Setting
+from hiddenarm.research.experiments.jobs import ResultStore
+from hiddenarm.research.experiments.privacy_over_time import OverTimeRun, PrivacyOverTime
+from hiddenarm.research.experiments.reproduction import chosen, experiments, further_experiments
+from hiddenarm.research.experiments.sequence_attack import AttackRun, SequenceAttacks
+
+TINY = Setting("tiny", "digits")
+
+
+def done(experiment: Experiment, folder: Path) -> ResultStore:
+    kept = ResultStore(folder)
+    for job in dict.fromkeys(experiment.jobs(TINY)):
+        kept.keep(job, job.perform(None, lambda share, said: None), 1.0, "commit")
+    return kept
+
+
+def test_both_are_found_by_name_and_among_all() -> None:
+    assert [one.name for one in chosen(("attack", "privacy-over-time"))] == ["privacy-over-time", "attack"]
+    assert len(chosen(())) == len(experiments()) + len(further_experiments())
+    names = [one.name for one in chosen(("all",))]
+    assert len(set(names)) == len(names)
+
+
+def test_attacks_are_drawn_and_listed(tmp_path: Path) -> None:
+    kept = done(SequenceAttacks(), tmp_path)
+    findings = SequenceAttacks().conclude(TINY, kept)
+    (table,) = findings.tables
+    assert {row[0] for row in table.rows} == {"drop", "same", "any", "paper"}
+    assert [row[3] for row in table.rows if row[3]] == [1.0, 4.0, 8.0]
+    assert all(0 <= row[6] <= row[5] <= row[7] <= 1 for row in table.rows)  # type: ignore[operator]
+    (picture,) = findings.pictures
+    left, right = picture.figure.axes
+    assert len(left.containers) == len(right.containers) == 4
+    assert "at most 0.0183" in findings.remarks[1]
+
+
+def test_an_attack_is_a_function_of_its_fields() -> None:
+    run = AttackRun("digits", "any", 30, 0.1, 40)
+    first, again = (run.perform(None, lambda share, said: None) for _ in range(2))
+    assert np.array_equal(first["hits"], again["hits"])
+    assert run.digest != AttackRun("digits", "any", 30, 0.1, 44).digest
+
+
+def test_reward_over_time_is_drawn_and_listed(tmp_path: Path) -> None:
+    kept = done(PrivacyOverTime(), tmp_path)
+    findings = PrivacyOverTime().conclude(TINY, kept)
+    (table,) = findings.tables
+    assert [row[:2] for row in table.rows] == [
+        ("noisy sums", 1.0),
+        ("noisy sums", 8.0),
+        ("exploration alone", 1.0),
+        ("exploration alone", 8.0),
+        ("no bound", None),
+    ]
+    assert len(findings.pictures) == 1
+
+
+def test_exploration_alone_explores_as_much_as_its_total_needs() -> None:
+    for job in PrivacyOverTime().jobs(TINY):
+        if job.mechanism == "exploration alone":
+            assert epsilon_total(10, {job.epsilon: job.steps}, 1e-6) == pytest.approx(job.total_epsilon, rel=1e-6)
+
+
+def test_more_epsilon_earns_more() -> None:
+    def reward(mechanism: str, total: float) -> float:
+        run = OverTimeRun("digits", mechanism, total, 0.02, 100, (0, 1, 2), 1500)
+        return float(run.perform(None, lambda share, said: None)["rewards"].mean())
+
+    low, high, unbounded = reward("noisy sums", 1.0), reward("noisy sums", 16.0), reward("no bound", 0.0)
+    assert 0.1 < low < high - 0.1
+    assert min(high, unbounded) > 0.5
+
+
+def test_learners_without_a_bound_are_the_plain_twins(monkeypatch: pytest.MonkeyPatch) -> None:
+    taught: list[int] = []
+    learn = PlainBandits.learn
+
+    def counted(self: PlainBandits, *lesson: np.ndarray) -> None:
+        taught.append(len(lesson[1]))
+        learn(self, *lesson)
+
+    monkeypatch.setattr(PlainBandits, "learn", counted)
+    OverTimeRun("digits", "no bound", 0.0, 0.02, 100, (0, 1), 50).perform(None, lambda share, said: None)
+    assert taught == [2] * 50
