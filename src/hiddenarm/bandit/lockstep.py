@@ -584,7 +584,7 @@ class Lockstep:
         """As the ledger counts the decisions of a step; where replicates explore differently, those of the least."""
         if self._least_explored is not None:
             return [self._least_explored] * program.count
-        return self.federation.policy.levels(self._exploration.positions(step, 1, program.count)[0])
+        return self.federation.policy.levels(self._exploration.origin + step * program.count, program.count)
 
     def _begin_to_learn(self, step: int, evaluations: list[Evaluation], decided: list[Decided]) -> None:
         """Tell a run of `step` the one-hot; it goes on until it needs the reward."""
