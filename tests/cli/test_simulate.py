@@ -413,6 +413,9 @@ def test_there_is_a_flag_for_every_option_of_a_policy() -> None:
     assert names == set(POLICY_FLAGS)
 
 
+REFRESHED = ["--privacy", "noisy-sums", "--total-epsilon", 4, "--first-refresh", 100]
+
+
 @pytest.mark.parametrize(
     ("policy", "rounds"),
     [
@@ -420,6 +423,9 @@ def test_there_is_a_flag_for_every_option_of_a_policy() -> None:
         (["--policy", "linucb:alpha=.25"], (5, 9)),
         (["--policy", "thompson:alpha=.1,epsilon=0.05"], (5, 9)),
         (["--policy", "thompson:alpha=.1", "--batch", 25], None),
+        (["--policy", "linucb:alpha=.3,epsilon=.1", "--arms", 60], None),
+        (["--policy", "bonus:alpha=.5", *REFRESHED], None),
+        (["--policy", "thompson:alpha=.1", *REFRESHED], None),
     ],
 )
 def test_policies_with_a_bonus(tmp_path: Path, policy: list[object], rounds: tuple[int, int] | None) -> None:

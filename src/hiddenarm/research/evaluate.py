@@ -93,9 +93,9 @@ class Evaluated:
             value = off.value(name)
             result[name] = {
                 "value": float(value.unbiased.mean()),
-                "ratio": float(np.nanmean(value.ratio)),
+                "ratio": _mean(value.ratio),
                 "true": float(expected.mean()),
-                "standard_error": float((value.unbiased - expected).std() / sqrt(self.replicates)),
+                "standard_error": _standard_error(value.unbiased - expected),
             }
         opened = lockstep.ledger.opened
         return {
@@ -149,6 +149,17 @@ class _Course:
         }
 
 
+def _mean(ratios: Floats) -> float | None:
+    """Of those that there are: noise can leave nothing to divide by."""
+    found = ratios[np.isfinite(ratios)]
+    return float(found.mean()) if len(found) else None
+
+
+def _standard_error(off: Floats) -> float | None:
+    """Of the mean over replicates; one alone tells none."""
+    return float(off.std(ddof=1) / sqrt(len(off))) if len(off) > 1 else None
+
+
 def _fitted(world: World) -> Floats:
     """A ridge regression for each arm on all rows, brought to scores of at most 1 in length."""
     assert isinstance(world, LabelWorld)
@@ -160,10 +171,7 @@ def _fitted(world: World) -> Floats:
 def print_evaluated(console: Console, result: Result, path: Path | None) -> None:
     """The table at the end of a run, and the file."""
     names = {GREEDY: "the policy without exploration", UNIFORM: "a uniform arm", FITTED: "the model of held-out digits"}
-    rows = [
-        (what, f"{result[name]['value']:.4f}  (ratio {result[name]['ratio']:.4f}, true {result[name]['true']:.4f})")
-        for name, what in names.items()
-    ]
+    rows = [(what, _told(result[name])) for name, what in names.items()]
     told = result["epsilon_openings"]
     rows.append(("epsilon of all openings", "none: sums were opened without noise" if told is None else f"{told:.4g}"))
     console.print(summary_table(f"values from {result['decisions']} decisions", rows))
@@ -172,3 +180,8 @@ def print_evaluated(console: Console, result: Result, path: Path | None) -> None
             path.write_text(json.dumps(result, indent=2, allow_nan=False) + "\n")
         except OSError as error:
             raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _told(found: dict[str, float | None]) -> str:
+    ratio = "none" if found["ratio"] is None else f"{found['ratio']:.4f}"
+    return f"{found['value']:.4f}  (ratio {ratio}, true {found['true']:.4f})"
