@@ -25,6 +25,7 @@ from hiddenarm.errors import HiddenArmError
 from hiddenarm.net.frames import HEADER, MAGIC, VERSION, Frame, FrameReader, LinkKind, encode, notice, notice_text
 from hiddenarm.net.hello import hello_payload, parse_hello
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.privacy.ledger import PrivacyLedger
 from hiddenarm.roles.epochs.plan import (
     CheckpointName,
     Committed,
@@ -540,6 +541,7 @@ def _read_statement(payload: bytes) -> Fields:
         "checkpoints": [checkpoint._asdict() for checkpoint in statement.checkpoints],
         "noted": [noted._asdict() for noted in statement.noted],
         "consents": statement.consents,
+        "ledger": statement.ledger.to_dict(),
     }
 
 
@@ -551,6 +553,7 @@ def _write_statement(fields: Fields) -> bytes:
         tuple(CheckpointName(**each) for each in fields["checkpoints"]),
         tuple(Committed(**each) for each in fields["noted"]),
         fields["consents"],
+        PrivacyLedger.from_dict(fields["ledger"]),
     ).encode()
 
 
@@ -657,6 +660,7 @@ OPENINGS: Final = (
                 "checkpoints": [{"version": 64, "epoch": 2}, {"version": 32, "epoch": 1}],
                 "noted": [{"lessons": n, "decisions": LARGEST - n} for n in range(3)],
                 "consents": True,
+                "ledger": PrivacyLedger({2**60: 90, 2**63: 3}, 2, 0.25).to_dict(),
             },
             "at the beginning": {
                 "attempt": 0,
@@ -666,6 +670,7 @@ OPENINGS: Final = (
                 "checkpoints": [],
                 "noted": [{"lessons": 0, "decisions": 0}] * 2,
                 "consents": False,
+                "ledger": PrivacyLedger().to_dict(),
             },
         },
         {**LENGTHS, "nothing": empty},
