@@ -271,6 +271,30 @@ def test_noisy_sums(tmp_path: Path, arguments: list[object]) -> None:
     assert own is None if "--epsilon" in arguments else 4 < own < 9
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--policy", "bonus:alpha=0.5"],
+        ["--policy", "linucb:alpha=0.25"],
+        ["--policy", "thompson:alpha=0.1"],
+        ["--policy", "thompson:alpha=0.1", "--batch", 20],
+        ["--policy", "epsilon-schedule:initial=0.5,decay=100"],
+        ["--reward-slot", 50],
+        ["--parties", 3],
+    ],
+)
+def test_what_runs_with_noisy_sums(tmp_path: Path, arguments: list[object]) -> None:
+    result = result_of(tmp_path, "--steps", 300, "--seed", 1, *NOISY, *arguments)
+    assert result["agreement"] == 1
+    assert result["epsilon_dropped"] == pytest.approx(4)
+
+
+def test_many_arms_with_noisy_sums(tmp_path: Path) -> None:
+    arguments = ("--data", "clusters", "--arms", 50, "--features", 4, "--steps", 150, "--json", "result.json")
+    assert hiddenarm("simulate", *arguments, *NOISY, folder=tmp_path).code == 0
+    assert json.loads((tmp_path / "result.json").read_text())["agreement"] == 1
+
+
 def test_a_simulation_with_noise_goes_on_as_if_it_had_not_ended(tmp_path: Path) -> None:
     options = ("--seed", 5, *NOISY)
     through = result_of(tmp_path, *options, "--steps", 250)
@@ -389,6 +413,9 @@ def test_there_is_a_flag_for_every_option_of_a_policy() -> None:
     assert names == set(POLICY_FLAGS)
 
 
+REFRESHED = ["--privacy", "noisy-sums", "--total-epsilon", 4, "--first-refresh", 100]
+
+
 @pytest.mark.parametrize(
     ("policy", "rounds"),
     [
@@ -396,6 +423,9 @@ def test_there_is_a_flag_for_every_option_of_a_policy() -> None:
         (["--policy", "linucb:alpha=.25"], (5, 9)),
         (["--policy", "thompson:alpha=.1,epsilon=0.05"], (5, 9)),
         (["--policy", "thompson:alpha=.1", "--batch", 25], None),
+        (["--policy", "linucb:alpha=.3,epsilon=.1", "--arms", 60], None),
+        (["--policy", "bonus:alpha=.5", *REFRESHED], None),
+        (["--policy", "thompson:alpha=.1", *REFRESHED], None),
     ],
 )
 def test_policies_with_a_bonus(tmp_path: Path, policy: list[object], rounds: tuple[int, int] | None) -> None:
