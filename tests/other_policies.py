@@ -58,6 +58,7 @@ class RoundedTwin(PlainBandit):
 class RoundedBonus(RidgePerArm):
     name: ClassVar[str] = "rounded-bonus"
     learners: ClassVar[Mapping[str, type[Learner]]] = {"fast": RoundedLearner}
+    explores_alike: ClassVar[bool] = True
 
     epsilon: float = 0.0
 

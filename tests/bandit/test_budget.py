@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from hiddenarm import ActionBudget, EpsilonGreedy, EpsilonSchedule, Federation, LocalFederation
 from hiddenarm.bandit.accounting import ledger_of_words, ledger_words, planned_ledger
 from hiddenarm.bandit.lockstep import LEDGER, Lockstep
+from hiddenarm.bandit.policies import make_policy
 from hiddenarm.errors import BudgetSpentError, ConfigError
 from hiddenarm.privacy.ledger import COIN_UNITS, PrivacyLedger
 from other_policies import RoundedBonus
@@ -84,6 +86,26 @@ def test_more_than_48_arms_and_a_policy_that_scores_in_another_way_explore_purel
         assert np.array_equal(chosen, coins.tags[0].argmax(axis=-1))
         assert lockstep.ledger.decisions[COIN_UNITS] == 1
         assert lockstep.ledger.telling == most
+
+
+@pytest.mark.parametrize("policy", ["bonus", "epsilon-greedy", "linucb", "thompson"])
+def test_policies_that_explore_on_top_have_a_budget_and_explore_purely_where_zeros_tie(policy: str) -> None:
+    """A table of roots is rounded: with it, scores differ though the model is zero."""
+    options = {"epsilon": 0.25} if policy == "epsilon-greedy" else {"alpha": 0.25, "epsilon": 0.25}
+    made = make_policy(policy, options)
+    refused = Federation(3, (2, 2), made, privacy=ActionBudget(20.0))
+    assert refused.budget is not None
+    if policy in ("linucb", "thompson"):
+        with pytest.raises(ConfigError, match=f"policy {policy} in suite fast cannot explore purely"):
+            Federation(3, (2, 2), made, privacy=ActionBudget(20.0, when_spent="explore"))
+        return
+    lockstep = Lockstep(
+        replace(refused, privacy=ActionBudget(20.0, when_spent="explore")), fixed_key(11), replicates=50
+    )
+    spend(lockstep, np.random.default_rng(11), refused.budget.decisions)
+    for _ in range(4):
+        step, arms = lockstep.decide(contexts(np.random.default_rng(12), 50))
+        assert np.array_equal(arms, lockstep.coins(step, 1).tags[0].argmax(axis=-1))
 
 
 def test_coins_say_from_which_step_on_all_is_explored() -> None:

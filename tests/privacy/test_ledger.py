@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from math import inf, log
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from hiddenarm import ActionBudget, EpsilonGreedy, EpsilonSchedule, NoisySums
 from hiddenarm.bandit.accounting import budget_of, check_budget, planned_ledger
+from hiddenarm.bandit.policies import make_policy, policy_class, policy_names
 from hiddenarm.errors import ConfigError
 from hiddenarm.privacy.actions import epsilon_total
 from hiddenarm.privacy.gaussian import epsilon_for
@@ -167,6 +169,16 @@ def test_a_schedule_has_few_levels_and_a_constant_epsilon_its_own() -> None:
     ledger = planned_ledger(falling, 70_000)
     assert ledger.count == 70_000
     assert len(ledger.decisions) <= 16 * 8
+
+
+@pytest.mark.parametrize("name", policy_names())
+def test_what_is_said_to_explore_alike_does(name: str) -> None:
+    """The ledger relies on it."""
+    kind = policy_class(name)
+    given = {field.name: 0.1 for field in fields(kind) if field.name in ("epsilon", "alpha")}
+    policy = make_policy(name, given)
+    probed = policy.thresholds(np.array([0, *(10**digits for digits in range(13))], np.int64)).tolist()
+    assert policy.explores_alike == (len(set(probed)) == 1)
 
 
 def test_the_bound_of_a_schedule_is_above_the_exact_loss_and_near_it() -> None:

@@ -134,6 +134,8 @@ class RootLearner(ConfidenceLearner):
     x'Mx, and one to put together what tables of several scales give."""
 
     policy: RootConfidence
+    ties_without_a_model = False
+    """The table is rounded, and Thompson sampling scales it by normal numbers: scores differ though M is zero."""
 
     def scored(self, run: Run, factors: ScoreFactors, coins: Coins | None) -> Rounds[Scores]:
         linear, inverses, rounded = self._scored(run, factors)

@@ -36,6 +36,7 @@ class PaperRidgeLearner(Learner):
 
     decide_reads = _MODEL
     largest_programs = ()
+    ties_without_a_model = True
 
     @property
     def arrays(self) -> tuple[StateArray, ...]:

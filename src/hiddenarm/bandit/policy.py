@@ -31,7 +31,7 @@ from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.run import ProgramText
 from hiddenarm.options import Optioned
 from hiddenarm.privacy.ledger import coarse
-from hiddenarm.privacy.mechanisms import ActionBudget, Unbounded
+from hiddenarm.privacy.mechanisms import EXPLORE, REFUSE, ActionBudget, Unbounded
 from hiddenarm.ring.words import Floats, Words
 
 if TYPE_CHECKING:
@@ -110,6 +110,14 @@ class Policy(Optioned, ABC):
                 f"policy {self.name} in suite {federation.suite} does not run with privacy {federation.privacy.name}; "
                 f"it runs with {' and '.join(mechanisms)}"
             )
+        if federation.privacy.options.get("when_spent") == EXPLORE and not self._ties(federation.suite):
+            raise ConfigError(
+                f"policy {self.name} in suite {federation.suite} cannot explore purely when the budget is spent: "
+                f'choose when_spent "{REFUSE}"'
+            )
+
+    def _ties(self, suite: str) -> bool:
+        return self.learners[suite].ties_without_a_model
 
     def largest_bonus(self, federation: Federation) -> float:
         """How far scores can lie from w'x, whatever the data are."""
@@ -223,6 +231,8 @@ class Learner(ABC):
     """Whether a request may name the arms that are eligible."""
     mechanisms: ClassVar[tuple[str, ...]] = (Unbounded.name, ActionBudget.name)
     """The mechanisms of privacy over time that it runs with, by name."""
+    ties_without_a_model: ClassVar[bool] = False
+    """Whether all scores are exactly equal where all arrays that a decision reads are zero: then tags alone choose."""
 
     def __init__(self, federation: Federation) -> None:
         self.federation = federation

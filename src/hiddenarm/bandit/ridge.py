@@ -87,6 +87,7 @@ class RidgeLearner(Learner):
     scores_by_inverses = False
     """Whether scores are made of the inverses, too."""
     mechanisms = (*Learner.mechanisms, NoisySums.name)
+    ties_without_a_model = True
 
     def __init__(self, federation: Federation) -> None:
         super().__init__(federation)
