@@ -47,6 +47,7 @@ soak: setup wheel sanitise
 	$(BIN)/python tests/recovery/soak.py --steps 2000 --kills 200 --together
 	HIDDENARM_SOAK=1 $(PYTEST) -s tests/roles/test_attacked.py tests/roles/test_threads.py
 	HIDDENARM_SOAK=1 $(PYTEST) -s tests/test_wheel.py
+	HIDDENARM_SOAK=1 $(PYTEST) tests/cli/test_simulate.py -k mnist
 
 sanitise: setup
 	rm -rf $(SANITISED)

@@ -13,11 +13,14 @@ import pytest
 from click.testing import CliRunner
 
 from deployment import Deployment, provision
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.cli.check import look_at_privacy
 from hiddenarm.cli.main import commands
 from hiddenarm.errors import ConfigError, HiddenArmError, PeerLost, StoreError
 from hiddenarm.net.certificates import Authority
 from hiddenarm.net.hello import hello_payload
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.privacy.mechanisms import NoisySums
 from hiddenarm.service.kit import Kit
 from hiddenarm.service.process import Endpoint
 from hiddenarm.service.state import State
@@ -249,3 +252,14 @@ def test_a_state_of_an_earlier_version_is_migrated(tmp_path: Path) -> None:
     State(kit).close()
     change_epsilon(kits)
     assert "field 'epsilon' differs: 0.1 at" in check(kits / "actor", "--offline")[1]
+
+
+def test_where_sums_are_noisy_it_says_what_the_declared_norms_cost() -> None:
+    shown = [
+        look_at_privacy(Federation(arms=3, features=(2, 2), epsilon=0.1, norms=norms, privacy=NoisySums(1.0)))
+        for norms in ((1.0, 1.0), (0.9, 0.6))
+    ]
+    (wide,), (narrow,) = ([finding.found for finding in found] for found in shown)
+    assert "norms 1, 1 allow contexts of norm 1.41: the noise of W has a deviation of 11.9, 2.00 times" in wide
+    assert "norms 0.9, 0.6 allow contexts of norm 1.08: the noise of W has a deviation of 6.99, 1.17 times" in narrow
+    assert not list(look_at_privacy(Federation(arms=3, features=(2, 2), epsilon=0.1)))

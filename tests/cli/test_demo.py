@@ -141,3 +141,17 @@ def test_a_demo_ends_when_its_budget_is_spent(tmp_path: Path) -> None:
     assert "the privacy budget is spent: 22 decisions" in " ".join(ended.stdout.split())
     result = json.loads((tmp_path / "result.json").read_text())
     assert (result["steps"], result["decisions_counted"]) == (22, 22)
+
+
+def test_a_demo_with_noisy_sums(tmp_path: Path) -> None:
+    """Its twins have the same noise, and agree in every decision; rounds are those of decide and gather, but for two
+    refreshes."""
+    options = ("--privacy", "noisy-sums", "--total-epsilon", 8, "--first-refresh", 40, "--refresh-ratio", 1.5)
+    ended = hiddenarm("demo", "--steps", 80, *options, "--seed", 1, "--json", "result.json", folder=tmp_path)
+    assert ended.code == 0, ended.stderr
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["agreement"] == 1
+    assert result["reward"] == result["plain_reward"]
+    assert result["epsilon_dropped"] == pytest.approx(8)
+    assert result["rounds_per_decision"] == 3
+    assert 5 < result["rounds_per_step"] < 8

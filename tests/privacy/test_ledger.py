@@ -18,7 +18,7 @@ from hiddenarm.privacy.gaussian import epsilon_for
 from hiddenarm.privacy.ledger import COIN_UNITS, VACUOUS_FROM, PrivacyLedger, coarse, statement
 from hiddenarm.privacy.mechanisms import Unbounded
 
-TENTH = EpsilonGreedy(0.1).levels(np.zeros(1, np.int64))[0]
+TENTH = EpsilonGreedy(0.1).levels(0, 1)[0]
 
 ledgers = st.builds(
     PrivacyLedger,

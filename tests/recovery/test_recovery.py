@@ -19,6 +19,7 @@ from supervised import KEYS, Acknowledged, Inspection, Supervised
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.privacy.ledger import PrivacyLedger
+from hiddenarm.privacy.mechanisms import NoisySums
 from hiddenarm.roles.messages import ACTOR, DEALER
 from hiddenarm.store.sqlite import FILE
 
@@ -175,6 +176,22 @@ def test_the_privacy_ledger_is_not_rewound_by_copies_nor_by_going_back(tmp_path:
         step(roles, 7)
         roles.stop(roles.members)
         assert all(after.covers(before[0].merged(before[1])) for after in ledgers_of(roles))
+
+
+def test_refreshes_of_noisy_sums_survive_kills_of_every_role(tmp_path: Path) -> None:
+    """All parties hold the same refreshes, each with noise of one epoch, and none was drawn again after it was used."""
+    privacy = NoisySums(50.0, first_refresh=3, refresh_ratio=1.5)
+    with Supervised(tmp_path, Federation(arms=3, features=(2, 2), epsilon=0.2, privacy=privacy)) as roles:
+        soak = Soak(roles, steps=20, kills=5, seed=1)
+        soak.run()
+        roles.stop(roles.members)
+        with Inspection(roles) as found:
+            assert found.check_epochs() >= 1 + soak.reopenings
+            held = [records._refreshes for records in found.records]
+            assert held[0] == held[1]
+            assert len(held[0]) >= 4
+            assert all(records.releases == 1 for records in found.records)
+            assert all(records.ledger.refreshes >= len(held[0]) - 1 for records in found.records)
 
 
 def test_a_second_instance_and_a_clone_are_refused_while_the_first_goes_on(tmp_path: Path) -> None:

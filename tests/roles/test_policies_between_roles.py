@@ -11,7 +11,10 @@ from memory_network import KEYS, MemoryNetwork
 
 from hiddenarm.bandit.catalogue import DECIDE_ONE, program_text
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.policies.bonus import Bonus
 from hiddenarm.bandit.policies.epsilon_schedule import EpsilonSchedule
+from hiddenarm.bandit.policies.linucb import LinUcb
+from hiddenarm.bandit.policies.thompson import Thompson
 from hiddenarm.bandit.policy import Policy
 from hiddenarm.mpc.dealing import ProgramDealer, layout_of
 from hiddenarm.mpc.material import Seeds
@@ -45,6 +48,14 @@ def test_a_schedule_of_epsilon_explores_at_the_same_positions_as_its_twin(suite:
 def test_a_policy_that_scores_in_another_way_runs_as_in_lockstep() -> None:
     network = MemoryNetwork(federation_of(RoundedBonus(0.2), max_interactions=200), seed=4).start()
     run_online(network, 25, random.Random(4))
+    network.check_nothing_is_left()
+    network.check_against_lockstep()
+
+
+@pytest.mark.parametrize("policy", [Bonus(0.5, 0.2), LinUcb(0.25), Thompson(0.1, 0.2)], ids=str)
+def test_policies_with_a_bonus_run_as_in_lockstep(policy: Policy) -> None:
+    network = MemoryNetwork(federation_of(policy), seed=7).start()
+    run_online(network, 20, random.Random(7))
     network.check_nothing_is_left()
     network.check_against_lockstep()
 

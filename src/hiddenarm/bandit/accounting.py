@@ -91,8 +91,8 @@ def planned_ledger(policy: Policy, steps: int, budget: Budget | None = None) -> 
     counted = steps if budget is None else min(steps, budget.decisions)
     levels: dict[int, int] = {}
     for first in range(0, counted, _CHUNK):
-        positions = np.arange(first, min(first + _CHUNK, counted), dtype=np.int64)
-        found, counts = np.unique(np.array(policy.levels(positions), np.uint64), return_counts=True)
+        chunk = policy.levels(first, min(_CHUNK, counted - first))
+        found, counts = np.unique(np.array(chunk, np.uint64), return_counts=True)
         for level, count in zip(found.tolist(), counts.tolist(), strict=True):
             levels[level] = levels.get(level, 0) + count
     if budget is not None and budget.explores and steps > counted:

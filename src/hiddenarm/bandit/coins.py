@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import log, sqrt
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -57,6 +58,10 @@ class Coins:
             if normals
             else None,
         )
+
+    def of(self, index: Any) -> Coins:
+        """Some of them, by an index of leading axes."""
+        return Coins(self.explore[index], self.tags[index], None if self.normals is None else self.normals[index])
 
     @property
     def kept(self) -> Words:

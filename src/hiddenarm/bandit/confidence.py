@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, isfinite, log2, sqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -55,6 +55,8 @@ _SIGN = np.uint64(1 << 63)
 @dataclass(frozen=True)
 class Confidence(RidgePerArm, ABC):
     """A policy that adds a bonus to scores: `alpha` is its weight. On top it explores with chance `epsilon`."""
+
+    explores_alike: ClassVar[bool] = True
 
     alpha: float
     epsilon: float = 0.0

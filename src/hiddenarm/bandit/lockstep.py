@@ -170,7 +170,7 @@ class Lockstep:
         self._lessons = 0
         self._singly: deque[list[Rewarded]] = deque()
         self._second: _Second | None = None
-        self._observer = observer
+        self.observer = observer
         self._deal_ahead = deal_ahead
         self._max_pending = max_pending
         self._exploration = (
@@ -272,6 +272,19 @@ class Lockstep:
         masks = np.stack([np.add.reduce([own.reward_mask for own in one]) for one in waiting], axis=1)
         kept = [[one[party] for one in waiting] for party in range(self.federation.parties)]
         self._teach(kept, encode(rewards, self.federation.fraction_bits) + masks)
+
+    @property
+    def seeds(self) -> Seeds:
+        """From which all words come. In a real federation only the dealer has them all."""
+        return self._seeds
+
+    def rewarded(self, number: int, rewards: ArrayLike) -> list[Rewarded]:
+        """What each party has of a single decision that waits for its reward, and the reward as the rewarder sends it.
+        Nothing is learned. The mask is what the parties' shares add up to: here all of them are at hand."""
+        waiting = self._pending[number]
+        mask = np.add.reduce([own.reward_mask for own in waiting])
+        masked = (encode(rewards, self.federation.fraction_bits) + mask)[:, None]
+        return [Rewarded([own], masked) for own in waiting]
 
     def repair(self) -> None:
         """Solve the model anew from the sums alone, with all that was learned singly added to them."""
@@ -571,7 +584,7 @@ class Lockstep:
         """As the ledger counts the decisions of a step; where replicates explore differently, those of the least."""
         if self._least_explored is not None:
             return [self._least_explored] * program.count
-        return self.federation.policy.levels(self._exploration.positions(step, 1, program.count)[0])
+        return self.federation.policy.levels(self._exploration.origin + step * program.count, program.count)
 
     def _begin_to_learn(self, step: int, evaluations: list[Evaluation], decided: list[Decided]) -> None:
         """Tell a run of `step` the one-hot; it goes on until it needs the reward."""
@@ -598,11 +611,11 @@ class Lockstep:
 
     def _run(self, program: ProgramId, evaluations: list[Evaluation]) -> list[Any]:
         """Run a step of a program to its end."""
-        return run_lockstep(evaluations, program=program.label, meter=self.meter, observer=self._observer)
+        return run_lockstep(evaluations, program=program.label, meter=self.meter, observer=self.observer)
 
     def _advance(self, program: ProgramId, evaluations: list[Evaluation]) -> None:
         """Run a step of a program to its end, or until it waits for what actor or rewarder send."""
-        advance_lockstep(evaluations, program=program.label, meter=self.meter, observer=self._observer)
+        advance_lockstep(evaluations, program=program.label, meter=self.meter, observer=self.observer)
 
     def _supply(self, program: ProgramId) -> _Supply:
         if program not in self._supplies:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from hiddenarm.bandit.federation import Federation
 
 _COIN_UNITS = 2.0**63
-_PROBED = np.array([0, *(10**digits for digits in range(13))], np.int64)
 LEAST_EPSILON = 1 / _COIN_UNITS
 """The dealer's coin has 63 bits: a smaller epsilon would never explore."""
 
@@ -84,6 +83,8 @@ class Policy(Optioned, ABC):
     name: ClassVar[str]
     learners: ClassVar[Mapping[str, type[Learner]]]
     """By suite, what runs it there."""
+    explores_alike: ClassVar[bool] = False
+    """Whether all decisions have the same chance to be explored: then it need not be looked up for each."""
     normals: ClassVar[bool] = False
     """Whether a decision takes a normal number for each arm, which only the dealer knows (see `coins`)."""
 
@@ -132,21 +133,17 @@ class Policy(Optioned, ABC):
         """The same as the dealer's coin has it: 63-bit integers. Epsilon is exactly threshold / 2^63."""
         return exploration_thresholds(self.epsilons(positions))
 
-    @cached_property
-    def explores_alike(self) -> bool:
-        """Whether all decisions have the same chance to be explored, as far as a few positions show."""
-        return len(set(self.thresholds(_PROBED).tolist())) == 1
-
-    def levels(self, positions: Positions) -> list[int]:
-        """The thresholds of some positions as the ledger counts them: as they are, or, if they follow a schedule,
-        rounded down to few values (`privacy.ledger.coarse`)."""
+    def levels(self, first: int, count: int) -> list[int]:
+        """The thresholds of `count` positions from `first` on, as the ledger counts them: as they are, or, if they
+        follow a schedule, rounded down to few values (`privacy.ledger.coarse`)."""
         if self.explores_alike:
-            return [self._only_threshold] * len(positions)
+            return [self._only_threshold] * count
+        positions = np.arange(first, first + count, dtype=np.int64)
         return [coarse(threshold) for threshold in self.thresholds(positions).tolist()]
 
     @cached_property
     def _only_threshold(self) -> int:
-        return int(self.thresholds(_PROBED[:1])[0])
+        return int(self.thresholds(np.zeros(1, np.int64))[0])
 
     def exploration(self, origin: int = 0) -> Exploration:
         """For the dealer of an epoch before which `origin` decisions were made."""

@@ -230,6 +230,24 @@ def _decide_by_shuffle(
     return Decided.of_one_hots(arm.share, arm, reward_mask)
 
 
+def one_hots_of_best(run: Run, federation: Federation, found: Scores, count: int) -> Rounds[Shared]:
+    """The one-hots of the arms of best scores [count, arms], which stay shared: nobody learns an arm. By a shuffle, as
+    in decisions with many arms; ties are broken at random."""
+    shuffle = Shuffle(run, (count,), federation.arms, federation.parties)
+
+    def tags() -> Words:
+        words = run.coin_words((count, Coins.words(federation.arms)))
+        return _shuffled(_tags(Coins.from_words(words, np.zeros((1, 1, 1), np.uint64))), shuffle)
+
+    shared_tags = dealt_share(run, (count, federation.arms), tags, "tags that break ties, in a secret order")
+    (masked,) = yield (mask(run, _rounded(run, federation, found), "scores"),)
+    (masked,) = yield from shuffle.apply(masked)
+    keys = (share_of(run, masked) << federation.tag_bits) + shared_tags
+    run.note(_KEYS)
+    slot = yield from open_winner(run, keys, federation.comparison_bits)
+    return (yield from shuffle.one_hot(slot))
+
+
 def masked_scores(
     run: Run,
     federation: Federation,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,10 +18,12 @@ from typing import Final
 import click
 from cryptography import x509
 
+from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import ConfigError, HelloError, HiddenArmError, IdentityError, PeerLost, StoreError
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.probe import probe
 from hiddenarm.net.tls import client_context
+from hiddenarm.privacy.mechanisms import NoisySums
 from hiddenarm.service.kit import (
     AUTHORITY_FILE,
     CERTIFICATE_FILE,
@@ -73,6 +76,8 @@ def _findings(folder: Path, offline: bool, seconds: float) -> Iterator[Finding]:
         file = read_kit_file(folder)
     except HiddenArmError:
         return
+    with suppress(HiddenArmError):  # which was found above
+        yield from look_at_privacy(file.build_federation())
     if not (folder / CERTIFICATE_FILE).exists():
         yield _no_certificate(folder)
         return
@@ -103,6 +108,20 @@ def _look(action: Callable[[], object], what: str, fine: str) -> Iterator[Findin
         yield Finding(what, str(error), "correct it", ConfigError)
     else:
         yield Finding(what, fine)
+
+
+def look_at_privacy(federation: Federation) -> Iterator[Finding]:
+    """Where sums are noisy: what the declared norms cost. Noise is for the largest context that they allow."""
+    privacy = federation.privacy
+    if not isinstance(privacy, NoisySums):
+        return
+    norm, norms = federation.joint_norm, ", ".join(f"{norm:g}" for norm in federation.norms)
+    yield Finding(
+        "privacy",
+        f"noisy sums lose epsilon {privacy.total_epsilon:g} at delta {privacy.delta:g} about a dropped row. Declared "
+        f"norms {norms} allow contexts of norm {norm:.3g}: the noise of W has a deviation of "
+        f"{privacy.sigma_gram(norm):.3g}, {norm**2:.2f} times that of norm 1; smaller norms earn more",
+    )
 
 
 def _look_at_modes(folder: Path) -> Iterator[Finding]:

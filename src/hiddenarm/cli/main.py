@@ -148,6 +148,29 @@ def simulate(
     _show(run, f"{federation.parties} parties in lockstep, {data}", data, plot_path, options)
 
 
+@commands.command(cls=ResearchCommand)
+@click.option("--parties", default=2, show_default=True, help="Organisations that hold features.")
+@with_options(*POLICY_OPTIONS)
+@click.option("--steps", default=1500, show_default=True, help="Decisions to make, learn from and evaluate.")
+@click.option("--window", default=100, show_default=True, help="Decisions whose sums are opened together.")
+@click.option("--opening-epsilon", type=float, help="Most that one opening tells; no noise unless given.")
+@click.option("--delta", default=1e-6, show_default=True, help="Chance that an opening tells more.")
+@click.option("--replicates", default=1, show_default=True, help="Independent runs that advance together.")
+@click.option("--seed", type=int, help="Fix data order, masks and coins. Reproducible, therefore not private.")
+@click.option("--data", type=click.Choice(_WORLDS[:2]), default="digits", show_default=True)
+@click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Folder with the MNIST files.")
+@click.option("--json", "json_path", type=FILE, help="Write the result.")
+def evaluate(**options: Any) -> None:
+    """Estimate on shares what other policies would earn: the policy without exploration, a uniform arm, and the best
+    arm of a model that is fitted to held-out digits. All roles run in lockstep, and the true values are told beside."""
+    from rich.console import Console
+
+    from hiddenarm.research.evaluate import Evaluated, print_evaluated
+
+    evaluated = Evaluated.prepared(options, chosen_policy(options))
+    print_evaluated(Console(), evaluated.run(), options["json_path"])
+
+
 @commands.command()
 @click.argument("program", nargs=-1, required=True)
 @click.option("--arms", default=10, show_default=True, help="Arms of the bandit.")

@@ -106,7 +106,7 @@ class PlainTwins:
         own; with `pure` it has explored whatever the coin said. Where the taught twins agree, and what those on their
         own way earn."""
         coins, at = self._coins_of(*run)
-        drawn = _at(coins, (at, slice(None), None))
+        drawn = coins.of((at, slice(None), None))
         drawn.explore = drawn.explore | pure
         agreed, earned = self._follow(range(step, step + 1), contexts[:, None], drawn, arms[:, None], rewards[:, None])
         return agreed[:, 0], earned[:, 0]
@@ -117,8 +117,8 @@ class PlainTwins:
         """Follow a batch: contexts [replicates, steps, features], coins of one run, arms and rewards of the private
         learner and the result [replicates, steps]."""
         if len(steps) == 1:
-            return self._follow(steps, contexts, _at(coins, (0, slice(None), None)), arms, rewards)
-        return self._follow(steps, contexts, _at(coins, 0), arms, rewards)
+            return self._follow(steps, contexts, coins.of((0, slice(None), None)), arms, rewards)
+        return self._follow(steps, contexts, coins.of(0), arms, rewards)
 
     def _follow(
         self, steps: range, contexts: Floats, coins: Coins, arms: NDArray[np.int64], rewards: Floats
@@ -180,11 +180,6 @@ class PlainTwins:
             first, coins = step, self._source(program, step, _COINS_AT_A_TIME)
             self._coins[program] = first, coins
         return coins, step - first
-
-
-def _at(coins: Coins, at: Any) -> Coins:
-    """Some of them, by an index of leading axes."""
-    return Coins(coins.explore[at], coins.tags[at], None if coins.normals is None else coins.normals[at])
 
 
 def _noise_of(noise: ReplicatesNoise | None, replicate: int, refresh: int) -> tuple[Floats, Floats]:

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from hiddenarm.bandit.catalogue import ProgramId
-from hiddenarm.bandit.coins import Exploration
 from hiddenarm.bandit.decisions import MAX_PENDING, decision_name, decision_number, split_name
 from hiddenarm.bandit.interactions import Decided, Interaction, interactions
 from hiddenarm.bandit.policy import Policy
@@ -68,8 +67,7 @@ class Ledger:
         if pure:
             self._records.charge([COIN_UNITS] * program.count)
             return
-        positions = Exploration(self._policy.thresholds, self._origin).positions(step, 1, program.count)
-        self._records.charge(self._policy.levels(positions[0]))
+        self._records.charge(self._policy.levels(self._origin + step * program.count, program.count))
 
     def keep(
         self,

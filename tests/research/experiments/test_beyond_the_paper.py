@@ -25,11 +25,13 @@ def done(experiment: Experiment, folder: Path) -> ResultStore:
     return kept
 
 
-def test_both_are_found_by_name_and_among_all() -> None:
+def test_they_are_found_by_name_and_are_not_among_the_papers() -> None:
     assert [one.name for one in chosen(("attack", "privacy-over-time"))] == ["privacy-over-time", "attack"]
-    assert len(chosen(())) == len(experiments()) + len(further_experiments())
-    names = [one.name for one in chosen(("all",))]
-    assert len(set(names)) == len(names)
+    further = {one.name for one in further_experiments()}
+    assert further == {"attack", "privacy-over-time", "policies"}
+    for names in ((), ("all",)):
+        assert [one.name for one in chosen(names)] == [one.name for one in experiments()]
+    assert not further & {one.name for one in experiments()}
 
 
 def test_attacks_are_drawn_and_listed(tmp_path: Path) -> None:

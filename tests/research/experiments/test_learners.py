@@ -121,7 +121,8 @@ def test_the_plain_rewards_are_those_of_a_single_plain_bandit() -> None:
     result = run(epsilon=0.0, seeds=(7,))
     course: ContextStream = load_course("digits", 10, "classes", (7,), 60, None)
     bandit = PlainBandit(10, 20)
-    coins = learners._Pair(LearnerRun("digits", "fast", 0.0, (7,), 60), course)._coins
+    job = LearnerRun("digits", "fast", 0.0, (7,), 60)
+    coins = learners.Pair(job.federation, learners._epoch_key(job), 1, 60, course)._coins
     for step in range(60):
         explore, tags = coins.at(step)
         (context,) = course.contexts(step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from commands import PATIENCE, Ended, check_error, hiddenarm, interrupted
 
 from hiddenarm.errors import DataError
 from hiddenarm.research.experiments.job_progress import UnderWay
+from hiddenarm.research.experiments.policies import POLICIES
 from hiddenarm.research.experiments.reproduction import experiments
 
 
@@ -50,6 +52,19 @@ def test_every_claim_is_decided_or_explained(folder: Path) -> None:
     claims = json.loads((folder / "claims.json").read_text())
     assert len(claims) >= len(experiments())
     assert all(claim["explanation"] or claim["verdict"] == "holds" for claim in claims)
+
+
+def test_policies_are_drawn_side_by_side_and_kept(tmp_path: Path) -> None:
+    ended = reproduce(tmp_path, "policies")
+    assert ended.code == 0, ended.stderr
+    assert (tmp_path / "figures" / "policies.svg").stat().st_size > 1_000
+    with (tmp_path / "tables" / "policies-summary.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["world"] for row in rows} == {"digits", "cover"}
+    assert {row["policy"] for row in rows} == set(POLICIES)
+    assert all(float(row["agreement (%)"]) > 95 for row in rows)
+    ended = reproduce(tmp_path, "policies")
+    assert "10 runs, 10 of them kept from before" in " ".join(ended.stdout.split())
 
 
 def test_finished_runs_are_kept(folder: Path) -> None:

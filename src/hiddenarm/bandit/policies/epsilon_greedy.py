@@ -18,6 +18,7 @@ class EpsilonGreedy(RidgePerArm):
     """`epsilon` is the chance to explore, of every decision alike."""
 
     name: ClassVar[str] = "epsilon-greedy"
+    explores_alike: ClassVar[bool] = True
 
     epsilon: float
 

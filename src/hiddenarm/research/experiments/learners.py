@@ -122,28 +122,27 @@ class LearnerRun(Job):
 
     def perform(self, data_dir: Path | None, progress: Progress) -> Arrays:
         course = load_course(self.data, self.arms, self.arm_kind, self.seeds, self.steps, data_dir)
-        return _Pair(self, course).run(progress)
+        return Pair(self.federation, _epoch_key(self), len(self.seeds), self.steps, course).run(progress)
 
 
-class _Pair:
-    """Private learners and their twins on the same course."""
+class Pair:
+    """Private learners, so many copies, and their twins on the same course."""
 
-    def __init__(self, run: LearnerRun, course: ContextStream) -> None:
-        self._run, self._course = run, course
-        copies, federation = len(run.seeds), run.federation
+    def __init__(self, federation: Federation, key: bytes, copies: int, steps: int, course: ContextStream) -> None:
+        self._steps, self._course = steps, course
         self._cuts = np.cumsum(federation.features)[:-1]
-        self._private = Lockstep(federation, _epoch_key(run), replicates=copies, deal_ahead=8)
+        self._private = Lockstep(federation, key, replicates=copies, deal_ahead=8)
         self._plain = federation.policy.twins(federation, copies)
         self._taught = federation.policy.twins(federation, copies)
         self._rounding = federation.score_rounding
-        self._coins = BufferedCoins(self._private.coins, run.steps)
-        self._rewards = np.zeros((2, copies, run.steps), np.uint8)
-        self._agreed = np.zeros((copies, run.steps), np.bool_)
+        self._coins = BufferedCoins(self._private.coins, steps)
+        self._rewards = np.zeros((2, copies, steps), np.uint8)
+        self._agreed = np.zeros((copies, steps), np.bool_)
         self._weights: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
-        self._steps_made = run.steps
+        self._steps_made = steps
 
     def run(self, progress: Progress) -> Arrays:
-        steps, checkpoints = self._run.steps, checkpoints_within(self._run.steps)
+        steps, checkpoints = self._steps, checkpoints_within(self._steps)
         for step in range(steps):
             self._step(step)
             if step + 1 in checkpoints:
@@ -161,24 +160,23 @@ class _Pair:
 
     def _step(self, step: int) -> None:
         contexts = self._course.contexts(step)
-        explore, tags = self._coins.at(step)
-        plain_arms = self._plain.decide(contexts, explore, tags)
+        coins = self._coins.drawn(step)
+        plain_arms = self._plain.decide(contexts, coins.explore, coins.tags, coins.normals)
         plain_rewards = self._course.rewards(step, plain_arms)
         self._plain.learn(contexts, plain_arms, plain_rewards)
         self._rewards[1, :, step] = plain_rewards
         if step < self._steps_made:
-            self._private_step(step, contexts, explore, tags)
+            self._private_step(step, contexts, coins)
 
-    def _private_step(
-        self, step: int, contexts: NDArray[np.float64], explore: NDArray[np.bool_], tags: NDArray[np.int64]
-    ) -> None:
+    def _private_step(self, step: int, contexts: NDArray[np.float64], coins: Coins) -> None:
         """A learner whose scores leave their range decides no more, and earns nothing from there on."""
         try:
             decision, arms = self._private.decide(np.split(contexts, self._cuts, axis=1))
         except ScoreRangeError:
             self._steps_made = step
             return
-        self._agreed[:, step] = self._taught.agree(arms, contexts, explore, tags, self._rounding)
+        drawn = coins.explore, coins.tags, self._rounding, coins.normals
+        self._agreed[:, step] = self._taught.agree(arms, contexts, *drawn)
         rewards = self._course.rewards(step, arms)
         self._private.learn(decision, rewards)
         self._taught.learn(contexts, arms, rewards)
@@ -196,10 +194,15 @@ class BufferedCoins:
 
     def at(self, step: int) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """Explore [replicates], and tags [replicates, arms]."""
+        coins = self.drawn(step)
+        return coins.explore, coins.tags
+
+    def drawn(self, step: int) -> Coins:
+        """The coins of one decision in all replicates."""
         if self._coins is None or step >= self._first + _COINS_AT_A_TIME:
             self._first = step
             self._coins = self._source(step, min(_COINS_AT_A_TIME, self._steps - step))
-        return self._coins.explore[step - self._first], self._coins.tags[step - self._first]
+        return self._coins.of(step - self._first)
 
 
 def _epoch_key(run: LearnerRun) -> bytes:

@@ -22,6 +22,7 @@ from hiddenarm.research.experiments.newton import Newton
 from hiddenarm.research.experiments.operations import Operations
 from hiddenarm.research.experiments.page import Cost, Report, write_report
 from hiddenarm.research.experiments.parties_time import PartiesTime
+from hiddenarm.research.experiments.policies import Policies
 from hiddenarm.research.experiments.pool import Backend, Workshop
 from hiddenarm.research.experiments.precision import Precision
 from hiddenarm.research.experiments.privacy import Privacy
@@ -50,15 +51,15 @@ def experiments() -> list[Experiment]:
 
 
 def further_experiments() -> list[Experiment]:
-    """What the paper does not ask."""
-    return [PrivacyOverTime(), SequenceAttacks()]
+    """Those that are not in the paper: made when they are named."""
+    return [PrivacyOverTime(), SequenceAttacks(), Policies()]
 
 
 def chosen(names: Sequence[str]) -> list[Experiment]:
-    """The experiments of these names; all of them for no name, or for `all`."""
+    """The experiments of these names; all of the paper for no name, or for `all`."""
     known = {experiment.name: experiment for experiment in (*experiments(), *further_experiments())}
     if not names or ALL in names:
-        return list(known.values())
+        return experiments()
     for name in names:
         if name not in known:
             raise ConfigError(f"there is no experiment {name!r}: choose among {', '.join(known)}, or {ALL}")

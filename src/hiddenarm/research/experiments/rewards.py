@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hiddenarm.research.experiments.jobs import ResultStore
-from hiddenarm.research.experiments.learners import LearnerRun
+from hiddenarm.research.experiments.jobs import Job, ResultStore
 from hiddenarm.research.plots import running_mean
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ class Rewards:
     steps_made: int
 
     @classmethod
-    def of(cls, runs: Sequence[LearnerRun], kept: ResultStore) -> Rewards:
+    def of(cls, runs: Sequence[Job], kept: ResultStore) -> Rewards:
         """The results of jobs that differ in their seeds only."""
         results = [kept[run] for run in runs]
         private, plain, agreed = (

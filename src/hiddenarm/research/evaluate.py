@@ -1,0 +1,187 @@
+"""`hiddenarm evaluate`: off-policy values of a lockstep run, beside those that are true of it.
+
+The run is a simulation on digits or MNIST, in which rewards of all arms are known. So the true value of a policy is the
+mean of what its arms would have earned in the same steps. The model that is evaluated is a ridge regression for each
+arm, fitted in the clear to the held-out part of the data.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from hashlib import sha256
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.lockstep import Lockstep
+from hiddenarm.bandit.off_policy import GREEDY, UNIFORM, OffPolicy
+from hiddenarm.bandit.policy import Policy
+from hiddenarm.errors import ConfigError
+from hiddenarm.privacy.gaussian import check_delta, epsilon_for, mu_for
+from hiddenarm.research.data.load import load_pair
+from hiddenarm.research.data.worlds import LabelWorld, World, split_features
+from hiddenarm.research.progress import ProgressDisplay, summary_table
+from hiddenarm.ring.streams import fresh_key
+from hiddenarm.ring.words import Floats
+
+FITTED = "model"
+"""The name of the model that is evaluated."""
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluated:
+    """A run to evaluate: replicate r lives in the world reseeded by r."""
+
+    federation: Federation
+    world: LabelWorld
+    model: Floats
+    steps: int
+    window: int
+    mu: float | None
+    delta: float
+    replicates: int
+    epoch_key: bytes
+
+    @classmethod
+    def prepared(cls, options: dict[str, Any], policy: Policy) -> Evaluated:
+        """Check everything that can be checked before work begins."""
+        steps, window, epsilon, delta = (options[name] for name in ("steps", "window", "opening_epsilon", "delta"))
+        if window < 1 or steps < window:
+            raise ConfigError(f"--steps must be at least --window, and both at least 1; got {steps} and {window}")
+        if options["replicates"] < 1:
+            raise ConfigError(f"--replicates must be at least 1, got {options['replicates']}")
+        check_delta(delta)
+        if epsilon is not None and not 0 < epsilon < 100:
+            raise ConfigError(f"--opening-epsilon must lie above 0 and below 100, got {epsilon}")
+        path = options["json_path"]
+        if path is not None and not path.absolute().parent.is_dir():
+            raise ConfigError(f"cannot write {path}: there is no folder {path.parent}")
+        seed = options["seed"]
+        training, held_out = load_pair(options["data"], data_dir=options["data_dir"], seed=seed or 0, kind="classes")
+        assert isinstance(training, LabelWorld)
+        features = tuple(split_features(training.features, options["parties"]))
+        federation = Federation(arms=training.arms, features=features, policy=policy)
+        key = fresh_key() if seed is None else sha256(f"hiddenarm evaluate {seed}".encode()).digest()
+        mu = None if epsilon is None else mu_for(epsilon, delta)
+        run = cls(federation, training, _fitted(held_out), steps, window, mu, delta, options["replicates"], key)
+        run._off_policy(Lockstep(federation, key))
+        return run
+
+    def run(self) -> Result:
+        """Run to the end; values of whole windows, means over replicates, and deviations of what is off."""
+        lockstep = Lockstep(self.federation, self.epoch_key, replicates=self.replicates)
+        off, course = self._off_policy(lockstep), _Course(self)
+        steps = self.steps - self.steps % self.window
+        with ProgressDisplay(steps, f"{self.federation.parties} parties in lockstep, {self.world.name}") as display:
+            for step in range(steps):
+                course.step(step, lockstep, off)
+                display.update(steps=step + 1, **course.shown(step + 1))
+        return self._result(off, {name: total / steps for name, total in course.true.items()}, lockstep)
+
+    def _off_policy(self, lockstep: Lockstep) -> OffPolicy:
+        return OffPolicy(lockstep, self.window, self.mu, {FITTED: self.model})
+
+    def _result(self, off: OffPolicy, true: dict[str, Floats], lockstep: Lockstep) -> Result:
+        result: Result = {}
+        for name, expected in true.items():
+            value = off.value(name)
+            result[name] = {
+                "value": float(value.unbiased.mean()),
+                "ratio": _mean(value.ratio),
+                "true": float(expected.mean()),
+                "standard_error": _standard_error(value.unbiased - expected),
+            }
+        opened = lockstep.ledger.opened
+        return {
+            **result,
+            "decisions": off.decisions,
+            "window": self.window,
+            "replicates": self.replicates,
+            "policy": str(self.federation.policy),
+            "epsilon_openings": epsilon_for(sqrt(opened), self.delta) if opened else None,
+            "delta": self.delta,
+        }
+
+
+class _Course:
+    """The worlds of all replicates, a taught twin for each, and what is true of the steps so far."""
+
+    def __init__(self, run: Evaluated) -> None:
+        self._run, copies = run, run.replicates
+        self._worlds = [run.world.reseeded(run.world.seed + replicate) for replicate in range(copies)]
+        self._twins = run.federation.policy.twins(run.federation, copies)
+        self._rewards = self._agreed = self._plain = 0.0
+        self.true = {name: np.zeros(copies) for name in (GREEDY, UNIFORM, FITTED)}
+        """What the arms of each policy would have earned, added up."""
+
+    def step(self, step: int, lockstep: Lockstep, off: OffPolicy) -> None:
+        """Decide, take up the reward for evaluation, and learn it."""
+        federation, twins = self._run.federation, self._twins
+        x = np.stack([world.context(step) for world in self._worlds])
+        labels = np.array([world.labels[world.row(step)] for world in self._worlds])
+        number, arms = lockstep.decide(np.split(x, np.cumsum(federation.features)[:-1], axis=1))
+        coins = lockstep.coins(number, 1).of(0)
+        own = twins.decide(x, np.zeros_like(coins.explore), coins.tags, coins.normals)
+        drawn = coins.explore, coins.tags, federation.score_rounding, coins.normals
+        self._agreed += float(twins.agree(arms, x, *drawn).mean())
+        rewards = (arms == labels).astype(np.float64)
+        off.add(number, rewards)
+        lockstep.learn(number, rewards)
+        twins.learn(x, arms, rewards)
+        self._rewards += float(rewards.mean())
+        self._plain += float((np.where(coins.explore, arms, own) == labels).mean())
+        self.true[GREEDY] += np.where(coins.explore, own, arms) == labels
+        self.true[UNIFORM] += 1 / federation.arms
+        self.true[FITTED] += (x @ self._run.model.T).argmax(axis=1) == labels
+
+    def shown(self, steps: int) -> dict[str, float]:
+        """What the display shows."""
+        return {
+            "reward": self._rewards / steps,
+            "plain_reward": self._plain / steps,
+            "agreement": self._agreed / steps,
+        }
+
+
+def _mean(ratios: Floats) -> float | None:
+    """Of those that there are: noise can leave nothing to divide by."""
+    found = ratios[np.isfinite(ratios)]
+    return float(found.mean()) if len(found) else None
+
+
+def _standard_error(off: Floats) -> float | None:
+    """Of the mean over replicates; one alone tells none."""
+    return float(off.std(ddof=1) / sqrt(len(off))) if len(off) > 1 else None
+
+
+def _fitted(world: World) -> Floats:
+    """A ridge regression for each arm on all rows, brought to scores of at most 1 in length."""
+    assert isinstance(world, LabelWorld)
+    x, targets = world.contexts, np.eye(world.arms)[world.labels]
+    weights = np.linalg.solve(x.T @ x + np.eye(world.features), x.T @ targets).T
+    return np.asarray(weights / np.linalg.norm(weights, axis=1).max())
+
+
+def print_evaluated(console: Console, result: Result, path: Path | None) -> None:
+    """The table at the end of a run, and the file."""
+    names = {GREEDY: "the policy without exploration", UNIFORM: "a uniform arm", FITTED: "the model of held-out digits"}
+    rows = [(what, _told(result[name])) for name, what in names.items()]
+    told = result["epsilon_openings"]
+    rows.append(("epsilon of all openings", "none: sums were opened without noise" if told is None else f"{told:.4g}"))
+    console.print(summary_table(f"values from {result['decisions']} decisions", rows))
+    if path is not None:
+        try:
+            path.write_text(json.dumps(result, indent=2, allow_nan=False) + "\n")
+        except OSError as error:
+            raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _told(found: dict[str, float | None]) -> str:
+    ratio = "none" if found["ratio"] is None else f"{found['ratio']:.4f}"
+    return f"{found['value']:.4f}  (ratio {ratio}, true {found['true']:.4f})"

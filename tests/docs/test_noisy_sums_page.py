@@ -1,0 +1,77 @@
+"""docs/noisy-sums.md states what the code has: options, costs, and the numbers of the mechanism."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+import pytest
+
+from hiddenarm.bandit.catalogue import ProgramId, program_text
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.schedule import Run
+from hiddenarm.mpc.dealing import layout_of
+from hiddenarm.mpc.material import Layout
+from hiddenarm.privacy.gaussian import advantage, tpr_at
+from hiddenarm.privacy.mechanisms import NoisySums
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "noisy-sums.md").read_text()
+FEDERATION = Federation(arms=10, features=(10, 10), epsilon=0.02, norms=(0.9, 0.6), privacy=NoisySums(1.0))
+
+
+def table(first: str) -> list[list[str]]:
+    """The rows of the table whose head begins with this."""
+    lines = PAGE[PAGE.index(f"| {first} |") :].splitlines()
+    rows = lines[2 : next(number for number, line in enumerate(lines) if not line.startswith("|"))]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def layout(program: ProgramId) -> Layout:
+    return layout_of(program_text(FEDERATION, program), 2, 1)
+
+
+def runs_of_a_refresh(lessons: int) -> list[ProgramId]:
+    plan = FEDERATION.learner.schedule().resumed(0, 0, lessons - 1).lesson(0, 1)
+    return [action.program for action in plan.actions[1:] if isinstance(action, Run)]
+
+
+def test_options_are_those_of_the_mechanism() -> None:
+    for field, (name, default, _) in zip(fields(NoisySums), table("option"), strict=True):
+        assert name == f"`{field.name}`"
+        assert default == ("" if field.default is MISSING else f"{field.default}".replace("1e-06", "1e-6"))
+
+
+def test_costs_are_those_of_the_programs() -> None:
+    for name, runs, *costs in table("noisy program"):
+        found = layout(ProgramId(name))
+        assert [int(cost) for cost in costs] == [found.rounds, found.bytes_to_each_peer(0), found.correction_words]
+        if runs.endswith("a refresh") and name.startswith("invert"):
+            counted = [runs_of_a_refresh(at).count(ProgramId(name)) for at in (500, 56143)]
+            assert runs.removesuffix(" a refresh") == " to ".join(map(str, sorted(set(counted))))
+
+
+@pytest.mark.parametrize("lessons", [500, 56143])
+def test_what_a_refresh_takes(lessons: int) -> None:
+    layouts = [layout(program) for program in runs_of_a_refresh(lessons)]
+    rounds, sent = sum(one.rounds for one in layouts), sum(one.bytes_to_each_peer(0) for one in layouts)
+    assert re.search(rf"after {lessons} lessons (a refresh takes )?{rounds} rounds and {sent} bytes", PAGE, re.I)
+
+
+def test_refreshes_of_60_000_lessons_cost_so_much_a_step() -> None:
+    counts = [NoisySums(1.0).refresh_at(k) for k in range(1, 20)]
+    assert counts[:4] == [500, 650, 845, 1098]
+    assert NoisySums(1.0).refreshes_by(60_000) == 19
+    sent = sum(layout(program).bytes_to_each_peer(0) for at in counts for program in runs_of_a_refresh(at))
+    assert f"60,000 steps that is {sent / 60_000:.0f} bytes a step" in " ".join(PAGE.split())
+
+
+def test_the_numbers_of_the_mechanism() -> None:
+    for total, *stated in table("total epsilon | mu"):
+        sums = NoisySums(float(total))
+        widths = sums.sigma_gram(1.0), sums.sigma_moment(1.0)
+        found = (sums.mu, *widths, sums.epsilon_replaced(), tpr_at(sums.mu, 0.01), advantage(sums.mu))
+        for value, text in zip(found, stated, strict=True):
+            assert f"{value:.{len(text.partition('.')[2])}f}" == text
+    assert f"exploration 0.02: {NoisySums(1.0).epsilon_with_own_action(10, 0.02):.3f}" in PAGE
