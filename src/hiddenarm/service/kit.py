@@ -67,7 +67,7 @@ def refuse_open(path: Path) -> None:
         )
 
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 EPOCH_KEY_FILE = "epoch.key"
 AUTHORITY_FILE = "ca.pem"
 CERTIFICATE_FILE = "certificate.pem"
