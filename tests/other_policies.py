@@ -57,6 +57,7 @@ class RoundedTwin(PlainBandit):
 @dataclass(frozen=True)
 class RoundedBonus(RidgePerArm):
     name: ClassVar[str] = "rounded-bonus"
+    explores_alike: ClassVar[bool] = True
     learners: ClassVar[Mapping[str, type[Learner]]] = {"fast": RoundedLearner}
 
     epsilon: float = 0.0
