@@ -59,7 +59,6 @@ class RoundedBonus(RidgePerArm):
     name: ClassVar[str] = "rounded-bonus"
     explores_alike: ClassVar[bool] = True
     learners: ClassVar[Mapping[str, type[Learner]]] = {"fast": RoundedLearner}
-    explores_alike: ClassVar[bool] = True
 
     epsilon: float = 0.0
 
