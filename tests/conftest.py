@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).parent
 
 PROCESSES = (
-    "cli/test_attack.py",
+    "cli/test_attack_commands.py",
     "cli/test_check.py",
     "cli/test_demo.py",
     "cli/test_running.py",

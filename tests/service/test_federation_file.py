@@ -106,7 +106,7 @@ def test_a_federation_file_may_name_a_policy(tmp_path: Path) -> None:
         ("epsilon-schedule", "epsilon-shedule", ["line 23: there is no policy 'epsilon-shedule'; did you mean"]),
         ("0.5", "1.5", ["line 23: initial must lie in [0, 1]", "for example: [policy] with name"]),
         ("0.5", "[0.5]", ["policy.initial"]),
-        ('name = "epsilon-schedule"', "", ["the policy's name is missing; known are epsilon-greedy"]),
+        ('name = "epsilon-schedule"', "", ["the policy's name is missing; known are bonus, epsilon-greedy"]),
     ],
 )
 def test_a_mistake_in_a_policy_is_told(tmp_path: Path, old: str, new: str, words: list[str]) -> None:

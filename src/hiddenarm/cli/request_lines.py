@@ -29,7 +29,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from queue import SimpleQueue
 from threading import Semaphore, Thread
 from typing import Any, Final, TextIO
@@ -200,7 +199,8 @@ def actor_answer(actor: ActorClient, arm_names: Sequence[str]) -> Answer:
     def shown(answer: KeyAnswer) -> Request:
         if not isinstance(answer, Decision):
             return {"key": answer.key, "error": str(answer)}
-        return asdict(answer) | ({"name": arm_names[answer.arm]} if arm_names else {})
+        named = {"name": arm_names[answer.arm]} if arm_names else {}
+        return {"id": answer.id, "arm": answer.arm, **named}
 
     def answer(request: Request) -> Request:
         after, name, eligible = _count(request, "after"), _name(request), _arms(request, "eligible")
