@@ -17,7 +17,7 @@ from hiddenarm.paper import rounds
 from hiddenarm.privacy.actions import epsilon_total
 from hiddenarm.research.data.worlds import split_features
 
-SMALL_TALK_BYTES = 4000
+SMALL_TALK_BYTES = 5000
 """Hellos, goodbyes and orders of material: once a run, or once in many steps."""
 
 
