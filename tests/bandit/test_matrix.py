@@ -37,7 +37,7 @@ PRIVACY = [
 ]
 SLOTS, ARMS = (0, 10), (3, 50)
 CELLS = list(product(POLICIES, PRIVACY, SLOTS, ARMS, SUITES))
-TOLERANCE = {"fast": 2e-3, "paper": 0.05}
+TOLERANCE = {"fast": 2e-4, "paper": 0.05}
 
 
 def refused_by(policy: Policy, privacy: Mechanism, slot: int, suite: str) -> list[str]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from hashlib import sha256
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -31,8 +30,8 @@ from hiddenarm.bandit.state import decode_arrays, encode_arrays
 from hiddenarm.errors import ConfigError, DecisionIdError, FeatureError, InputError
 from hiddenarm.files import replacing
 from hiddenarm.privacy.ledger import PrivacyLedger, Statement, statement
-from hiddenarm.privacy.mechanisms import Mechanism, privacy_from_table, privacy_table
-from hiddenarm.ring.streams import SpentSteps, fresh_key
+from hiddenarm.privacy.mechanisms import NO_MECHANISM, Mechanism, privacy_from_table, privacy_table
+from hiddenarm.ring.streams import SpentSteps, fresh_key, seeded_key
 from hiddenarm.ring.words import Floats
 
 _FORMAT = "hiddenarm LocalFederation 1"
@@ -111,7 +110,7 @@ class LocalFederation:
 
     def _begin(self, ids: DecisionIds, max_pending: int, seed: int | None) -> None:
         self._seed = _checked_seed(seed)
-        key = fresh_key() if seed is None else sha256(f"hiddenarm seed {seed}".encode()).digest()
+        key = fresh_key() if seed is None else seeded_key(seed)
         self._lockstep = Lockstep(self.federation, key, max_pending=max_pending)
         self._ids = ids
         self._max_pending = max_pending
@@ -249,7 +248,8 @@ class LocalFederation:
     @classmethod
     def load(cls, path: str | Path) -> LocalFederation:
         """Go on from a file that `save` wrote. Without a seed it goes on under a fresh key, with fresh masks for what
-        waits for a reward, so one file may be loaded many times."""
+        waits for a reward, so one file may be loaded many times. With noisy sums each copy that goes on draws noise of
+        its own: what all copies release together about a row is not bounded by `total_epsilon`."""
         try:
             with np.load(path, allow_pickle=False) as archive:
                 about = json.loads(str(archive["about"]))
@@ -289,7 +289,7 @@ class LocalFederation:
             "arms": self.federation.arms,
             "features": list(self.federation.features),
             "policy": str(self.federation.policy),
-            **({} if self.federation.privacy.name == "none" else {"privacy": str(self.federation.privacy)}),
+            **({} if self.federation.privacy.name == NO_MECHANISM else {"privacy": str(self.federation.privacy)}),
             "decisions": self._decisions,
             "rewards": lockstep.interactions_learned,
             "pending": len(lockstep.pending),

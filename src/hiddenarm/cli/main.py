@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -243,7 +242,7 @@ def _prepare(
     from hiddenarm.research.data.load import load_world
     from hiddenarm.research.data.worlds import split_features
     from hiddenarm.research.plots import check_plot_path
-    from hiddenarm.ring.streams import fresh_key
+    from hiddenarm.ring.streams import fresh_key, seeded_key
 
     if options["steps"] < 1:
         raise ConfigError(f"--steps must be at least 1, got {options['steps']}")
@@ -286,7 +285,7 @@ def _prepare(
         steps=options["steps"],
         fetch=fetch,
     )
-    key = fresh_key() if seed is None else sha256(f"hiddenarm seed {seed}".encode()).digest()
+    key = fresh_key() if seed is None else seeded_key(seed)
     return federation, world, key
 
 

@@ -205,7 +205,10 @@ class ActorEpoch:
         if program == STEP_ONE and self._returns and self._held is None and before is not None and before in self._runs:
             self._held = frame, before
             return
-        for request in (*self.take_held(), frame):
+        self._send_to_parties(*self.take_held(), frame)
+
+    def _send_to_parties(self, *requests: Frame) -> None:
+        for request in requests:
             for party in self._parties:
                 self._send(party, request)
 
@@ -217,9 +220,7 @@ class ActorEpoch:
     def release(self) -> None:
         """Send a request that is held for a run that has ended without arms."""
         if self._held is not None and self._held[1] not in self._runs:
-            for request in self.take_held():
-                for party in self._parties:
-                    self._send(party, request)
+            self._send_to_parties(*self.take_held())
 
     def _prepare(self, run: _Run, program: ProgramId, step: int) -> None:
         """Find out what can be known before the answers come."""
