@@ -8,8 +8,8 @@ setup(
     ext_modules=[
         Extension(
             "hiddenarm.ring._kernels",
-            [_RING + name for name in ("_kernels.c", "contraction.c", "instructions.c")],
-            depends=[_RING + name for name in ("contraction.h", "instructions.h")],
+            [_RING + name for name in ("_kernels.c", "contraction.c", "loops.c", "instructions.c")],
+            depends=[_RING + name for name in ("contraction.h", "loops.h", "instructions.h")],
             extra_compile_args=["-O3", "-Wall"],
         ),
         Extension("hiddenarm.net._waiting", [_NET + "_waiting.c"], extra_compile_args=["-O2", "-Wall", "-Wextra"]),

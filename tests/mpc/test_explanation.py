@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hiddenarm.bandit.catalogue import ABOUT, ProgramId, program_text
+from hiddenarm.bandit.catalogue import ABOUT, DECIDE_AMONG, ProgramId, program_text
+from hiddenarm.bandit.evaluation import PolicyValues
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.mpc.evaluation import compile_program
@@ -21,13 +22,19 @@ SMALL = Federation(arms=3, features=(2, 1), epsilon=0.1)
 THREE = Federation(arms=4, features=(1, 2, 2), epsilon=0.1)
 LONG = Federation(arms=50, features=(1, 1), epsilon=0.1)
 FOUR_ROUNDS = FourRoundFederation(arms=3, features=(2, 1), epsilon=0.1)
+EVALUATED = Federation(arms=3, features=(2, 1), epsilon=0.1, evaluation=PolicyValues(0.5, "actor", window=4))
+ELSEWHERE = {"refresh", "value", *DECIDE_AMONG.values()}
+"""Programs that not every federation has."""
 NOISY = Federation(arms=3, features=(2, 1), epsilon=0.1, privacy=NoisySums(1.0))
 BATCHED = {"decide": 3, "gather": 3, "solve": 3, "repair": 3}
 CASES = [
-    *((federation, name, 1) for federation in (SMALL, THREE) for name in ABOUT if name != "refresh"),
+    *((federation, name, 1) for federation in (SMALL, THREE) for name in ABOUT if name not in ELSEWHERE),
     *((NOISY, name, 1) for name in ("decide", "gather", "refresh")),
     *((SMALL, name, count) for name, count in BATCHED.items()),
+    (EVALUATED, "value", 4),
     (LONG, "decide", 1),
+    (LONG, "decide among 4", 1),
+    (LONG, "decide among 48", 2),
     (FOUR_ROUNDS, "decide", 1),
 ]
 
@@ -96,7 +103,7 @@ def test_a_listing_has_every_instruction_with_its_places() -> None:
 
 @pytest.mark.parametrize("federation", [SMALL, THREE, LONG, FOUR_ROUNDS])
 def test_only_comparisons_in_a_random_order_are_opened_without_a_mask(federation: Federation) -> None:
-    for name in set(ABOUT) - {"refresh"}:
+    for name in set(ABOUT) - ELSEWHERE:
         if name == "step" and not federation.learner.has_step:
             continue
         for stage in explained(federation, name).stages:
@@ -116,7 +123,7 @@ def test_a_step_waits_for_the_arm_after_three_rounds_and_for_the_reward_after_fi
 
 
 def test_only_decisions_are_announced() -> None:
-    announced = {name: announced_in(explained(SMALL, name)) for name in set(ABOUT) - {"refresh"}}
+    announced = {name: announced_in(explained(SMALL, name)) for name in set(ABOUT) - ELSEWHERE}
     assert announced.pop("decide") == announced.pop("step") == [3]
     assert not any(announced.values())
     long = explained(LONG, "decide")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiddenarm.ring._kernels import contract
+from hiddenarm.ring._kernels import contract, contract_portably
 from hiddenarm.ring.contraction import ContractionPlan, Factor, Term
 
 
@@ -42,8 +42,48 @@ def test_a_term_is_an_einstein_sum(case: tuple[dict[str, int], list[str], str, b
     )
     spec = ",".join("..." + indices for indices in factors) + "->..." + output
     expected = np.einsum(spec, *arrays).reshape(batch, length)
-    result = plan.run(batch, tuple(arrays))
+    result, portable = plan.run(batch, tuple(arrays)), np.zeros((batch, length), np.uint64)
+    contract_portably(plan.words, batch, portable, tuple(arrays))
     assert np.array_equal(result, np.negative(expected) if negative else expected)
+    assert np.array_equal(portable, result)
+
+
+def test_both_kinds_of_loops_add_up_rows_of_any_length() -> None:
+    """Vectors of four words and what is left over, sums over more rows than are taken at a time, and each inner loop:
+    a vector by a matrix, whole rows, scaled rows, sums along rows, and strides."""
+    rng = np.random.default_rng(3)
+    for width in (*range(1, 24), 33, 70):
+        for count in (1, 3, 64, 65, 130):
+            sizes = {"a": 2, "j": count, "k": width}
+            for factors, output in (
+                (("aj", "ajk"), "ak"),
+                (("ajk", "j", "a"), "ak"),
+                (("ajk", "ak"), "ak"),
+                (("k", "ajk"), "aj"),
+                (("a", "k"), "ak"),
+                (("ka", "jk"), "aj"),
+                (("jk", "ka", "k"), "j"),
+            ):
+                arrays = tuple(words(rng, 1, *(sizes[index] for index in indices)) for indices in factors)
+                length = int(np.prod([sizes[index] for index in output]))
+                term = Term(tuple(Factor(place, axes) for place, axes in enumerate(factors)), output, negative=True)
+                plan = ContractionPlan(sizes, length, [array.size for array in arrays], [term])
+                spec = ",".join("..." + indices for indices in factors) + "->..." + output
+                start = words(rng, 1, length)
+                expected = start - np.einsum(spec, *arrays).reshape(1, length)
+                for kernel in (contract, contract_portably):
+                    out = start.copy()
+                    kernel(plan.words, 1, out, arrays)
+                    assert np.array_equal(out, expected), (kernel.__name__, sizes, factors)
+
+
+def test_products_of_matrices_keep_their_sums_in_the_inner_loops() -> None:
+    """Whichever factor comes first: what is summed over comes last but one, and the rows of the output last."""
+    sizes = {"a": 2, "i": 3, "j": 4, "k": 5}
+    for left, right in (("aij", "ajk"), ("ajk", "aij")):
+        term = Term((Factor(0, left), Factor(1, right)), "aik")
+        plan = ContractionPlan(sizes, 30, [24, 40] if left == "aij" else [40, 24], [term])
+        assert plan.words[8:12].tolist() == [2, 3, 4, 5]
 
 
 def test_terms_add_up_at_their_offsets() -> None:

@@ -198,6 +198,7 @@ class Evaluation:
     def __init__(self, compiled: CompiledProgram, dealt: DealtWords, given: Sequence[Words] = ()) -> None:
         self._compiled = compiled
         expected = compiled.expected
+        self._round_bytes = expected.round_bytes
         brought = [np.ascontiguousarray(words) for words in given]
         awaited = expected.given_words[len(expected.given_words) - len(expected.awaited) :]
         self._awaited = [np.zeros(words, np.uint64) for words in awaited]
@@ -248,7 +249,7 @@ class Evaluation:
         if self.waits:
             raise ProtocolError("a program was to go on before it was told the words it awaits")
         if self.payload is not None:
-            sizes = self._compiled.expected.round_bytes[self.round]
+            sizes = self._round_bytes[self.round]
             for party, message in enumerate(received):
                 if message is not None and len(message) != sizes[party]:
                     raise FrameError(f"party {party} sent {len(message)} bytes in a round that takes {sizes[party]}")
@@ -260,10 +261,11 @@ class Evaluation:
         self._segment += 1
         segment = compiled.segments[self._segment]
         self.payload = compiled.run_segment(segment, self._banks, received)
-        if segment.announced is not None:
-            self.announced = segment.announced(self._banks)
-        self.waits = segment.told_after > self._told
-        if segment.is_last:
+        _, _, _, is_last, announced, told_after = segment
+        if announced is not None:
+            self.announced = announced(self._banks)
+        self.waits = told_after > self._told
+        if is_last:
             self.ended = True
             self.result = compiled.result(self._banks)
             compiled.give_back(self._banks[0])

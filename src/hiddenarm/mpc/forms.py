@@ -59,6 +59,21 @@ def folded_form(run: Run, spec: str, *factors: Masked, label: str = "a product")
     return fold(_evaluated(run, plan, factors, products)) + folded
 
 
+def public_form(run: Run, spec: str, shared: Shared, public: Words | None, shape: tuple[int, ...]) -> Shared:
+    """A form "bj,aj->ba" of a sharing and of public words of this shape, which every party brings: each party computes
+    it of its own share, nothing is dealt or sent."""
+    inputs, out = spec.split("->")
+    first, second = inputs.split(",")
+    sizes = dict(zip(first, shared.shape, strict=True)) | dict(zip(second, shape, strict=True))
+    result = tuple(sizes[index] for index in out)
+    run.note(f'a public linear map of shares: einsum "{spec}"')
+    if shared.share is None or public is None:
+        return Shared(result, None)
+    lengths = [prod(shared.shape), prod(shape)]
+    plan = ContractionPlan(sizes, prod(result), lengths, [Term((Factor(0, first), Factor(1, second)), out)])
+    return Shared(result, contract(plan, prod(run.batch), [shared.share, public]).reshape(*run.batch, *result))
+
+
 def fold(matrices: Shared) -> Shared:
     """Square matrices plus their transposes, as upper triangles."""
     *lead, size, _ = matrices.shape

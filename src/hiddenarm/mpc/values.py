@@ -67,6 +67,10 @@ class Shared(Secret):
         shape = (*self.shape[:-1], *index.shape)
         return Shared(shape, None if self.share is None else self.share.take(index, axis=-1))
 
+    def reshaped(self, *shape: int) -> Shared:
+        """The same entries in another shape."""
+        return Shared(shape, None if self.share is None else _reshaped(self.share, len(self.shape), shape))
+
     def _combine(self, other: Shared, operation: Callable[[Words, Words], Words]) -> Shared:
         if self.shape != other.shape:
             raise ValueError(f"shapes differ: {self.shape} and {other.shape}")
@@ -100,6 +104,10 @@ class MaskPart:
         sign = None if self.sign is None else _without_axis(self.sign, axes)
         return MaskPart(_without_axis(self.mask, axes), self.signed, sign, self.low_zeros)
 
+    def reshaped(self, axes: int, shape: tuple[int, ...]) -> MaskPart:
+        sign = None if self.sign is None else _reshaped(self.sign, axes, shape)
+        return MaskPart(_reshaped(self.mask, axes, shape), self.signed, sign, self.low_zeros)
+
     def negated(self) -> MaskPart:
         """A part with a sign, with the other."""
         return MaskPart(self.mask, self.signed, None if self.sign is None else -self.sign, self.low_zeros)
@@ -108,6 +116,11 @@ class MaskPart:
 def _without_axis(words: Words, axes: int) -> Words:
     """Without the first of the last `axes` axes, of length 1."""
     return words.reshape(*words.shape[:-axes], *words.shape[len(words.shape) - axes + 1 :])
+
+
+def _reshaped(words: Words, axes: int, shape: tuple[int, ...]) -> Words:
+    """With the last `axes` axes in another shape."""
+    return words.reshape(*words.shape[: len(words.shape) - axes], *shape)
 
 
 class MaskedKind(NamedTuple):
@@ -153,6 +166,12 @@ class Masked(Secret):
         axes = len(self.shape)
         delta = None if self.delta is None else _without_axis(self.delta, axes)
         return Masked(self.shape[1:], delta, tuple(part.single(axes) for part in self.parts), opened=self.opened)
+
+    def reshaped(self, *shape: int) -> Masked:
+        """The same entries in another shape."""
+        axes = len(self.shape)
+        delta = None if self.delta is None else _reshaped(self.delta, axes, shape)
+        return Masked(shape, delta, tuple(part.reshaped(axes, shape) for part in self.parts), opened=self.opened)
 
     def __sub__(self, other: Masked) -> Masked:
         """The difference of two opened values, each with one part without a sign: such a part again, and all parts with

@@ -36,10 +36,9 @@ static void release(Py_buffer *buffer, Py_ssize_t count)
     while (count > 0) PyBuffer_Release(&buffer[--count]);
 }
 
-/* contract(plan, batch, out, operands) */
-static PyObject *contract(PyObject *module, PyObject *const *args, Py_ssize_t count)
+/* contract(plan, batch, out, operands), by some loops */
+static PyObject *contract_by(const loops_t *loops, PyObject *const *args, Py_ssize_t count)
 {
-    (void)module;
     Py_buffer plan, out, buffer[MAX_OPERANDS];
     operand_t operand[MAX_OPERANDS];
     int held = 0, status = -1;
@@ -56,7 +55,7 @@ static PyObject *contract(PyObject *module, PyObject *const *args, Py_ssize_t co
         if (take_words(PyTuple_GET_ITEM(args[3], held), &buffer[held], 0) < 0) goto release;
         operand[held] = (operand_t){buffer[held].buf, buffer[held].len / 8};
     }
-    status = run_plan(plan.buf, plan.len / 8, batch, out.buf, out.len / 8, operand, operands);
+    status = run_plan(plan.buf, plan.len / 8, batch, out.buf, out.len / 8, operand, operands, loops);
     if (status < 0) PyErr_SetString(PyExc_ValueError, "the plan does not fit its operands");
 release:
     release(buffer, held);
@@ -65,6 +64,18 @@ release_plan:
     PyBuffer_Release(&plan);
     if (status < 0) return NULL;
     Py_RETURN_NONE;
+}
+
+static PyObject *contract(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    return contract_by(fastest_loops(), args, count);
+}
+
+static PyObject *contract_portably(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    return contract_by(&PORTABLE_LOOPS, args, count);
 }
 
 static PyObject *explain(outcome_t outcome, const memory_t *memory)
@@ -140,6 +151,8 @@ done:
 
 static PyMethodDef methods[] = {
     {"contract", (PyCFunction)(void (*)(void))contract, METH_FASTCALL, "Add every term of a plan to `out`."},
+    {"contract_portably", (PyCFunction)(void (*)(void))contract_portably, METH_FASTCALL,
+     "The same by the loops in plain C, as on machines that have no others: for tests and benchmarks."},
     {"execute", (PyCFunction)(void (*)(void))execute, METH_FASTCALL, "Run recorded instructions; what to send."},
     {NULL, NULL, 0, NULL},
 };

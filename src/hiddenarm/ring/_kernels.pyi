@@ -5,6 +5,7 @@ OPERATIONS: tuple[str, ...]
 OPERATION_ARGUMENTS: tuple[tuple[int, int], ...]
 
 def contract(plan: PlanWords, batch: int, out: Words, operands: tuple[Words, ...], /) -> None: ...
+def contract_portably(plan: PlanWords, batch: int, out: Words, operands: tuple[Words, ...], /) -> None: ...
 def execute(
     code: PlanWords,
     first: int,

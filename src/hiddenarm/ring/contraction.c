@@ -12,12 +12,14 @@
  *         f times: operand, offset, stride of each index [n]
  *
  * An index with stride 0 in `out` is summed over. The last index is the inner loop: factors that do not depend on it are
- * multiplied once, outside. Everything a plan could reach is checked against the row lengths before any word is read.
+ * multiplied once, outside. A term that ends in a vector by a matrix (`matrix_of`) has its last two indices for an inner
+ * loop, so that sums stay in registers. Where words lie side by side, `loops` does the work. Everything a plan could reach is checked against the row lengths before any word is read.
  */
 #include "contraction.h"
 
 #define MAX_INDICES 8
 #define MAX_FACTORS 4
+#define SCALES 64 /* of a vector by a matrix, at a time */
 
 typedef struct {
     int64_t sign;
@@ -27,109 +29,127 @@ typedef struct {
     int64_t operand[MAX_FACTORS], offset[MAX_FACTORS], stride[MAX_FACTORS][MAX_INDICES];
 } term_t;
 
-/* The inner loop over `count` steps; `p[k]` advances by `s[k]`. */
-static uint64_t sum_of_products(int factors, const uint64_t **p, const int64_t *s, int64_t count)
+/* Where the factors of a term stand: their words, and how far each step of the innermost loop takes them. Those that it
+ * does not move are multiplied into `scale`. */
+typedef struct {
+    uint64_t scale;
+    int factors;
+    const uint64_t *at[MAX_FACTORS];
+    int64_t stride[MAX_FACTORS];
+} row_t;
+
+static uint64_t product_at(const row_t *r, int64_t i)
+{
+    uint64_t product = 1;
+    for (int k = 0; k < r->factors; k++) product *= r->at[k][i * r->stride[k]];
+    return product;
+}
+
+static int side_by_side(const row_t *r)
+{
+    for (int k = 0; k < r->factors; k++)
+        if (r->stride[k] != 1) return 0;
+    return 1;
+}
+
+/* The innermost loop, where it is summed over. */
+static uint64_t sum_of_products(const row_t *r, int64_t count, const loops_t *loops)
 {
     uint64_t total = 0;
-    switch (factors) {
-    case 0: return (uint64_t)count;
-    case 1:
-        for (int64_t i = 0; i < count; i++) total += p[0][i * s[0]];
-        return total;
-    case 2:
-        if (s[0] == 1 && s[1] == 1) {
-            for (int64_t i = 0; i < count; i++) total += p[0][i] * p[1][i];
-            return total;
+    if (r->factors == 0) return (uint64_t)count;
+    if (r->factors == 2 && side_by_side(r)) return loops->dot(r->at[0], r->at[1], count);
+    for (int64_t i = 0; i < count; i++) total += product_at(r, i);
+    return total;
+}
+
+/* The innermost loop, where it goes along `out`. */
+static void add_products(uint64_t *out, int64_t out_stride, const row_t *r, int64_t count, const loops_t *loops)
+{
+    if (out_stride == 1 && r->factors == 1 && side_by_side(r))
+        loops->add_scaled(out, r->scale, r->at[0], count);
+    else if (out_stride == 1 && r->factors == 2 && side_by_side(r))
+        loops->add_products(out, r->scale, r->at[0], r->at[1], count);
+    else
+        for (int64_t i = 0; i < count; i++) out[i * out_stride] += r->scale * product_at(r, i);
+}
+
+static void add_row(const term_t *t, uint64_t *out, const uint64_t *const *word, const loops_t *loops)
+{
+    const int last = t->indices - 1;
+    row_t row = {.scale = (uint64_t)t->sign, .factors = 0};
+    for (int k = 0; k < t->factors; k++) {
+        if (t->stride[k][last] == 0) {
+            row.scale *= *word[k];
+        } else {
+            row.at[row.factors] = word[k];
+            row.stride[row.factors++] = t->stride[k][last];
         }
-        for (int64_t i = 0; i < count; i++) total += p[0][i * s[0]] * p[1][i * s[1]];
-        return total;
-    case 3:
-        for (int64_t i = 0; i < count; i++) total += p[0][i * s[0]] * p[1][i * s[1]] * p[2][i * s[2]];
-        return total;
-    default:
-        for (int64_t i = 0; i < count; i++)
-            total += p[0][i * s[0]] * p[1][i * s[1]] * p[2][i * s[2]] * p[3][i * s[3]];
-        return total;
+    }
+    if (t->out_stride[last] == 0)
+        *out += row.scale * sum_of_products(&row, t->size[last], loops);
+    else
+        add_products(out, t->out_stride[last], &row, t->size[last], loops);
+}
+
+/* The only factor that the last index moves, if a term ends in a vector by a matrix: the last index but one is summed
+ * over, and the last goes along both a row of that factor and `out`. Otherwise -1. */
+static int matrix_of(const term_t *t)
+{
+    const int last = t->indices - 1;
+    int matrix = -1;
+    if (last < 1 || t->out_stride[last - 1] != 0 || t->out_stride[last] != 1) return -1;
+    for (int k = 0; k < t->factors; k++) {
+        if (t->stride[k][last] == 0) continue;
+        if (matrix >= 0 || t->stride[k][last] != 1) return -1;
+        matrix = k;
+    }
+    return matrix;
+}
+
+/* The two innermost loops of a term that ends in a vector by a matrix. */
+static void add_vector_by_matrix(const term_t *t, int matrix, uint64_t *out, const uint64_t *const *word,
+                                 const loops_t *loops)
+{
+    const int last = t->indices - 1;
+    const int64_t count = t->size[last - 1], stride = t->stride[matrix][last - 1];
+    uint64_t scale[SCALES];
+    for (int64_t first = 0; first < count; first += SCALES) {
+        const int64_t taken = count - first < SCALES ? count - first : SCALES;
+        for (int64_t j = 0; j < taken; j++) {
+            scale[j] = (uint64_t)t->sign;
+            for (int k = 0; k < t->factors; k++)
+                if (k != matrix) scale[j] *= word[k][(first + j) * t->stride[k][last - 1]];
+        }
+        loops->add_rows(out, t->size[last], scale, word[matrix] + first * stride, stride, taken);
     }
 }
 
-static void add_products(uint64_t *out, int64_t out_stride, uint64_t scale, int factors, const uint64_t **p,
-                         const int64_t *s, int64_t count)
+/* One term on one row: an odometer over all indices but the innermost one or two. */
+static void add_term(const term_t *t, uint64_t *out, const uint64_t *const *rows, const loops_t *loops)
 {
-    switch (factors) {
-    case 0:
-        for (int64_t i = 0; i < count; i++) out[i * out_stride] += scale;
-        return;
-    case 1:
-        if (out_stride == 1 && s[0] == 1) {
-            for (int64_t i = 0; i < count; i++) out[i] += scale * p[0][i];
-            return;
-        }
-        for (int64_t i = 0; i < count; i++) out[i * out_stride] += scale * p[0][i * s[0]];
-        return;
-    case 2:
-        if (out_stride == 1 && s[0] == 1 && s[1] == 1) { /* whole rows: the most words of a lesson */
-            const uint64_t *restrict x = p[0], *restrict y = p[1];
-            if (scale == 1)
-                for (int64_t i = 0; i < count; i++) out[i] += x[i] * y[i];
-            else if (scale == UINT64_MAX)
-                for (int64_t i = 0; i < count; i++) out[i] -= x[i] * y[i];
-            else
-                for (int64_t i = 0; i < count; i++) out[i] += scale * x[i] * y[i];
-            return;
-        }
-        for (int64_t i = 0; i < count; i++) out[i * out_stride] += scale * p[0][i * s[0]] * p[1][i * s[1]];
-        return;
-    case 3:
-        for (int64_t i = 0; i < count; i++)
-            out[i * out_stride] += scale * p[0][i * s[0]] * p[1][i * s[1]] * p[2][i * s[2]];
-        return;
-    default:
-        for (int64_t i = 0; i < count; i++)
-            out[i * out_stride] += scale * p[0][i * s[0]] * p[1][i * s[1]] * p[2][i * s[2]] * p[3][i * s[3]];
-        return;
-    }
-}
-
-/* One term on one row: an odometer over all indices but the last. */
-static void add_term(const term_t *t, uint64_t *out, const uint64_t **rows)
-{
-    const int outer = t->indices - 1;
-    const int last = outer;
-    const int64_t count = t->size[last];
+    const int matrix = matrix_of(t);
+    const int outer = t->indices - (matrix >= 0 ? 2 : 1);
     int64_t at[MAX_INDICES] = {0};
-    int64_t out_at = t->out_offset, position[MAX_FACTORS];
-    for (int k = 0; k < t->factors; k++) position[k] = t->offset[k];
+    const uint64_t *word[MAX_FACTORS];
     for (int i = 0; i < t->indices; i++)
         if (t->size[i] == 0) return;
+    out += t->out_offset;
+    for (int k = 0; k < t->factors; k++) word[k] = rows[t->operand[k]] + t->offset[k];
     for (;;) {
-        uint64_t scale = (uint64_t)t->sign;
-        const uint64_t *p[MAX_FACTORS];
-        int64_t s[MAX_FACTORS];
-        int inner = 0;
-        for (int k = 0; k < t->factors; k++) {
-            const uint64_t *word = rows[t->operand[k]] + position[k];
-            if (t->stride[k][last] == 0) {
-                scale *= *word;
-            } else {
-                p[inner] = word;
-                s[inner++] = t->stride[k][last];
-            }
-        }
-        if (t->out_stride[last] == 0)
-            out[out_at] += scale * sum_of_products(inner, p, s, count);
+        if (matrix >= 0)
+            add_vector_by_matrix(t, matrix, out, word, loops);
         else
-            add_products(out + out_at, t->out_stride[last], scale, inner, p, s, count);
+            add_row(t, out, word, loops);
         int i = outer - 1;
         for (; i >= 0; i--) {
             if (++at[i] < t->size[i]) {
-                out_at += t->out_stride[i];
-                for (int k = 0; k < t->factors; k++) position[k] += t->stride[k][i];
+                out += t->out_stride[i];
+                for (int k = 0; k < t->factors; k++) word[k] += t->stride[k][i];
                 break;
             }
             at[i] = 0; /* back by the furthest step, which was checked to be one */
-            out_at -= t->out_stride[i] * (t->size[i] - 1);
-            for (int k = 0; k < t->factors; k++) position[k] -= t->stride[k][i] * (t->size[i] - 1);
+            out -= t->out_stride[i] * (t->size[i] - 1);
+            for (int k = 0; k < t->factors; k++) word[k] -= t->stride[k][i] * (t->size[i] - 1);
         }
         if (i < 0) return;
     }
@@ -181,7 +201,7 @@ static int holds(int64_t row, int64_t batch, int64_t length)
 }
 
 int run_plan(const int64_t *plan, int64_t length, int64_t batch, uint64_t *out, int64_t out_length,
-             const operand_t *operand, int operands)
+             const operand_t *operand, int operands, const loops_t *loops)
 {
     int64_t row[MAX_OPERANDS];
     const int64_t *p = plan;
@@ -202,7 +222,7 @@ int run_plan(const int64_t *plan, int64_t length, int64_t batch, uint64_t *out, 
         for (int64_t b = 0; b < batch && out_row; b++) {
             const uint64_t *rows[MAX_OPERANDS];
             for (int k = 0; k < operands; k++) rows[k] = operand[k].words + b * row[k];
-            add_term(&term, out + b * out_row, rows);
+            add_term(&term, out + b * out_row, rows, loops);
         }
     }
     return terms < 0 || p - plan != length ? -1 : 0;

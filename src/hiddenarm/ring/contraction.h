@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "loops.h"
+
 #define MAX_OPERANDS 24
 
 typedef struct {
@@ -13,6 +15,6 @@ typedef struct {
 
 /* Adds every term of a plan to `out`; returns 0, or -1 if the plan does not fit what it is given. */
 int run_plan(const int64_t *plan, int64_t length, int64_t batch, uint64_t *out, int64_t out_length,
-             const operand_t *operand, int operands);
+             const operand_t *operand, int operands, const loops_t *loops);
 
 #endif

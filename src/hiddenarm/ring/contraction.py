@@ -73,11 +73,16 @@ def _encoded(term: Term, sizes: dict[str, int]) -> list[int]:
 
 
 def _loop_order(term: Term, sizes: dict[str, int]) -> str:
-    """All indices, ordered as in the largest factor, so that the inner loop runs along memory."""
+    """All indices, the inner loop last. It runs along the rows of the output if a factor has the same rows, and what is
+    summed over then comes just before it, so that a sum can stay in registers; if not, along the largest factor."""
     by_size = sorted(term.factors, key=lambda factor: prod(sizes[i] for i in factor.indices))
-    order = dict.fromkeys("".join(factor.indices for factor in by_size) + term.output)
     largest = by_size[-1].indices
-    return "".join(index for index in order if index not in largest) + largest or _NO_INDEX
+    found = "".join(dict.fromkeys("".join(factor.indices for factor in by_size) + term.output))
+    inner = term.output[-1:]
+    moved = [factor for factor in term.factors if inner and inner in factor.indices]
+    if len(moved) == 1 and moved[0].indices.endswith(inner):
+        return term.output[:-1] + "".join(index for index in found if index not in term.output) + inner
+    return "".join(index for index in found if index not in largest) + largest or _NO_INDEX
 
 
 def _strides(axes: str, indices: str, sizes: dict[str, int]) -> list[int]:

@@ -216,7 +216,9 @@ static outcome_t contract(const int64_t *a, memory_t *m)
         if (!operand[k].words) return MALFORMED;
     }
     memset(out, 0, (size_t)a[1] * 8);
-    return run_plan((const int64_t *)plan, a[3], a[4], out, a[1], operand, (int)operands) ? MALFORMED : DONE;
+    const int status =
+        run_plan((const int64_t *)plan, a[3], a[4], out, a[1], operand, (int)operands, fastest_loops());
+    return status ? MALFORMED : DONE;
 }
 
 /* ---- Truncation and comparison: what a party does with opened words; see mpc/truncation.py, mpc/comparison.py and
