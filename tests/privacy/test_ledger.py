@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from math import inf, log
 
 import numpy as np
@@ -28,6 +28,10 @@ ledgers = st.builds(
     st.integers(0, 100),
     st.floats(0, 100),
     st.integers(0, 3),
+    st.floats(0, 100),
+    st.integers(0, 100),
+    st.integers(0, 3),
+    st.integers(0, 3),
 )
 
 
@@ -40,6 +44,13 @@ def test_merging_takes_nothing_back(one: PrivacyLedger, other: PrivacyLedger, th
     assert both.merged(third) == one.merged(other.merged(third))
     assert one.merged(one) == one
     assert both.count >= max(one.count, other.count)
+
+
+@given(ledgers)
+def test_a_decision_takes_nothing_else_back(ledger: PrivacyLedger) -> None:
+    after = ledger.decided(TENTH)
+    assert after.covers(ledger)
+    assert replace(after, decisions=ledger.decisions) == ledger
 
 
 @given(ledgers)
@@ -121,8 +132,14 @@ def test_openings_add_to_both() -> None:
     sums = NoisySums(1.0)
     opened = PrivacyLedger({TENTH: 10}).opened_with(sums.mu)
     assert statement(opened, 10, sums)["dropped"].epsilon == pytest.approx(1.455, abs=5e-4)  # as two rows in two
-    parts = epsilon_total(10, opened.levels, 5e-7) + epsilon_for(sums.mu, 5e-7)  # each with half of delta
-    assert statement(opened, 10, Unbounded())["dropped"].epsilon == pytest.approx(parts)
+    assert statement(opened.opened_with(sums.mu), 10, sums)["dropped"] == statement(opened, 10, sums)["dropped"]
+    again = statement(opened.opens_again(sums.mu), 10, sums)["dropped"].epsilon
+    assert again == pytest.approx(epsilon_for(sums.mu * 3**0.5, 1e-6)), "a row that is part of two openings"
+    for bare in (statement(opened, 10, Unbounded()), statement(opened.opened_with(None), 10, sums)):
+        assert bare["own_action"].epsilon < 5
+        for relation in ("dropped", "replaced", "with_own_action", "user"):
+            assert bare[relation].epsilon == inf
+            assert bare[relation].vacuous, "there is no bound"
 
 
 def test_without_exploration_the_loss_is_infinite_and_json_says_null() -> None:

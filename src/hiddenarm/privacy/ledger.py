@@ -2,9 +2,10 @@
 
 The ledger counts, and forgets nothing: decisions by *level*, the chance with which they were explored, as the dealer's
 coin has it (a 63-bit threshold); refreshes of noisy sums, and how often noise was drawn again for rows that decisions
-had used already; and sums that were opened with noise, as the sum of their mu^2. A decision that is drawn twice counts
-twice. Two ledgers of the same federation are merged by taking the larger of every count, so no copy, however old, can
-take anything back.
+had used already; sums that were opened: how many, how many of them without noise, the sum of mu^2 of those with noise,
+and of those that hold the same row; and decisions that ended without an answer as scores left their range, which all
+parties see. A decision that is drawn twice counts twice. Two ledgers of the same federation are merged by taking the
+larger of every count, so no copy, however old, can take anything back.
 
 A statement says what the counts mean, by relation: which two data sets must look alike, and to whom.
 
@@ -15,7 +16,10 @@ A statement says what the counts mean, by relation: which two data sets must loo
     user             all rows of one user are taught nothing; all other actions are seen
 
 With exploration alone every later action depends on a row, so all but the first have the loss of all actions together,
-an upper bound for each of them. With noisy sums they have bounds of their own, which do not grow with the actions.
+an upper bound for each of them. If sums were opened besides, there is no bound: they tell something of which decisions
+were explored, and the bound rests on nobody knowing that. With noisy sums they have bounds of their own, which do not
+grow with the actions, and an opened sum adds to them once, as a row is part of one window. A sum that was opened
+without noise leaves no bound anywhere.
 """
 
 from __future__ import annotations
@@ -48,17 +52,26 @@ FALSE_ALARMS = 0.01
 _VACUOUS = 0.999
 """A bound that lets an attack find this share of rows at one false alarm in a hundred is called vacuous."""
 _LEVEL_BITS = 5
+_FIRST = {"decisions", "refreshes", "opened", "repeated"}
+_LATER = ("row_opened", "openings", "bare", "out_of_range")
+"""Left out where they are zero, and the first where it is as large as `opened`: earlier versions had the others
+alone, and counted every opening for every row."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrivacyLedger:
-    """The counts: decisions by the threshold of their coin, refreshes, the sum of mu^2 of openings, and in how many
-    refreshes more than one a single row may be."""
+    """The counts: decisions by the threshold of their coin, refreshes, the sum of mu^2 of openings, in how many
+    refreshes more than one a single row may be; the largest sum of mu^2 of openings that hold the same row; how many
+    sums were opened, and how many of them without noise; decisions whose scores were out of range."""
 
     decisions: Mapping[int, int] = field(default_factory=dict)
     refreshes: int = 0
     opened: float = 0.0
     repeated: int = 0
+    row_opened: float = 0.0
+    openings: int = 0
+    bare: int = 0
+    out_of_range: int = 0
 
     @property
     def count(self) -> int:
@@ -80,7 +93,8 @@ class PrivacyLedger:
         decisions = dict(self.decisions)
         for threshold in thresholds:
             decisions[threshold] = decisions.get(threshold, 0) + 1
-        return replace(self, decisions=decisions)
+        opened = self.row_opened, self.openings, self.bare, self.out_of_range
+        return PrivacyLedger(decisions, self.refreshes, self.opened, self.repeated, *opened)
 
     def refreshed(self) -> PrivacyLedger:
         """After another refresh of noisy sums."""
@@ -90,9 +104,25 @@ class PrivacyLedger:
         """With so many refreshes at least, and a row in so many more than one."""
         return replace(self, refreshes=max(refreshes, self.refreshes), repeated=max(repeated, self.repeated))
 
-    def opened_with(self, mu: float) -> PrivacyLedger:
-        """After sums were opened with so much noise."""
-        return replace(self, opened=self.opened + mu**2)
+    def opened_with(self, *mus: float | None) -> PrivacyLedger:
+        """After sums over the same rows were opened, each with so much noise, or with none; over rows that were part of
+        no opening before."""
+        added = sum(mu**2 for mu in mus if mu is not None)
+        return replace(
+            self,
+            opened=self.opened + added,
+            row_opened=max(self.row_opened, added),
+            openings=self.openings + len(mus),
+            bare=self.bare + mus.count(None),
+        )
+
+    def opens_again(self, mu: float) -> PrivacyLedger:
+        """Before rows that were part of an opening become part of another."""
+        return replace(self, row_opened=self.row_opened + mu**2)
+
+    def left_range(self, decisions: int) -> PrivacyLedger:
+        """After decisions of a run that ended as scores were out of range: of one of them at least, all are counted."""
+        return replace(self, out_of_range=self.out_of_range + decisions)
 
     def merged(self, other: PrivacyLedger) -> PrivacyLedger:
         """The larger of every count."""
@@ -102,6 +132,10 @@ class PrivacyLedger:
             max(self.refreshes, other.refreshes),
             max(self.opened, other.opened),
             max(self.repeated, other.repeated),
+            max(self.row_opened, other.row_opened),
+            max(self.openings, other.openings),
+            max(self.bare, other.bare),
+            max(self.out_of_range, other.out_of_range),
         )
 
     def covers(self, other: PrivacyLedger) -> bool:
@@ -113,12 +147,14 @@ class PrivacyLedger:
     def to_dict(self) -> dict[str, object]:
         decisions = {str(threshold): count for threshold, count in sorted(self.decisions.items())}
         others = {"refreshes": self.refreshes, "opened": self.opened, "repeated": self.repeated}
-        return {"decisions": decisions, **others}
+        usual = {"row_opened": self.opened}
+        later = {name: getattr(self, name) for name in _LATER if getattr(self, name) != usual.get(name, 0)}
+        return {"decisions": decisions, **others, **later}
 
     @classmethod
     def from_dict(cls, given: Mapping[str, object]) -> PrivacyLedger:
-        """The ledger that `to_dict` gave; ValueError if it is none."""
-        if given.keys() != {"decisions", "refreshes", "opened", "repeated"}:
+        """The ledger that `to_dict` gave, here or in an earlier version; ValueError if it is none."""
+        if not _FIRST <= given.keys() <= _FIRST | set(_LATER):
             raise ValueError("a ledger has decisions, refreshes and openings")
         decisions, refreshes, opened, repeated = (
             given[name] for name in ("decisions", "refreshes", "opened", "repeated")
@@ -128,11 +164,15 @@ class PrivacyLedger:
         counted = {int(threshold): count for threshold, count in decisions.items()}
         if len(counted) > MOST_LEVELS or not all(0 <= threshold <= COIN_UNITS for threshold in counted):
             raise ValueError("a ledger has thresholds of coins")
-        if not all(_is_count(count) for count in (*counted.values(), refreshes, repeated)):
+        later = {name: given.get(name, 0) for name in _LATER}
+        row_opened = given.get("row_opened", opened)
+        counts = [later[name] for name in _LATER if name != "row_opened"]
+        if not all(_is_count(count) for count in (*counted.values(), refreshes, repeated, *counts)):
             raise ValueError("a ledger has whole numbers")
-        if isinstance(opened, bool) or not isinstance(opened, int | float) or not 0 <= opened < inf:
-            raise ValueError("a ledger has a sum of openings")
-        return cls(counted, int(str(refreshes)), float(opened), int(str(repeated)))
+        if not _is_sum(opened) or not _is_sum(row_opened):
+            raise ValueError("a ledger has sums of openings")
+        numbers = int(str(refreshes)), float(str(opened)), int(str(repeated)), float(str(row_opened))
+        return cls(counted, *numbers, *(int(str(count)) for count in counts))
 
     def encode(self) -> bytes:
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":")).encode()
@@ -222,11 +262,9 @@ def statement(ledger: PrivacyLedger, arms: int, mechanism: Mechanism, delta: flo
 
 
 def _of_exploration(ledger: PrivacyLedger, arms: int, delta: float) -> tuple[Bound, ...]:
-    if ledger.opened:  # a bound, not the loss: the sums that were opened are accounted for apart, with half of delta
-        total = epsilon_total(arms, ledger.levels, delta / 2) + epsilon_for(sqrt(ledger.opened), delta / 2)
-    else:
-        total = epsilon_total(arms, ledger.levels, delta)
-    exact = is_exact(ledger.levels) and not ledger.opened
+    opened = ledger.opened > 0 or ledger.openings > 0
+    total = inf if opened else epsilon_total(arms, ledger.levels, delta)
+    exact = is_exact(ledger.levels) and not opened
     at_most = [_bound(name, total, delta, exact=False) for name in ("dropped", "replaced")]
     own, user = (_bound(name, total, delta, exact) for name in ("with_own_action", "user"))
     return (_of_own_action(ledger, arms), *at_most, own, user)
@@ -234,18 +272,27 @@ def _of_exploration(ledger: PrivacyLedger, arms: int, delta: float) -> tuple[Bou
 
 def _of_noisy_sums(ledger: PrivacyLedger, arms: int, sums: Mechanism, delta: float) -> tuple[Bound, ...]:
     assert isinstance(sums, NoisySums)
-    opened, least = sqrt(ledger.opened), min(ledger.levels, default=1.0)
+    opened, least = inf if ledger.bare else sqrt(ledger.row_opened), min(ledger.levels, default=1.0)
     one_row = sums.mu * sqrt(1 + ledger.repeated)
     dropped = composed([one_row, opened])
-    own = own_action_epsilon(dropped, arms, least, delta)
-    rows = sums.rows_per_key * sqrt(max(1 + ledger.repeated, ledger.refreshes))
+    own = inf if dropped == inf else own_action_epsilon(dropped, arms, least, delta)
+    rows = _of_user(ledger, sums)
     return (
         _of_own_action(ledger, arms),
         _gaussian("dropped", dropped, delta),
         _gaussian("replaced", composed([REPLACED * one_row, opened]), delta),
         _bound("with_own_action", own, delta, exact=False),
-        _gaussian("user", composed([rows * sums.mu, rows * opened]), delta),
+        _gaussian("user", composed([rows * sums.mu, sums.rows_per_key * max(opened, sqrt(ledger.opened))]), delta),
     )
+
+
+def _of_user(ledger: PrivacyLedger, sums: NoisySums) -> float:
+    """By how much more than one row all rows of a user tell, with as many in each refresh as are taken. To go back
+    draws anew what refreshes had drawn; with correlated noise that tells of all rows before, once more."""
+    times = 1 + ledger.repeated
+    if sums.correlation is None:
+        return sums.rows_per_key * sqrt(max(times, ledger.refreshes))
+    return sums.rows_per_key * sqrt(times) * sums.of_rows([1.0] * max(1, ledger.refreshes))
 
 
 def _of_own_action(ledger: PrivacyLedger, arms: int) -> Bound:
@@ -261,11 +308,17 @@ def _bound(relation: str, epsilon: float, delta: float, exact: bool) -> Bound:
 
 
 def _gaussian(relation: str, mu: float, delta: float) -> Bound:
+    if mu == inf:
+        return _bound(relation, inf, delta, exact=False)
     return Bound(relation, epsilon_for(mu, delta), tpr_at(mu, FALSE_ALARMS), advantage(mu), exact=False)
 
 
 def _finite(epsilon: float) -> float | None:
     return epsilon if epsilon < inf else None
+
+
+def _is_sum(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < inf
 
 
 def _is_count(value: object) -> bool:

@@ -10,7 +10,7 @@ Why each holds: docs/privacy.md. All roles agree on the mechanism as they agree 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -19,6 +19,7 @@ from typing import ClassVar, Final
 
 from hiddenarm.errors import ConfigError
 from hiddenarm.options import Option, Optioned, hint, make
+from hiddenarm.privacy.correlated import Correlation, correlation
 from hiddenarm.privacy.gaussian import REPLACED, check_delta, composed, epsilon_for, mu_for, own_action_epsilon
 
 NO_MECHANISM: Final = "none"
@@ -81,7 +82,9 @@ class NoisySums(Mechanism):
 
     Everything that is released over all time then loses `total_epsilon` at `delta` about a dropped row; for other
     relations see `epsilon_replaced` and below. `first_refresh` is after so many lessons, each further one when their
-    number has grown by the factor `refresh_ratio`; a refresh takes at most `rows_per_key` rows of one key.
+    number has grown by the factor `refresh_ratio`; a refresh takes at most `rows_per_key` rows of one key. With
+    `correlated` noise, in blocks of so many refreshes, later noise takes a part of earlier noise back
+    (`privacy.correlated`); 0 is fresh noise at each.
     """
 
     name: ClassVar[str] = "noisy-sums"
@@ -91,6 +94,7 @@ class NoisySums(Mechanism):
     first_refresh: int = 500
     refresh_ratio: float = 1.3
     rows_per_key: int = 1
+    correlated: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,6 +106,8 @@ class NoisySums(Mechanism):
             raise ConfigError(f"refresh_ratio must be above 1 and at most 1000, got {self.refresh_ratio}")
         if not 1 <= self.rows_per_key <= _MOST_REFRESH:
             raise ConfigError(f"rows_per_key must lie in 1..{_MOST_REFRESH}, got {self.rows_per_key}")
+        if self.correlated:
+            correlation(self.correlated)
 
     # What is lost
 
@@ -120,7 +126,20 @@ class NoisySums(Mechanism):
 
     def epsilon_of_user(self, rows_by_refresh: tuple[int, ...]) -> float:
         """About all rows of a user, dropped together: so many in each refresh that has some of them."""
-        return epsilon_for(self.mu * composed(rows_by_refresh), self.delta)
+        return epsilon_for(self.mu * self.of_rows(rows_by_refresh), self.delta)
+
+    def of_rows(self, rows_by_refresh: Sequence[float]) -> float:
+        """By how much more than a single row so many rows in each refresh tell, at most. With correlated noise the
+        refreshes are not independent: what is released of them overlaps."""
+        independent = composed(rows_by_refresh)
+        if self.correlation is None:
+            return independent
+        return min(sum(rows_by_refresh), sqrt(self.correlation.coupling) * independent)
+
+    @cached_property
+    def correlation(self) -> Correlation | None:
+        """Of the noise of refreshes; None if it is fresh at each."""
+        return correlation(self.correlated) if self.correlated else None
 
     # The noise
 
@@ -136,16 +155,36 @@ class NoisySums(Mechanism):
         """What is added to the diagonal of W at the k-th refresh, from 1 on, so that it is positive definite: in a run
         without end, for all arms and refreshes together, but for a chance of one in a million.
 
-        The least eigenvalue of sqrt(k) G is above -sqrt(k) sW (sqrt(2 D) + t) but for a chance of exp(-t^2 / 2), and
+        The least eigenvalue of s G is above -s sW (sqrt(2 D) + t) but for a chance of exp(-t^2 / 2), s the spread, and
         1 / (k (k + 1)) adds up to 1.
         """
-        noise = sqrt(k) * self.sigma_gram(joint_norm)
+        noise = self.spread(k) * self.sigma_gram(joint_norm)
         return ridge + noise * (sqrt(2 * dimension) + _excess(k, arms))
 
     def moment_noise(self, k: int, joint_norm: float, dimension: int, arms: int) -> float:
         """The largest norm of what k refreshes have added to b, for all arms and refreshes together, but for the same
         chance."""
-        return sqrt(k) * self.sigma_moment(joint_norm) * (sqrt(dimension) + _excess(k, arms))
+        return self.spread(k) * self.sigma_moment(joint_norm) * (sqrt(dimension) + _excess(k, arms))
+
+    def spread(self, k: int) -> float:
+        """The deviation of all noise that the sums have after the k-th refresh, from 1 on, in units of fresh noise."""
+        return sqrt(k) if self.correlation is None else self.correlation.spread(k)
+
+    def leaf_width(self, position: int, joint_norm: float, dimension: int, fraction_bits: int) -> float:
+        """Of the noise that is drawn at a position of a block, in units of fresh noise, for sums at so many bits: with
+        correlated noise a little more than it must be, as rounding what is taken back moves what leaves have to
+        explain."""
+        if self.correlation is None:
+            return 1.0
+        return self.correlation.widths[position - 1] * (1 + self.leaf_rounding(joint_norm, dimension, fraction_bits))
+
+    def leaf_rounding(self, joint_norm: float, dimension: int, fraction_bits: int) -> float:
+        """By how much of itself rounding may add to what a row changes. What is taken back is off by less than two
+        units of the last place between two data sets, in each entry of an arm and at each of n leaves; C adds up n of
+        these at most. In units of noise: 2 n sqrt(n entries) / (2^bits times the least deviation)."""
+        entries = dimension * (dimension + 3) / 2
+        least = min(joint_norm**2, joint_norm / sqrt(2)) * 2.0**fraction_bits
+        return 2 * self.correlated * sqrt(self.correlated * entries) / least
 
     # The schedule
 

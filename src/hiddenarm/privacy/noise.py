@@ -30,6 +30,9 @@ LEAST_WIDTH = 8.0
 """Of a digit: less would not smooth the next one's grid. The largest is little more than BASE times as much."""
 LARGEST_DEVIATION = 2.0**57
 """A sample stays below 2^62 within 32 deviations, further than any digit reaches."""
+LARGEST_SAMPLE = 12.5
+"""No sample is larger than this times the deviation: a digit ends where its chance is below 2^-64 of that of 0, at 9.5
+widths, and n digits of width w reach 9.5 w (4^n - 1) / 3, where the deviation is w sqrt((16^n - 1) / 15)."""
 _COIN_BITS = 63
 _DECIMALS = 60
 _NEGLIGIBLE = Decimal(2) ** -(_COIN_BITS + 1)
