@@ -15,6 +15,7 @@ from math import sqrt
 
 import numpy as np
 
+from hiddenarm.bandit.arm_table import ArmTable
 from hiddenarm.bandit.confidence import ROOT_ERROR, Confidence, RootConfidence, rounded_features
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
@@ -45,19 +46,23 @@ REWARDS = ("ones", "zeros", "alternating", "by arm", "any")
 
 
 class ExactTwin:
-    """The model of every arm in the clear: W and b exactly, weights solved when they are needed."""
+    """The model of every arm in the clear, or the one of all arms: W and b exactly, weights solved when they are
+    needed."""
 
     def __init__(self, federation: Federation) -> None:
-        size = federation.dimension
+        models, size = federation.models, federation.model_size
         self._federation = federation
-        self._grams = np.repeat(np.eye(size)[None] * federation.ridge, federation.arms, axis=0)
-        self._moments = np.zeros((federation.arms, size))
-        self.weights = np.zeros((federation.arms, size))
+        self._grams = np.repeat(np.eye(size)[None] * federation.ridge, models, axis=0)
+        self._moments = np.zeros((models, size))
+        self.weights = np.zeros((models, size))
 
     def learn(self, context: Floats, arm: int, reward: float) -> None:
-        self._grams[arm] += np.outer(context, context)
-        self._moments[arm] += reward * context
-        self.weights[arm] = np.linalg.solve(self._grams[arm], self._moments[arm])
+        model, x = arm, context
+        if self._federation.arm_features is not None:
+            model, x = 0, np.outer(context, self._federation.arm_features.features[arm]).ravel()
+        self._grams[model] += np.outer(x, x)
+        self._moments[model] += reward * x
+        self.weights[model] = np.linalg.solve(self._grams[model], self._moments[model])
 
     @property
     def inverses(self) -> Floats:
@@ -65,7 +70,7 @@ class ExactTwin:
 
     def shortfall(self, context: Floats, arm: int, normals: Floats | None) -> float:
         """How much less than the best arm this one scores."""
-        scores = self.weights @ context
+        scores = scores_of(self._federation, self.weights, context)
         policy = self._federation.policy
         if isinstance(policy, Confidence):
             scores += policy.bonus(self._quadratic(policy, context), normals)
@@ -76,6 +81,13 @@ class ExactTwin:
         words = rounded_features(encode(context, federation.fraction_bits), factor, federation)
         rounded = words.view(np.int64) / factor
         return np.asarray(np.einsum("aij,i,j->a", self.inverses, rounded, rounded))
+
+
+def scores_of(federation: Federation, weights: Floats, context: Floats) -> Floats:
+    """The scores of all arms by weights in the clear."""
+    if federation.arm_features is None:
+        return np.asarray(weights @ context)
+    return np.asarray(federation.arm_features.features @ (context @ weights.reshape(len(context), -1)))
 
 
 def drawn_policy(draw: random.Random, confident: bool) -> Policy:
@@ -91,16 +103,27 @@ def table_error(federation: Federation) -> float:
     return 2 * ROOT_ERROR * policy.largest_factor if isinstance(policy, RootConfidence) else 0.0
 
 
-def drawn_federation(draw: random.Random, confident: bool) -> Federation:
+def drawn_arms(draw: random.Random) -> ArmTable:
+    """Features of arms: of any directions, all alike but for a little, or far apart in size."""
+    arms, width = draw.choice((2, 5, 17, 60)), draw.choice((1, 2, 5))
+    features = np.array([[draw.gauss(0, 1) for _ in range(width)] for _ in range(arms)])
+    if draw.random() < 0.3:
+        features = features[0] + 0.02 * features
+    return ArmTable.of(features * 10 ** draw.uniform(-1, 1))
+
+
+def drawn_federation(draw: random.Random, confident: bool, arm_features: bool = False) -> Federation:
     """A federation that was accepted. Few interactions are declared, so that bounds are as tight as they can be; more
     than 24 fraction_bits are hardly ever accepted."""
     while True:
         parties, widest = draw.choice((2, 2, 3, 4, 7)), draw.choice((3, 3, 3, 3, 25))
         features = tuple(draw.randint(1, min(widest, 75 // parties)) for _ in range(parties))
+        table = drawn_arms(draw) if arm_features else None
         try:
             return Federation(
-                arms=draw.choice((2, 2, 3, 5, 12, 17, 40)),
+                arms=draw.choice((2, 2, 3, 5, 12, 17, 40)) if table is None else table.arms,
                 features=features,
+                arm_features=table,
                 policy=drawn_policy(draw, confident),
                 ridge=10 ** draw.uniform(-4, 3),
                 norms=tuple(10 ** draw.uniform(-3, 1) for _ in features),
@@ -146,9 +169,9 @@ def _unit_vectors(draw: random.Random, federation: Federation) -> list[Floats]:
 
 
 def clipped(federation: Federation, context: list[Floats]) -> Floats:
-    """The context that enters the computation: each party's features scaled to its norm, and rounded to L bits."""
+    """The context that enters the computation: each party's features scaled to its norm, and rounded."""
     parts = [v / max(1.0, float(np.linalg.norm(v)) / norm) for v, norm in zip(context, federation.norms, strict=True)]
-    return decode(encode(np.concatenate(parts), federation.fraction_bits), federation.fraction_bits)
+    return decode(encode(np.concatenate(parts), federation.context_bits), federation.context_bits)
 
 
 def reward_of(draw: random.Random, kind: str, number: int, arm: int) -> float:
@@ -168,7 +191,8 @@ def reward_of(draw: random.Random, kind: str, number: int, arm: int) -> float:
 def score_error(lockstep: Lockstep, twin: ExactTwin, seen: list[Floats]) -> float:
     """The largest difference of a private score from the twin's, over all arms."""
     _, (weights,) = lockstep.reveal_model()
-    return max(float(np.abs((weights - twin.weights) @ context).max()) for context in seen)
+    off = weights - twin.weights
+    return max(float(np.abs(scores_of(lockstep.federation, off, context)).max()) for context in seen)
 
 
 @dataclass
@@ -179,6 +203,8 @@ class HardWorld:
     interactions: int = INTERACTIONS
     confident: bool = False
     """Whether the policy is one with a bonus."""
+    arm_features: bool = False
+    """Whether arms have features, and one model."""
     federation: Federation = field(init=False)
     kinds: list[str] = field(init=False)
     rewards: str = field(init=False)
@@ -187,7 +213,7 @@ class HardWorld:
 
     def __post_init__(self) -> None:
         self._draw = random.Random(self.seed)
-        self.federation = drawn_federation(self._draw, self.confident)
+        self.federation = drawn_federation(self._draw, self.confident, self.arm_features)
         self.kinds = self._draw.sample(KINDS, 2)
         self.rewards = self._draw.choice(REWARDS)
 
@@ -197,7 +223,7 @@ class HardWorld:
     @property
     def largest_batch(self) -> int:
         """The most interactions that are learned at once."""
-        quick = max(64, _MOST_PRODUCTS // (self.federation.arms * self.federation.dimension))
+        quick = max(64, _MOST_PRODUCTS // (self.federation.arm_width * self.federation.dimension))
         return min(self.federation.max_batch, quick, self.interactions)
 
     def worst(self) -> float:

@@ -23,7 +23,8 @@ from trials import Column, Trials, check_same_columns, check_uniform_columns, co
 
 from hiddenarm.bandit import lockstep as lockstep_module
 from hiddenarm.bandit.answers import Answers
-from hiddenarm.bandit.catalogue import DECIDE, STEP_ONE, ProgramId, program_text
+from hiddenarm.bandit.arm_table import ArmTable
+from hiddenarm.bandit.catalogue import DECIDE, STEP_ONE, deciding, program_text
 from hiddenarm.bandit.coins import Coins
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
@@ -71,6 +72,14 @@ def worlds_of(federation: Federation, arm: int) -> tuple[World, World, World]:
         World("falling", -0.5, -falling, explored=False, reward=1.0),
         World("explored", 1.0, saturated, explored=True, reward=0.7),
     )
+
+
+def planted(federation: Federation, world: World) -> Floats:
+    """Weights [models, size] by which arms have the weights of a world in every feature of the contexts."""
+    if federation.arm_features is None:
+        return world.weights[:, None]
+    matrix = np.linalg.lstsq(federation.arm_features.features, world.weights, rcond=None)[0]
+    return np.tile(matrix, federation.parties)[None]
 
 
 @dataclass
@@ -126,13 +135,17 @@ def run_decisions(
     count: int,
     other: int,
     online: bool = False,
+    eligible: list[int] | None = None,
 ) -> Decisions:
     """Decide `count` times about as many contexts as are given; `online` by `step`, which goes on to learn a reward.
-    Party `other` holds the model, the same every time."""
-    program = STEP_ONE if online else ProgramId(DECIDE, contexts)
+    Party `other` holds the model, the same every time. Among `eligible` arms, which fill all slots of a program, what
+    is noted as the arm is its slot."""
+    among = None if eligible is None else len(eligible)
+    program = STEP_ONE if online else deciding(contexts, among)
     epoch_key = fixed_key("joint views", key, world.name)
-    trials = Decisions(federation.parties, program=program.label, arm=arm)
-    trials.answered = federation.learner.answers
+    slot = arm if eligible is None else eligible.index(arm)
+    trials = Decisions(federation.parties, program=program.label, arm=slot)
+    trials.answered = (federation.learner if among is None else federation.learner.among(among)).answers
     lockstep = Lockstep(
         federation,
         epoch_key,
@@ -144,20 +157,21 @@ def run_decisions(
     layout = layout_of(program_text(federation, program), federation.parties, 1)
     actor = program_stream(Seeds(epoch_key).actor(), program.label, layout.actor_words)
     features = [np.full((1, contexts, 1), world.feature)] * federation.parties
-    with dealt_words_noted(trials), _actor_noted(trials), _explored_to(arm):
+    with dealt_words_noted(trials), _actor_noted(trials), _explored_to(slot):
         for step in range(count):
             lockstep.states = [initial_state(federation.learner.arrays, party) for party in range(federation.parties)]
-            lockstep.states[other]["weights"][0] = encode(world.weights, federation.fraction_bits)[:, None]
+            lockstep.states[other]["weights"][0] = encode(planted(federation, world), federation.fraction_bits)
             inverses = [state["inverses"] for state in lockstep.states]
             inverses[other][:], inverses[other - 1][:] = np.add.reduce(inverses), np.uint64(0)
             trials.start(program.label)
             if contexts == 1:
-                number, arms = lockstep.decide([own[:, 0] for own in features])
+                number, arms = lockstep.decide([own[:, 0] for own in features], eligible)
             else:
-                _, arms = lockstep.decide_batch(features)
+                _, arms = lockstep.decide_batch(features, eligible)
             if online:
                 lockstep.learn(number, [world.reward])
-            trials.arms += arms.ravel().tolist()
+            chosen = arms.ravel().tolist()
+            trials.arms += chosen if eligible is None else [eligible.index(one) for one in chosen]
             trials.actor.append(actor.step(step) if layout.actor_words else np.empty(0, np.uint64))
     return trials
 
@@ -165,20 +179,20 @@ def run_decisions(
 @contextmanager
 def _actor_noted(trials: Decisions) -> Iterator[None]:
     """Note the answers that the actor gets, and what it returns."""
-    honest_arms, honest_one_hots = lockstep_module.arms_in, lockstep_module.masked_one_hots  # type: ignore[attr-defined]
+    honest_arms, honest_one_hots = lockstep_module.arms_in, lockstep_module.masked_arms  # type: ignore[attr-defined]
 
     def arms_in(answers: Answers, shares: Sequence[Words], eligible: Words) -> NDArray[np.int64]:
         trials.answer(shares)
         return honest_arms(answers, shares, eligible)
 
-    def masked_one_hots(arms: NDArray[np.int64], masks: Words) -> Words:
-        returned = honest_one_hots(arms, masks)
+    def masked_arms(arms: NDArray[np.int64], masks: Words, table: ArmTable | None) -> Words:
+        returned = honest_one_hots(arms, masks, table)
         trials.returned.append(returned.ravel().copy())
         return returned
 
     with (
         patch.object(lockstep_module, "arms_in", arms_in),
-        patch.object(lockstep_module, "masked_one_hots", masked_one_hots),
+        patch.object(lockstep_module, "masked_arms", masked_arms),
     ):
         yield
 

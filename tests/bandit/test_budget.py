@@ -144,8 +144,10 @@ def test_a_snapshot_of_an_earlier_version_is_counted_by_its_steps() -> None:
 
 
 def test_a_ledger_as_words() -> None:
-    ledger = PrivacyLedger({QUARTER: 3, COIN_UNITS: 2**40}, 7, 0.125, 1)
+    ledger = PrivacyLedger({QUARTER: 3, COIN_UNITS: 2**40}, 7, 0.125, 1, row_opened=0.0625, openings=2, bare=1)
     assert ledger_of_words(ledger_words(ledger)) == ledger
+    unopened = PrivacyLedger({QUARTER: 3}, 7, 0.0, 1)
+    assert ledger_of_words(ledger_words(unopened)) == unopened
     for wrong in (np.zeros(1, np.uint64), np.zeros(4, np.uint64), np.array([0, 2**63 | 2**52, 0, 1, 1], np.uint64)):
         with pytest.raises(ValueError, match="a ledger has"):
             ledger_of_words(wrong)

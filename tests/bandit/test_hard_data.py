@@ -20,6 +20,7 @@ from support import fixed_key, suggested
 
 WORLDS = int(os.environ.get("HIDDENARM_HARD_WORLDS", "50"))
 CONFIDENT_WORLDS = max(24, WORLDS // 2)
+SHARED_WORLDS = max(16, WORLDS // 4)
 REPLICATES = 20
 
 
@@ -33,6 +34,18 @@ def test_no_decision_parts_from_the_twin_by_more_than_a_margin(seed: int) -> Non
 def test_no_decision_with_a_bonus_parts_from_the_twin_by_more_than_a_margin(seed: int) -> None:
     world = HardWorld(10_000 + seed, confident=True)
     assert world.worst() <= MARGIN + table_error(world.federation), str(world)
+
+
+@pytest.mark.parametrize("seed", range(SHARED_WORLDS))
+def test_no_decision_with_features_of_arms_parts_from_the_twin_by_more_than_a_margin(seed: int) -> None:
+    world = HardWorld(20_000 + seed, arm_features=True)
+    assert world.worst() <= MARGIN, str(world)
+
+
+def test_worlds_with_features_of_arms_reach_both_ways_to_decide() -> None:
+    federations = [HardWorld(20_000 + seed, arm_features=True).federation for seed in range(SHARED_WORLDS)]
+    assert {federation.decides_by_payloads for federation in federations} == {True, False}
+    assert max(federation.model_size for federation in federations) > 20
 
 
 def test_worlds_with_a_bonus_are_of_all_kinds() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from itertools import product
 
+import numpy as np
 import pytest
 from joint_views import (
     check_joint_views,
@@ -19,6 +20,7 @@ from joint_views import (
     worlds_of,
 )
 
+from hiddenarm.bandit.arm_table import ArmTable
 from hiddenarm.bandit.confidence import Confidence
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.policies.bonus import Bonus
@@ -126,6 +128,23 @@ def test_all_words_of_policies_with_a_bonus_are_independent(policy: Confidence, 
     for other in range(2):
         decisions = run_decisions(federation, world, 1, policy.name, contexts=1, count=count, other=other)
         check_words_are_independent(decisions, coalition_without(other, 2))
+
+
+@pytest.mark.parametrize(("parties", "other"), [(2, 0), (2, 1), (3, 1)])
+@pytest.mark.parametrize("contexts", [1, 2])
+@pytest.mark.parametrize("form", FORMS)
+def test_arms_that_have_features_tell_the_actor_the_arm_and_nothing_else(
+    form: str, contexts: int, parties: int, other: int
+) -> None:
+    table = ArmTable.of(np.eye(4) * 0.75 + 0.1)
+    federation = FORMS[form](arms=4, features=(1,) * parties, epsilon=0.2, arm_features=table)
+    decisions = [
+        run_decisions(federation, world, 1, f"arm features {contexts}", contexts=contexts, count=TRIALS, other=other)
+        for world in worlds_of(federation, 1)
+    ]
+    check_joint_views(decisions, coalition_without(other, parties))
+    if decisions[0].returned:
+        check_masks_are_new(decisions[0])
 
 
 @pytest.mark.parametrize(("parties", "count"), [(2, 900), *([(3, 2200)] if SOAK else [])])

@@ -8,12 +8,16 @@ from math import sqrt
 import numpy as np
 import pytest
 
+from hiddenarm.bandit.evaluation import GREEDY, UNIFORM
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
-from hiddenarm.bandit.off_policy import GREEDY, UNIFORM, OffPolicy
+from hiddenarm.bandit.off_policy import ESTIMATORS, IMPORTANCE, LOW_VARIANCE, OffPolicy
 from hiddenarm.bandit.policies.bonus import Bonus
 from hiddenarm.bandit.policies.epsilon_schedule import EpsilonSchedule
-from hiddenarm.errors import ConfigError
+from hiddenarm.bandit.policies.linucb import LinUcb
+from hiddenarm.bandit.policies.thompson import Thompson
+from hiddenarm.bandit.policy import Policy
+from hiddenarm.errors import ConfigError, InputError
 from hiddenarm.mpc.run import Openings, Sharing
 from hiddenarm.privacy.gaussian import mu_for
 from hiddenarm.privacy.mechanisms import ActionBudget
@@ -21,6 +25,8 @@ from hiddenarm.ring.words import Floats, Words
 from support import SIGNIFICANCE, fixed_key, uniformity
 
 ARMS, FEATURES, EPSILON = 4, (3, 2), 0.3
+BEST = np.random.default_rng(9).standard_normal((ARMS, 5))
+"""An arm earns where its score by these is above 0.3."""
 PI = np.random.default_rng(5).standard_normal((ARMS, 5)) / 4
 
 
@@ -28,27 +34,37 @@ class Trial:
     """A run of many replicates beside its evaluation, with what is true of it."""
 
     def __init__(
-        self, replicates: int, steps: int, federation: Federation | None = None, mu: float | None = None
+        self,
+        replicates: int,
+        steps: int,
+        federation: Federation | None = None,
+        mu: float | None = None,
+        estimators: tuple[str, ...] = (IMPORTANCE,),
+        model: Floats = PI,
     ) -> None:
         federation = federation or Federation(arms=ARMS, features=FEATURES, epsilon=EPSILON)
         lockstep = Lockstep(federation, fixed_key("off policy", steps), replicates=replicates, deal_ahead=16)
-        self.off = OffPolicy(lockstep, window=50, mu=mu, models={"pi": PI})
+        self.off = OffPolicy(lockstep, window=50, mu=mu, models={"pi": model}, estimators=estimators)
         self.lockstep, self.steps = lockstep, steps
         twins = federation.policy.twins(federation, replicates)
-        best, rng = np.random.default_rng(9).standard_normal((ARMS, 5)), np.random.default_rng(1)
+        rng = np.random.default_rng(1)
         self.explored, self.rewards, self.matched = (np.zeros((steps, replicates)) for _ in range(3))
+        self.agreed, self.tied = (np.zeros((steps, replicates)) for _ in range(2))
         self.true: dict[str, Floats] = {name: np.zeros((steps, replicates)) for name in (GREEDY, UNIFORM, "pi")}
         each = np.arange(replicates)
         for step in range(steps):
             x = rng.standard_normal((replicates, 5))
             x /= np.linalg.norm(x, axis=1, keepdims=True)
-            earns = (x @ best.T > 0.3).astype(float)  # what every arm would earn
+            earns = (x @ BEST.T > 0.3).astype(float)  # what every arm would earn
             number, arms = lockstep.decide(np.split(x, [3], axis=1))
-            coins = lockstep.coins(number, 1)
-            explore = coins.explore[0]
-            greedy = np.where(explore, twins.decide(x, np.zeros(replicates, np.bool_), coins.tags[0]), arms)
-            rewards, pi = earns[each, arms], (x @ PI.T).argmax(axis=1)
+            coins = lockstep.coins(number, 1).of(0)
+            explore = coins.explore
+            own = twins.decide(x, np.zeros(replicates, np.bool_), coins.tags, coins.normals)
+            greedy = np.where(explore, own, arms)
+            rewards, pi = earns[each, arms], (x @ model.T).argmax(axis=1)
             self.explored[step], self.rewards[step], self.matched[step] = explore, rewards, arms == pi
+            best_two = np.sort(twins.scores(x, coins.normals), axis=1)[:, -2:]
+            self.agreed[step], self.tied[step] = greedy == pi, best_two[:, 1] - best_two[:, 0] < 1e-3
             self.true[GREEDY][step], self.true[UNIFORM][step] = earns[each, greedy], earns.mean(axis=1)
             self.true["pi"][step] = earns[each, pi]
             self.off.add(number, rewards)
@@ -58,7 +74,7 @@ class Trial:
 
 @pytest.fixture(scope="module")
 def trial() -> Trial:
-    return Trial(replicates=300, steps=300)
+    return Trial(replicates=300, steps=300, estimators=ESTIMATORS)
 
 
 def test_values_are_those_of_the_same_sums_in_the_clear(trial: Trial) -> None:
@@ -95,13 +111,57 @@ def test_deviations_are_those_of_the_formulas(trial: Trial) -> None:
     assert np.nanstd(ratio) == pytest.approx(expected_ratio, rel=0.25)
 
 
+def test_low_variance_is_that_of_the_same_sums_in_the_clear(trial: Trial) -> None:
+    """In all replicates but those with an explored match whose own arm is one of several that tie, as arms do before
+    they have earned: the tie is broken anew."""
+    y, r, m, differs = trial.explored, trial.rewards, trial.matched, 1 - trial.agreed
+    clear = (y * m * trial.tied).sum(0) == 0
+    assert clear.mean() > 0.4
+    weights = (1 - y) * m / (1 - EPSILON) + y * m * differs * ARMS / EPSILON
+    found = trial.off.value("pi", LOW_VARIANCE)
+    off = np.abs(found.unbiased - (weights * r).mean(0)), np.abs(found.ratio - (weights * r).sum(0) / weights.sum(0))
+    for each in off:
+        assert np.mean(each[clear] < 1e-4) > 0.97  # but where two scores of pi tie within the rounding
+        assert each.max() < 10 * ARMS / (EPSILON * trial.steps)
+
+
+def test_low_variance_has_no_bias_and_the_deviation_of_its_formula(trial: Trial) -> None:
+    """Given what every arm would earn, and where the policy's own arm is pi's. The run is seeded, so this holds or not;
+    under another seed the first would fail with a chance of 6e-5, the second of 1e-8."""
+    true = trial.true["pi"]
+    off = trial.off.value("pi", LOW_VARIANCE).unbiased - true.mean(axis=0)
+    assert abs(off.mean()) <= 4 * off.std() / sqrt(len(off))
+    kept, explored = float((true * trial.agreed).mean()), float((true * (1 - trial.agreed)).mean())
+    deviation = sqrt((kept * EPSILON / (1 - EPSILON) + explored * (ARMS / EPSILON - 1)) / trial.steps)
+    assert off.std() == pytest.approx(deviation, rel=0.25)
+    by_importance = trial.off.value("pi").unbiased - true.mean(axis=0)
+    assert off.std() < 0.9 * by_importance.std()
+
+
+def test_low_variance_pays_where_arms_agree() -> None:
+    """The nearer pi is to the policy, the more decisions tell of it. Both are near the best here. Seeded."""
+    trial = Trial(replicates=200, steps=200, estimators=ESTIMATORS, model=BEST / 8)
+    deviations = [
+        (trial.off.value("pi", estimator).unbiased - trial.true["pi"].mean(axis=0)).std() for estimator in ESTIMATORS
+    ]
+    assert trial.agreed[100:].mean() > 0.6
+    assert deviations[1] < 0.7 * deviations[0]
+
+
 def test_noise_is_that_of_mu_and_is_counted() -> None:
+    """Each estimator is an opening. That of low variance adds up two sums, each with noise."""
     mu = mu_for(1.0, 1e-6)
-    noisy, plain = Trial(replicates=400, steps=50, mu=mu), Trial(replicates=400, steps=50)
-    assert noisy.lockstep.ledger.opened == pytest.approx(2 * mu**2)
+    noisy = Trial(replicates=400, steps=50, mu=mu, estimators=ESTIMATORS)
+    plain = Trial(replicates=400, steps=50, estimators=ESTIMATORS)
+    assert noisy.lockstep.ledger.opened == pytest.approx(3 * mu**2)
     assert plain.lockstep.ledger.opened == 0
-    for name, weight in ((GREEDY, 1 / (1 - EPSILON)), (UNIFORM, 1 / EPSILON), ("pi", ARMS / EPSILON)):
-        off = (noisy.off.value(name).unbiased - plain.off.value(name).unbiased) * 50 / weight
+    for name, estimator, weight in (
+        (GREEDY, IMPORTANCE, 1 / (1 - EPSILON)),
+        (UNIFORM, IMPORTANCE, 1 / EPSILON),
+        ("pi", IMPORTANCE, ARMS / EPSILON),
+        ("pi", LOW_VARIANCE, sqrt((ARMS / EPSILON) ** 2 + 1 / (1 - EPSILON) ** 2)),
+    ):
+        off = (noisy.off.value(name, estimator).unbiased - plain.off.value(name, estimator).unbiased) * 50 / weight
         assert off.std() == pytest.approx(sqrt(2) / mu, rel=0.2), name
         assert abs(off.mean()) < 4 * off.std() / 20
 
@@ -111,6 +171,18 @@ def test_a_policy_with_a_bonus_is_evaluated_too() -> None:
     trial = Trial(replicates=20, steps=50, federation=federation)
     expected = ((1 - trial.explored) * trial.rewards).sum(0) / ((1 - EPSILON) * 50)
     assert np.allclose(trial.off.value(GREEDY).unbiased, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("policy", [Bonus(0.3, EPSILON), LinUcb(0.3, EPSILON), Thompson(0.3, EPSILON)], ids=str)
+def test_own_arms_are_those_of_the_policy(policy: Policy) -> None:
+    """With low variance, of a policy that scores by inverses and normal numbers: without bias, by four standard errors
+    of a seeded run."""
+    federation = Federation(arms=ARMS, features=FEATURES, policy=policy)
+    trial = Trial(replicates=150, steps=50, federation=federation, estimators=(LOW_VARIANCE,), model=BEST / 8)
+    off = trial.off.value("pi", LOW_VARIANCE).unbiased - trial.true["pi"].mean(axis=0)
+    assert abs(off.mean()) <= 4 * off.std() / sqrt(len(off))
+    with pytest.raises(ConfigError, match="evaluated by low-variance here"):
+        trial.off.value("pi")
 
 
 def test_all_that_is_opened_is_uniform() -> None:
@@ -124,14 +196,84 @@ def test_all_that_is_opened_is_uniform() -> None:
                 seen.append(np.add.reduce(sent))
 
     lockstep = Lockstep(federation, fixed_key("uniform"), replicates=1500, observer=observe)
-    off = OffPolicy(lockstep, window=2, models={"pi": np.array([[0.1, 0.2], [0.3, -0.1], [0.0, 0.4]])})
+    model = np.array([[0.1, 0.2], [0.3, -0.1], [0.0, 0.4]])
+    off = OffPolicy(lockstep, window=2, models={"pi": model}, estimators=ESTIMATORS)
     for _ in range(2):
         number, _ = lockstep.decide([np.full((1500, 1), 0.5)] * 2)
         seen.clear()
         off.add(number, np.ones(1500))
-    assert len(seen) >= 7  # rewards; weights, scores, arms, arms of pi, rewards, matches
+    # own arm: weights, scores; rewards; weights, scores, arms, arms of pi, rewards, own arms, matches of two and three
+    assert len(seen) >= 11
     for words in seen:
         assert uniformity(words.reshape(1500, -1)[:, 0]) > SIGNIFICANCE
+
+
+def test_decisions_that_cannot_be_weighed_are_refused() -> None:
+    federation = Federation(arms=ARMS, features=FEATURES, epsilon=EPSILON)
+    lockstep = Lockstep(federation, fixed_key("weighed"))
+    off = OffPolicy(lockstep, window=3, models={"pi": PI}, estimators=ESTIMATORS)
+    context = [np.full((1, 3), 0.1), np.full((1, 2), 0.1)]
+    limited, _ = lockstep.decide(context, eligible=[0, 1])
+    with pytest.raises(InputError, match="single decisions among all arms"):
+        off.add(limited, [1.0])
+    early, _ = lockstep.decide(context)
+    lockstep.learn(limited, [1.0])
+    with pytest.raises(InputError, match="was made before the last lesson"):
+        off.add(early, [1.0])
+    number, _ = lockstep.decide(context)
+    off.add(number, [1.0])
+    with pytest.raises(InputError, match="each once"):
+        off.add(number, [1.0])
+
+
+@pytest.mark.parametrize("rewards", [[1.5], [-0.1], [float("nan")], [1.0, 1.0], 1.0], ids=str)
+def test_rewards_that_noise_is_not_for_are_refused_before_anything_is_taken_up(rewards: Sequence[float]) -> None:
+    lockstep = Lockstep(Federation(arms=ARMS, features=FEATURES, epsilon=EPSILON), fixed_key("rewards"))
+    off = OffPolicy(lockstep, window=3, mu=1.0)
+    number, _ = lockstep.decide([np.full((1, 3), 0.1), np.full((1, 2), 0.1)])
+    with pytest.raises(InputError, match="one of each replicate, from 0 to 1"):
+        off.add(number, rewards)
+    off.add(number, [1.0])
+
+
+def test_noise_that_cannot_be_drawn_is_refused_at_once() -> None:
+    lockstep = Lockstep(Federation(arms=ARMS, features=FEATURES, epsilon=EPSILON), fixed_key("mu"))
+    with pytest.raises(ConfigError):
+        OffPolicy(lockstep, mu=1e9)
+    assert not lockstep.evaluated
+
+
+def test_decisions_that_wait_no_longer_leave_nothing_behind() -> None:
+    federation = Federation(arms=ARMS, features=FEATURES, epsilon=EPSILON)
+    lockstep = Lockstep(federation, fixed_key("left"), max_pending=4)
+    context = [np.full((1, 3), 0.1), np.full((1, 2), 0.1)]
+    for _ in range(3):
+        lockstep.learn_each([lockstep.decide(context)[0] for _ in range(3)], np.ones((1, 3)))
+    lockstep.learn(lockstep.decide(context)[0], [1.0])
+    assert not lockstep._made_at
+    for _ in range(9):
+        lockstep.decide(context)
+    assert lockstep._made_at.keys() == lockstep.pending
+
+
+def test_a_run_is_evaluated_once_and_from_its_start() -> None:
+    """A second evaluation would use masks and noise again."""
+    federation = Federation(arms=ARMS, features=FEATURES, epsilon=EPSILON)
+    lockstep = Lockstep(federation, fixed_key("once"))
+    OffPolicy(lockstep)
+    with pytest.raises(ConfigError, match="by one evaluation only"):
+        OffPolicy(lockstep)
+    begun = Lockstep(federation, fixed_key("begun"))
+    begun.decide([np.zeros((1, 3)), np.zeros((1, 2))])
+    with pytest.raises(ConfigError, match="from the first decision of a run on"):
+        OffPolicy(begun)
+    saved = Lockstep(federation, fixed_key("once")).snapshot()
+    for goes_on_elsewhere in (lockstep.snapshot, lambda: lockstep.restore(saved)):
+        with pytest.raises(ConfigError, match="goes on only as it is"):
+            goes_on_elsewhere()
+    retired = Federation(arms=ARMS, features=FEATURES, epsilon=EPSILON, retired=(1,))
+    with pytest.raises(ConfigError, match="with retired arms they are not evaluated"):
+        OffPolicy(Lockstep(retired, fixed_key("retired")))
 
 
 def test_rounds_of_a_window() -> None:
@@ -139,6 +281,9 @@ def test_rounds_of_a_window() -> None:
     rounds = trial.lockstep.meter.rounds
     assert rounds["value "] == 1
     assert rounds["value modelpi"] == 1 + 9 - 1 + 2  # contexts and weights; a decision by shuffle; arms, and matches
+    low = Trial(replicates=1, steps=50, estimators=ESTIMATORS).lockstep.meter.rounds
+    assert low["value modelpi"] == rounds["value modelpi"]
+    assert low["value own arm"] == 50 * 9  # a decision by shuffle for each
 
 
 def test_what_cannot_be_evaluated_is_refused() -> None:
@@ -159,6 +304,8 @@ def test_what_cannot_be_evaluated_is_refused() -> None:
         OffPolicy(lockstep(epsilon=0.1), models={"pi": PI[:2]})
     with pytest.raises(ConfigError, match="scale its weights down"):
         OffPolicy(lockstep(epsilon=0.1), models={"pi": PI * 1e6})
+    with pytest.raises(ConfigError, match="estimators must be some of importance, low-variance"):
+        OffPolicy(lockstep(epsilon=0.1), models={"pi": PI}, estimators=("doubly-robust",))
     with pytest.raises(ConfigError, match="no window of 100 decisions is complete"):
         OffPolicy(lockstep(epsilon=0.1)).value(GREEDY)
     with pytest.raises(ConfigError, match="there is no 'best'"):

@@ -37,6 +37,7 @@ from hiddenarm.bandit.catalogue import (
     LEARN,
     SOLVE,
     STEP,
+    UNLEARN,
     ProgramId,
 )
 from hiddenarm.bandit.interactions import opened
@@ -54,6 +55,7 @@ PROGRAMS = pytest.mark.parametrize(
     [
         ProgramId(DECIDE, 2),
         ProgramId(GATHER, 2),
+        ProgramId(UNLEARN),
         ProgramId(SOLVE, 2),
         ProgramId(INVERT_BOOSTED),
         ProgramId(INVERT),
@@ -167,6 +169,14 @@ def test_trials_gather_what_they_are_given() -> None:
     for arm in (first, second):
         more, rewarded = sums_of(arm, 1, EXTREMES)
         grams, moments = grams + more - np.eye(2), moments + rewarded
+    found = [clear(shares, 2 * FRACTION_BITS) for shares in zip(*trials.results, strict=True)]
+    assert np.abs(found[0][:, triangle_to_square(2)] - grams).max() < 1e-9
+    assert np.abs(found[1] - moments).max() < 1e-9
+
+
+def test_trials_unlearn_what_they_are_given() -> None:
+    trials = run_program(ProgramId(UNLEARN), EXTREMES, "unlearned", count=1)
+    grams, moments = sums_of(trials.arms[0], 7, EXTREMES)
     found = [clear(shares, 2 * FRACTION_BITS) for shares in zip(*trials.results, strict=True)]
     assert np.abs(found[0][:, triangle_to_square(2)] - grams).max() < 1e-9
     assert np.abs(found[1] - moments).max() < 1e-9

@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from hiddenarm.bandit.arm_table import ArmTable
 from hiddenarm.bandit.catalogue import DECIDE, LEARN, STEP, ProgramId
 from hiddenarm.bandit.interactions import Decided
 from hiddenarm.bandit.lockstep import Lockstep
+from hiddenarm.bandit.subsets import Subset
 from hiddenarm.mpc.material import Seeds, program_stream
 from hiddenarm.mpc.payloads import PAYLOAD_BITS
 from hiddenarm.mpc.run import Openings, Sharing
@@ -112,9 +114,14 @@ def actor_watched(views: Views) -> Iterator[None]:
     honest = Lockstep._act
 
     def act(
-        lockstep: Lockstep, program: ProgramId, step: int, decided: list[Decided], eligible: Words
+        lockstep: Lockstep,
+        program: ProgramId,
+        step: int,
+        decided: list[Decided],
+        eligible: Words,
+        subset: Subset | None,
     ) -> NDArray[np.int64]:
-        arms = honest(lockstep, program, step, decided, eligible)
+        arms = honest(lockstep, program, step, decided, eligible, subset)
         views.act(decided, arms, lockstep.federation.learner.answers.returned)
         return arms
 
@@ -139,9 +146,10 @@ def watched(
     replicates: int = 1000,
     steps: int = 4,
     form: str = THREE,
+    table: ArmTable | None = None,
 ) -> tuple[Views, Lockstep]:
     """Decide and learn some steps on the same inputs; all replicates get the same ones, with masks of their own."""
-    federation = FORMS[form](arms=ARMS, features=(2, 2, 1)[:parties], epsilon=0.2)
+    federation = FORMS[form](arms=ARMS, features=(2, 2, 1)[:parties], epsilon=0.2, arm_features=table)
     views = Views()
     lockstep = Lockstep(
         federation,
@@ -178,8 +186,7 @@ def test_every_word_that_anybody_sees_is_uniform(
     rounds = rounds_of(programs, form, parties)
     answered = {(programs[0], place) for place in ((ANSWERED,) if form == SHUFFLED else (ANSWERED, RETURNED))}
     assert seen == answered | {(program, number) for program in rounds for number in range(rounds[program])}
-    p_values = [uniformity(np.concatenate(words), views.bits[place]) for place, words in views.words.items()]
-    assert corrected(p_values) > SIGNIFICANCE
+    check_uniform(views)
     if inputs == "extremes":  # the model has moved: the words hide something
         assert np.abs(lockstep.reveal_model()[1]).max() > 0.3
 
@@ -189,6 +196,31 @@ def test_every_word_that_anybody_sees_is_uniform(
 def test_words_of_different_steps_and_openings_share_no_mask(inputs: str, programs: tuple[str, ...], form: str) -> None:
     """A mask used twice leaves each word uniform but not their difference (see tests/mpc/test_masking)."""
     views, _ = watched(inputs, 1.0, f"pairs {inputs}", programs=programs, form=form)
+    check_no_mask_is_shared(views)
+
+
+@pytest.mark.parametrize("form", [THREE, FOUR, SHUFFLED])
+@pytest.mark.parametrize(("inputs", "reward"), [("zeros", 0.0), ("extremes", 1.0)])
+def test_words_are_uniform_and_share_no_mask_where_arms_have_features(inputs: str, reward: float, form: str) -> None:
+    """What the actor returns, features of an arm under a mask, is among them."""
+    table = ArmTable.of(np.eye(ARMS, 3) * 0.6 + 0.2)
+    views, lockstep = watched(inputs, reward, f"features {inputs}", form=form, table=table)
+    rounds = {**rounds_of(APART, form, 2), LEARN: 6}
+    answered = {(DECIDE, place) for place in ((ANSWERED,) if form == SHUFFLED else (ANSWERED, RETURNED))}
+    seen = {(program, number) for program, number, _, _ in views.words}
+    assert seen == answered | {(program, number) for program in rounds for number in range(rounds[program])}
+    check_uniform(views)
+    check_no_mask_is_shared(views)
+    if inputs == "extremes":
+        assert np.abs(lockstep.reveal_model()[1]).max() > 0.1
+
+
+def check_uniform(views: Views) -> None:
+    p_values = [uniformity(np.concatenate(words), views.bits[place]) for place, words in views.words.items()]
+    assert corrected(p_values) > SIGNIFICANCE
+
+
+def check_no_mask_is_shared(views: Views) -> None:
     p_values = []
     for place, words in views.words.items():
         if views.bits[place] == 1:

@@ -38,6 +38,7 @@ from hiddenarm.bandit.catalogue import (
     REPAIR_RUNS,
     SOLVE,
     STEP,
+    UNLEARN,
     ProgramId,
 )
 from hiddenarm.bandit.federation import Federation
@@ -45,6 +46,7 @@ from hiddenarm.bandit.interactions import Decided, Interaction, Rewarded
 from hiddenarm.bandit.lockstep import Lockstep, _Supply
 from hiddenarm.bandit.planning import repair_plan
 from hiddenarm.bandit.state import State, initial_state
+from hiddenarm.bandit.subsets import Subset
 from hiddenarm.mpc.evaluation import DealtWords, ProgramMaterial
 from hiddenarm.mpc.lockstep import run_lockstep
 from hiddenarm.mpc.masking import triangle_indices
@@ -264,9 +266,14 @@ def _actor_noted(trials: Trials) -> Iterator[None]:
     honest = Lockstep._act
 
     def act(
-        lockstep: Lockstep, program: ProgramId, step: int, decided: list[Decided], eligible: Words
+        lockstep: Lockstep,
+        program: ProgramId,
+        step: int,
+        decided: list[Decided],
+        eligible: Words,
+        subset: Subset | None,
     ) -> NDArray[np.int64]:
-        arms = honest(lockstep, program, step, decided, eligible)
+        arms = honest(lockstep, program, step, decided, eligible, subset)
         label = program.label
         masks = program_stream(lockstep._seeds.actor(), label, lockstep._supply(program).layout.actor_words).step(step)
         _note_act(trials, decided, arms, masks)
@@ -362,7 +369,7 @@ class _State:
         mask = np.zeros(1, np.uint64)
         nothing = np.zeros((1, FEW_ARMS), np.uint64)
         kept = [Interaction(own[:, place], -one_hots[None, place], nothing, mask) for place in range(count)]
-        if self._program.name in (GATHER, REPAIR):
+        if self._program.name in (GATHER, REPAIR, UNLEARN):
             # A reward is shared as minus the mask, and party 0 adds what the rewarder sent; here the holder has it all.
             reward = encode(np.full((1, count), self._secrets.reward * holds), bits)
             *others, _ = supply.program.given(state, Rewarded(kept, reward), party)

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from hiddenarm.bandit.policy import Policy
 
 _CHUNK = 1 << 16
-_HEAD = 3
+_HEAD, _EARLIER_HEAD = 6, 3
+"""Words before the pairs; so one is even and one odd, as all lengths are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +71,25 @@ def budget_of(arms: int, policy: Policy, privacy: Mechanism) -> Budget | None:
 
 def ledger_words(ledger: PrivacyLedger) -> Words:
     """A ledger as words, for a file of arrays: refreshes, openings, repetitions, and pairs of a level and its
-    count."""
-    opened = np.array([ledger.opened]).view(np.uint64)[0]
+    count. Before the pairs, where anything was opened: openings of one row, all of them, those without noise. Scores
+    that leave their range are no part of it: they end a simulation."""
+    opened, row_opened = np.array([ledger.opened, ledger.row_opened]).view(np.uint64).tolist()
     pairs = [number for pair in sorted(ledger.decisions.items()) for number in pair]
-    return np.array([ledger.refreshes, opened, ledger.repeated, *pairs], np.uint64)
+    later = [row_opened, ledger.openings, ledger.bare] if ledger.openings else []
+    return np.array([ledger.refreshes, opened, ledger.repeated, *later, *pairs], np.uint64)
 
 
 def ledger_of_words(words: Words) -> PrivacyLedger:
     """The ledger of such words; ValueError if they are none."""
-    if words.ndim != 1 or len(words) < _HEAD or (len(words) - _HEAD) % 2:
+    head = _EARLIER_HEAD if len(words) % 2 else _HEAD
+    if words.ndim != 1 or len(words) < head:
         raise ValueError("a ledger has a head and pairs")
-    pairs = words[_HEAD:].reshape(-1, 2).tolist()
+    pairs = words[head:].reshape(-1, 2).tolist()
     opened, decisions = float(words[1:2].view(np.float64)[0]), {str(level): count for level, count in pairs}
     others = {"refreshes": int(words[0]), "opened": opened, "repeated": int(words[2])}
+    if head == _HEAD:
+        row_opened = float(words[3:4].view(np.float64)[0])
+        others |= {"row_opened": row_opened, "openings": int(words[4]), "bare": int(words[5])}
     return PrivacyLedger.from_dict({"decisions": decisions, **others})
 
 

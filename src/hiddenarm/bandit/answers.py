@@ -15,6 +15,7 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
+from hiddenarm.bandit.arm_table import ArmTable
 from hiddenarm.errors import InputError
 from hiddenarm.ring.words import Words
 
@@ -37,8 +38,9 @@ class Answers(Enum):
         return self is Answers.PAYLOADS
 
 
-def eligible_words(arms: int, eligible: Iterable[int] | None = None) -> Words:
-    """What a party brings for a set of eligible arms, all unless given: a word for each arm, all bits set or none."""
+def eligible_words(arms: int, eligible: Iterable[int] | None = None, retired: Sequence[int] = ()) -> Words:
+    """What a party brings for a set of eligible arms, all unless given, but none that is retired: a word for each arm,
+    all bits set or none."""
     words = np.zeros(arms, np.uint64)
     chosen = range(arms) if eligible is None else list(eligible)
     for arm in chosen:
@@ -49,6 +51,14 @@ def eligible_words(arms: int, eligible: Iterable[int] | None = None) -> Words:
         words[arm] = ALL_BITS
     if not len(chosen):
         raise InputError("no arm is eligible: name one at least, or none to have all")
+    return without_retired(words, retired)
+
+
+def without_retired(words: Words, retired: Sequence[int]) -> Words:
+    """Words of eligible arms, which are written to, of which the retired ones are none."""
+    words[list(retired)] = 0
+    if not words.any():
+        raise InputError("all arms that are named as eligible are retired: name another")
     return words
 
 
@@ -66,8 +76,11 @@ def arms_in(answers: Answers, shares: Sequence[Words], eligible: Words) -> NDArr
     return np.where(possible, arms, NO_ARM).astype(np.int64)
 
 
-def masked_one_hots(arms: NDArray[np.int64], masks: Words) -> Words:
-    """What the actor returns: the one-hots of arms [...] under masks [..., arms]; zeros under them where there is no
-    arm. Never two of them under the same masks: their difference would reveal both."""
+def masked_arms(arms: NDArray[np.int64], masks: Words, table: ArmTable | None = None) -> Words:
+    """What the actor returns: the one-hots of arms [...] under masks [..., arms], or their features under masks
+    [..., width] where arms have some; zeros under them where there is no arm. Never two of them under the same masks:
+    their difference would reveal both."""
+    if table is not None:
+        return masks + np.where(arms[..., None] >= 0, table.words[arms], np.uint64(0))
     one_hots: Words = (arms[..., None] == np.arange(masks.shape[-1])).astype(np.uint64)
     return masks + one_hots

@@ -45,19 +45,20 @@ class Sums:
     moments: Shared
 
 
-def gather(
-    run: Run,
-    federation: Federation,
-    sums: Sums,
-    own_features: Words | None,
-    arms: Shared,
-    rewards: Shared,
+def gather(sums: Sums, gains: Rounds[Sums]) -> Rounds[Sums]:
+    """Add what interactions are in the sums to them; returns `Sums`."""
+    gained = yield from gains
+    return Sums(sums.grams + gained.grams, sums.moments + gained.moments)
+
+
+def gained_sums(
+    run: Run, federation: Federation, own_features: Words | None, arms: Shared, rewards: Shared
 ) -> Rounds[Sums]:
-    """Add interactions [count] to the sums; returns `Sums`."""
+    """What interactions [count] are in the sums, exactly: o x x' and o r x; returns `Sums`. Two rounds."""
     (count,) = rewards.shape
     rows, columns = triangle_indices(federation.dimension)
 
-    # Round 1: mask contexts, one-hots of arms and rewards.  Round 2: mask o x, with which both sums are products.
+    # Round 1: mask contexts, one-hots and rewards.  Round 2: mask o x, with which both sums are products.
     x, o, r = yield (
         input_segments(run, (count,), own_features, federation.features, "contexts x"),
         mask(run, arms, "one-hots o of the arms"),
@@ -65,8 +66,8 @@ def gather(
     )
     (chosen_x,) = yield (mask(run, form(run, "ka,ki->kai", o, x, label="o x'"), "o x'"),)
     return Sums(
-        sums.grams + form(run, "kat,kt->at", chosen_x.take(rows), x.take(columns), label="what W gains, o x x'"),
-        sums.moments + form(run, "kai,k->ai", chosen_x, r, label="what b gains, o r x"),
+        form(run, "kat,kt->at", chosen_x.take(rows), x.take(columns), label="what W gains, o x x'"),
+        form(run, "kai,k->ai", chosen_x, r, label="what b gains, o r x"),
     )
 
 
@@ -83,8 +84,8 @@ def solve(run: Run, federation: Federation, model: Model, sums: Sums, plan: Solv
     gram_share = share_of(run, opened[0])
     start = share_of(run, opened[1]) if plan.start_bits else inverses
     gram, inverse, *weights = yield (
-        mask_symmetric(run, gram_share, federation.dimension, "W"),
-        mask_symmetric(run, start, federation.dimension, "c M, the start"),
+        mask_symmetric(run, gram_share, federation.model_size, "W"),
+        mask_symmetric(run, start, federation.model_size, "c M, the start"),
         *((mask(run, model.weights, "weights w"),) if plan.solves_weights else ()),
     )
 
@@ -116,7 +117,7 @@ class _Solving:
     def __init__(self, run: Run, federation: Federation, plan: SolvePlan) -> None:
         self._run = run
         self._bits = federation.fraction_bits
-        self._size = federation.dimension
+        self._size = federation.model_size
         self._plan = plan
 
     def rounded_gram(self, sums: Sums) -> Opening[Masked]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from hiddenarm.bandit.evaluation import value_text
+from hiddenarm.errors import ProtocolError
 from hiddenarm.mpc.run import ProgramText
 
 if TYPE_CHECKING:
@@ -30,10 +32,24 @@ INVERT_LAST = "invert last"
 REPAIR_RUNS = (INVERT_BOOSTED, INVERT, INVERT_LAST)
 REFRESH = "refresh"
 """Adds dealt noise to the sums, where privacy over time rests on noisy sums (`bandit.noisy_sums`)."""
-PROGRAMS = (DECIDE, LEARN, GATHER, SOLVE, REPAIR, STEP, LEARN_AGAIN, *REPAIR_RUNS, REFRESH)
+UNLEARN = "unlearn"
+"""Takes one interaction out of the sums (`bandit.unlearning`)."""
+VALUE = "value"
+"""Sums of a window of rewarded decisions, with noise, for values of policies (`bandit.evaluation`)."""
+SUBSET_SIZES = (4, 8, 16, 32, *(48 << doubled for doubled in range(11)))
+"""Among how many arms there is a program to decide: those that are eligible, rounded up. 48 are the most that are
+compared pair by pair, in fewer rounds (`federation.PAYLOAD_ARMS`)."""
+DECIDE_AMONG = {size: f"decide among {size}" for size in SUBSET_SIZES}
+"""`decide`, among some of the arms (`bandit.subsets`)."""
+DECIDING = frozenset((DECIDE, STEP, *DECIDE_AMONG.values()))
+"""The programs by which decisions are made."""
+PROGRAMS = (
+    *(DECIDE, LEARN, GATHER, SOLVE, REPAIR, STEP, LEARN_AGAIN, *REPAIR_RUNS, REFRESH, UNLEARN, VALUE),
+    *DECIDE_AMONG.values(),
+)
 """All names. On the wire a program is its place here, from 1 on: a new one goes to the end."""
-SINGLE_PROGRAMS = frozenset((LEARN, STEP, LEARN_AGAIN, *REPAIR_RUNS, REFRESH))
-"""Those that treat one interaction, or none."""
+SINGLE_PROGRAMS = frozenset((LEARN, STEP, LEARN_AGAIN, *REPAIR_RUNS, UNLEARN))
+"""Those that treat one interaction, or none, and of which there is one."""
 ABOUT = {
     DECIDE: "choose an arm for a context",
     STEP: "choose an arm for a context, and learn from the decision",
@@ -45,13 +61,17 @@ ABOUT = {
     INVERT_BOOSTED: "two steps of a repair towards M = the inverse of W, the first ones",
     INVERT: "two steps of a repair towards M = the inverse of W",
     INVERT_LAST: "the last two steps of a repair, and w = M b",
+    UNLEARN: "take an interaction out of the sums W and b; the model is then solved from them, as in a repair",
     REFRESH: "add dealt noise to the sums W and b; the model is then solved from them, as in a repair",
+    VALUE: "add up rewards and coins of a window of decisions, with dealt noise, for values of policies",
+    **{name: f"choose one of up to {size} eligible arms for a context" for size, name in DECIDE_AMONG.items()},
 }
 """What each program of the fast suite is for."""
 
 
 class ProgramId(NamedTuple):
-    """A program for `count` interactions at once; of `solve`, the number that is new to the inverse."""
+    """A program for `count` interactions at once; of `solve`, the number that is new to the inverse; of `refresh` with
+    correlated noise, the position in its block."""
 
     name: str
     count: int = 1  # type: ignore[assignment]  # hides the method of tuples, which nobody needs here
@@ -62,6 +82,17 @@ class ProgramId(NamedTuple):
         return self.name if self.count == 1 else f"{self.name} {self.count}"
 
 
+def deciding(count: int, among: int | None = None) -> ProgramId:
+    """The program that decides for `count` contexts, among all arms or so many slots of eligible ones."""
+    return ProgramId(DECIDE if among is None else DECIDE_AMONG[among], count)
+
+
+def slots_of(program: ProgramId) -> int | None:
+    """Among how many slots a program decides; None if among all arms, or if it does not decide."""
+    return _SLOTS.get(program.name)
+
+
+_SLOTS = {name: size for size, name in DECIDE_AMONG.items()}
 DECIDE_ONE = ProgramId(DECIDE)
 LEARN_ONE = ProgramId(LEARN)
 STEP_ONE = ProgramId(STEP)
@@ -70,7 +101,17 @@ STEP_ONE = ProgramId(STEP)
 def program_text(federation: Federation, program: ProgramId, exploration: Exploration | None = None) -> ProgramText:
     """A program as parties and dealer run it. `exploration` is that of the federation's policy unless given; only the
     dealer's run looks at it."""
+    if program.name == VALUE:
+        if not is_window(federation, program):
+            raise ProtocolError(f"there is no program {VALUE!r} for {program.count} at once here")
+        return value_text(federation, program.count)
     return federation.learner.program(program, exploration).text
+
+
+def is_window(federation: Federation, program: ProgramId) -> bool:
+    """Whether this is the program that adds up a window, where values are evaluated; it may be longer than a batch."""
+    values = federation.evaluation
+    return values is not None and program == ProgramId(VALUE, values.window)
 
 
 def program_texts(federation: Federation) -> dict[str, ProgramText]:

@@ -8,6 +8,10 @@ modulo 2^64, which leaves the factor so many bits:
     bonus           all that a key does not need                      x'Mx is added to w'x as it is
     root            all that x'Mx, at most R^2 / ridge, does not      x'Mx is looked up (`mpc.root`)
 
+Where arms have features there is one M, of products phi_a = x z_a'. Then phi_a'M phi_a = z_a'Q z_a with Q = X'MX of the
+context alone, d x d numbers, which are truncated in a round of their own; z is public, so that the form of every arm is
+a linear map of their shares. Only `bonus` runs there: a root would take tables for every arm.
+
 A rounded context is off by e, |e| <= sqrt(D) / (2 factor). So x'Mx is off by at most (2 |e| R + |e|^2) / ridge, and its
 root by at most |e| / sqrt(ridge). A federation in which this is more than an eighth of the largest bonus, and more than
 `LEAST_ERROR`, is refused.
@@ -16,6 +20,7 @@ root by at most |e| / sqrt(ridge). A federation in which this is more than an ei
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, isfinite, log2, sqrt
@@ -23,17 +28,21 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from hiddenarm.bandit.arm_table import ARM_BITS
 from hiddenarm.bandit.coins import Coins, Positions
-from hiddenarm.bandit.plain import PlainBandit, PlainBandits
-from hiddenarm.bandit.policy import check_epsilon
+from hiddenarm.bandit.plain import PlainBandit, PlainBandits, PlainSharedBandit, PlainSharedBandits
+from hiddenarm.bandit.policy import Learner, check_epsilon
 from hiddenarm.bandit.programs import LinearScores, ScoreFactors, Scores, SharedScores, linear_scores
-from hiddenarm.bandit.ridge import RidgeLearner, RidgePerArm
+from hiddenarm.bandit.ridge import RidgeLearner
+from hiddenarm.bandit.ridge_policy import RidgePerArm
+from hiddenarm.bandit.shared_model import SharedRidgeLearner
 from hiddenarm.errors import ConfigError
-from hiddenarm.mpc.forms import quadratic_form
-from hiddenarm.mpc.masking import input_segments
+from hiddenarm.mpc.forms import form, public_form, quadratic_form
+from hiddenarm.mpc.masking import input_segments, mask_symmetric, share_of
 from hiddenarm.mpc.root import RootShape, RootTables, look_up_root, root_shape, root_tables
 from hiddenarm.mpc.run import Opening, Rounds, Run
-from hiddenarm.mpc.values import Masked
+from hiddenarm.mpc.truncation import MAGNITUDE_BITS, truncate
+from hiddenarm.mpc.values import Masked, Shared
 from hiddenarm.ring.words import Floats, Words
 
 if TYPE_CHECKING:
@@ -49,6 +58,8 @@ MAX_ROOT_WORDS = 4096
 """Most words dealt for a root."""
 _MOST_ALPHA = 1e6
 _MULTIPLIER_BITS = 30
+_MOST_BONUS_BITS = 40
+"""Of alpha x'Mx beyond 2L: with those of z z' they are truncated at once."""
 _SIGN = np.uint64(1 << 63)
 
 
@@ -57,6 +68,7 @@ class Confidence(RidgePerArm, ABC):
     """A policy that adds a bonus to scores: `alpha` is its weight. On top it explores with chance `epsilon`."""
 
     explores_alike: ClassVar[bool] = True
+    shared_learner: ClassVar[type[Learner] | None] = None
 
     alpha: float
     epsilon: float = 0.0
@@ -75,9 +87,13 @@ class Confidence(RidgePerArm, ABC):
         """What is added to scores, in the clear: a function of x'Mx, and of normal numbers if it asks for them."""
 
     def twin(self, federation: Federation) -> PlainBandit:
+        if (table := federation.arm_features) is not None:
+            return PlainSharedBandit(table.features, federation.dimension, federation.ridge, self.bonus)
         return PlainBandit(federation.arms, federation.dimension, federation.ridge, self.bonus)
 
     def twins(self, federation: Federation, replicates: int) -> PlainBandits:
+        if (table := federation.arm_features) is not None:
+            return PlainSharedBandits(replicates, table.features, federation.dimension, federation.ridge, self.bonus)
         return PlainBandits(replicates, federation.arms, federation.dimension, federation.ridge, self.bonus)
 
     @abstractmethod
@@ -90,8 +106,8 @@ class Confidence(RidgePerArm, ABC):
 
 
 def rounded_features(own: Words, factor: float, federation: Federation) -> Words:
-    """Features (L fractional bits) times a factor, rounded to whole numbers. In a program, or in the clear."""
-    bits = federation.fraction_bits
+    """Features times a factor, rounded to whole numbers. In a program, or in the clear."""
+    bits = federation.context_bits
     more = max(0, min(_MULTIPLIER_BITS, 61 - bits - ceil(log2(factor * (max(federation.norms) + 1)))))
     product = own * np.uint64(round(factor * 2.0**more)) + np.uint64(1 << (bits + more - 1))
     moved: Words = (product + _SIGN) >> np.uint64(bits + more)
@@ -127,6 +143,49 @@ class BonusLearner(ConfidenceLearner):
         bonus = quadratic_form(run, inverses, rounded, "alpha x'Mx")
         scores = (linear_scores(run, linear) << spare) + bonus
         return SharedScores(scores, 2 * self.federation.fraction_bits + spare)
+
+
+class SharedBonusLearner(SharedRidgeLearner):
+    """Scores w'phi + alpha phi'M phi, phi = x z', where arms have features: one round more, which truncates
+
+        alpha Q = X'MX,  Q_jk = sum of x_i M_(ij),(lk) x_l
+
+    to 2L bits less those of z z'. The factor of features is the root of alpha 2^B, with as many bits B as leave alpha Q
+    within 62. Nothing that is dealt depends on the number of arms.
+
+    Security: M and the rounded context are masked by words of their own, and the truncation is that of every value.
+    """
+
+    scores_by_inverses = True
+    policy: Confidence
+
+    def masked_beside(
+        self, run: Run, arrays: Mapping[str, Shared], own: Words | None, count: int
+    ) -> tuple[Opening[Masked], ...]:
+        federation, factor = self.federation, self.policy.feature_factor(self.federation)
+        rounded = None if own is None else rounded_features(own, factor, federation)
+        return (
+            mask_symmetric(run, arrays["inverses"], federation.model_size, "inverse M"),
+            input_segments(run, (count,), rounded, federation.features, "context x, rounded"),
+        )
+
+    def added(self, run: Run, scores: Shared, more: Sequence[Masked], table: Words | None) -> Rounds[Shared]:
+        federation, (inverse, rounded) = self.federation, more
+        size, width = federation.dimension, federation.arm_width
+        matrix = inverse.reshaped(size, width, size, width)
+        form_of_arms = form(run, "ijlk,bi,bl->bjk", matrix, rounded, rounded, label="alpha Q = alpha X'MX")
+        dropped = shared_bonus_bits(self.policy, federation) + 2 * ARM_BITS
+        (truncated,) = yield (truncate(run, form_of_arms, dropped, "alpha Q"),)
+        arms = federation.arms, width
+        by_arm = public_form(run, "bjk,aj->bak", share_of(run, truncated), table, arms)
+        bonus = public_form(run, "bak,ak->ba", by_arm, table, arms)
+        return scores + bonus
+
+
+def shared_bonus_bits(policy: Confidence, federation: Federation) -> int:
+    """The bits that alpha x'Mx has beyond 2L before it is truncated, where arms have features."""
+    largest = policy.alpha * federation.largest_quadratic_form * (1 + LARGEST_PART) ** 2
+    return min(_MOST_BONUS_BITS, MAGNITUDE_BITS - 1 - 2 * federation.fraction_bits - ceil(log2(largest)))
 
 
 class RootLearner(ConfidenceLearner):

@@ -14,15 +14,17 @@ import re
 import secrets
 from dataclasses import dataclass, field
 
-from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, STEP_ONE, ProgramId
+from hiddenarm.bandit.catalogue import DECIDE_ONE, STEP_ONE, SUBSET_SIZES, ProgramId, deciding, slots_of
 from hiddenarm.errors import DecisionIdError
 
 MAX_PENDING = 100_000
 """Decisions that wait for a reward in memory; the oldest are forgotten beyond it, at all parties alike."""
 _EPOCH_BYTES = 6
 _TAG_BYTES = 8
-_PATTERN = re.compile(r"([0-9a-f]{12})-([0-9]{6}|[1-9][0-9]{6,18})-([0-9a-f]{16})", re.ASCII)
+_PATTERN = re.compile(r"([0-9a-f]{12})-([0-9]{6}|[1-9][0-9]{6,19})-([0-9a-f]{16})", re.ASCII)
 _COUNT_BITS, _POSITION_BITS = 48, 16
+_SLOTS_BITS = 12
+"""Above them, a count says among how many slots was decided: 0 for all arms, else the place of a size from 1 on."""
 _NUMBER_BITS = 64
 
 
@@ -33,8 +35,31 @@ def new_epoch() -> str:
 
 def decision_number(program: ProgramId, step: int, position: int = 0) -> int:
     """The number of one decision of a run: the step if it was made singly by `decide`; else a count, the step and the
-    position side by side. The count is that of a batch, or 1 for a decision by `step`."""
-    return step if program == DECIDE_ONE else program.count << _COUNT_BITS | step << _POSITION_BITS | position
+    position side by side. The count is that of a batch, or 1 for a decision by `step`; where some of the arms were left
+    out, its upper bits say among how many slots was decided."""
+    if program == DECIDE_ONE:
+        return step
+    count = 1 if program == STEP_ONE else counted(program)
+    return count << _COUNT_BITS | step << _POSITION_BITS | position
+
+
+def is_plain(number: int) -> bool:
+    """Whether a number is only a step."""
+    return number >> _COUNT_BITS == 0
+
+
+def counted(program: ProgramId) -> int:
+    """The count of a program that decides, with its slots: 16 bits."""
+    size = slots_of(program)
+    return program.count | (0 if size is None else SUBSET_SIZES.index(size) + 1) << _SLOTS_BITS
+
+
+def decided_by(count: int) -> ProgramId:
+    """The program with a count as `counted` gives it, which is not that of `step`."""
+    slots, contexts = count >> _SLOTS_BITS, count & ((1 << _SLOTS_BITS) - 1)
+    if slots > len(SUBSET_SIZES) or not contexts:
+        raise DecisionIdError("this is not the number of a decision")
+    return deciding(contexts, SUBSET_SIZES[slots - 1] if slots else None)
 
 
 def split_number(number: int) -> tuple[ProgramId, int, int]:
@@ -42,7 +67,7 @@ def split_number(number: int) -> tuple[ProgramId, int, int]:
     count = number >> _COUNT_BITS
     if count == 0:
         return DECIDE_ONE, number, 0
-    program = STEP_ONE if count == 1 else ProgramId(DECIDE, count)
+    program = STEP_ONE if count == 1 else decided_by(count)
     low = number & ((1 << _COUNT_BITS) - 1)
     return program, low >> _POSITION_BITS, low & ((1 << _POSITION_BITS) - 1)
 

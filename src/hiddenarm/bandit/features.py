@@ -19,7 +19,7 @@ from hiddenarm.ring.words import Floats, Words, encode
 
 def checked_features(values: ArrayLike, federation: Federation, party: int) -> Words:
     """One party's features as words, clipped to its declared norm. Leading axes are replicates."""
-    return encode(clipped_features(values, federation, party), federation.fraction_bits)
+    return encode(clipped_features(values, federation, party), federation.context_bits)
 
 
 def checked_row(values: ArrayLike, federation: Federation, party: int) -> Words:
@@ -32,7 +32,7 @@ def checked_row(values: ArrayLike, federation: Federation, party: int) -> Words:
     if not isfinite(square):
         raise FeatureError(why_unusable(row, party))
     norm = federation.norms[party]
-    return encode(row, federation.fraction_bits, norm / max(norm, sqrt(square)))
+    return encode(row, federation.context_bits, norm / max(norm, sqrt(square)))
 
 
 def clipped_features(values: ArrayLike, federation: Federation, party: int) -> Floats:

@@ -14,6 +14,9 @@ singular value sigma of X. So a federation declares the most interactions that i
 learn. Whatever is truncated must stay below 2^62: fractional plus integer bits within 62. What does not fit its worst
 legal data is refused when it is made, with what would fit.
 
+Where arms have features (`arm_features`), there is one model of products x z' in place of a model for each arm. As
+|z| <= 1, a product has at most the norm R, and all bounds hold as they stand, with D d numbers in place of D.
+
 All this is the budget of the fast suite. The paper's has none: too few or too many bits make its divisions fail.
 """
 
@@ -27,6 +30,8 @@ from typing import Any, Final, TypedDict, Unpack
 
 from hiddenarm.bandit.accounting import Budget, budget_of, check_budget
 from hiddenarm.bandit.advice import FRACTION_BITS, largest, two_digits, what_would_fit
+from hiddenarm.bandit.arm_table import ARM_BITS, ArmTable
+from hiddenarm.bandit.evaluation import PolicyValues, check_evaluation
 from hiddenarm.bandit.planning import (
     TOLERANCE,
     NoisyNumbers,
@@ -43,8 +48,9 @@ from hiddenarm.mpc.comparison import MAX_BITS
 from hiddenarm.mpc.lookup import ReciprocalShape, reciprocal_shape
 from hiddenarm.mpc.payloads import payload_chunks, payload_words
 from hiddenarm.mpc.truncation import MAGNITUDE_BITS
+from hiddenarm.privacy.correlated import COEFFICIENT_BITS
 from hiddenarm.privacy.mechanisms import Mechanism, NoisySums, Unbounded
-from hiddenarm.privacy.noise import LARGEST_DEVIATION, LEAST_WIDTH
+from hiddenarm.privacy.noise import LARGEST_DEVIATION, LARGEST_SAMPLE, LEAST_WIDTH
 
 _HEADROOM = 1 + 2.0**-8
 """Rounding may carry a value a little past its bound."""
@@ -66,6 +72,8 @@ DEFAULT_INTERACTIONS = range(10_000, 1_000_001)
 """Unless it is declared, a federation is given the most interactions in this range that its numbers hold."""
 _KEY_ERROR = 0.004
 """Largest error of a difference of scores that are compared: a unit of the last bit for each party."""
+_MOST_LEAF_ROUNDING = 2.0**-10
+"""Of correlated noise: by how much of itself rounding may add to what a row changes; leaves are wider by as much."""
 _LARGEST_DRIFT = 0.002
 """Of a score between two repairs, as a standard deviation: scores that differ by 0.01 keep their order but for a chance
 below one in a million."""
@@ -73,6 +81,7 @@ _MOST_BATCH = 4095
 _HALF_A_WORD = 32
 NEWTON_ITERATIONS = 7
 """Of the paper's reciprocal, unless a federation says otherwise."""
+_LEAST_CONTEXT_BITS = 8
 SUITES: Final = ("fast", "paper")
 DEFAULT_MAX_BATCH = 256
 _FAST_NUMBERS: Final[dict[str, int]] = {
@@ -82,8 +91,9 @@ _FAST_NUMBERS: Final[dict[str, int]] = {
     "repair_every": 10_000,
 }
 """Numbers that only the fast suite has, and what they are unless given."""
-_WHOLE: Final = ("arms", "fraction_bits", "reward_slot", *_FAST_NUMBERS)
+_WHOLE: Final = ("arms", "fraction_bits", "reward_slot", "keep_interactions", "expires_after", *_FAST_NUMBERS)
 _LONGEST_SLOT: Final = 7 * 24 * 3600
+_LONGEST_WAIT: Final = 366 * 24 * 3600
 
 
 class FastNumbers(TypedDict, total=False):
@@ -107,7 +117,15 @@ class Federation:
     `epsilon=0.1` is short for `policy=EpsilonGreedy(0.1)`. `suite` is the protocol: "fast" or "paper". `privacy` is
     what is promised over time about one row of data, such as `NoisySums(1.0)`; nothing unless given. `reward_slot` is
     the length of a slot in seconds: rewards are sent at the ends of slots, `default_reward` for those that have not
-    come (docs/reward-slots.md). Without it, a reward is sent when it comes.
+    come (docs/reward-slots.md). Without it, a reward is sent when it comes. No decision names an arm that is `retired`,
+    by number (docs/changing.md). A decision without a reward expires `expires_after` seconds after it was made, or up
+    to twice that: it is learned with `expired_reward`, or dropped if that is not given. `arm_features` is a table of
+    public features of the arms: all of them then have one model (docs/arm-features.md).
+    to twice that: it is learned with `expired_reward`, or dropped if that is not given. `evaluation` says which values
+    of policies are opened, to whom, and with how much noise (docs/evaluation.md); none unless given.
+
+    Parties keep the newest `keep_interactions` that were learned, so that they can be unlearned; without it all where
+    state lasts, and the newest 1,000 in memory (docs/unlearning.md).
 
     Of the fast suite: the model holds at most `max_interactions`; further rewards are refused, and decisions go on with
     the model as it is. Unless given, it is as large as the numbers allow, up to a million. At most `max_batch`
@@ -134,6 +152,12 @@ class Federation:
     privacy: Mechanism
     reward_slot: int
     default_reward: float
+    keep_interactions: int
+    retired: tuple[int, ...]
+    expires_after: int
+    expired_reward: float | None
+    arm_features: ArmTable | None
+    evaluation: PolicyValues | None
 
     def __init__(
         self,
@@ -150,6 +174,12 @@ class Federation:
         privacy: Mechanism | None = None,
         reward_slot: int = 0,
         default_reward: float = 0.0,
+        keep_interactions: int = 0,
+        retired: tuple[int, ...] = (),
+        expires_after: int = 0,
+        expired_reward: float | None = None,
+        arm_features: ArmTable | None = None,
+        evaluation: PolicyValues | None = None,
         **fast_numbers: Unpack[FastNumbers],
     ) -> None:
         given: dict[str, Any] = {**fast_numbers}
@@ -169,6 +199,12 @@ class Federation:
             privacy=Unbounded() if privacy is None else privacy,
             reward_slot=reward_slot,
             default_reward=default_reward,
+            keep_interactions=keep_interactions,
+            retired=tuple(retired) if isinstance(retired, list) else retired,
+            expires_after=expires_after,
+            expired_reward=expired_reward,
+            arm_features=arm_features,
+            evaluation=evaluation,
             **numbers,
         )
         self._check_suite(given)
@@ -178,10 +214,14 @@ class Federation:
         self._check_counts()
         self._check_reals()
         self._check_slot()
+        self._check_expiry()
         self.policy.check(self)
+        self._check_retired()
         check_budget(self.arms, self.policy, self.privacy)
+        check_evaluation(self)
         if suite == "fast":
             self._check_fit()
+        self._check_drops()
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
@@ -203,19 +243,42 @@ class Federation:
         absent = tuple(_FAST_NUMBERS) if self.suite == "paper" else ("newton_iterations",)
         if not self.reward_slot:
             absent = (*absent, "reward_slot", "default_reward")
+        if not self.keep_interactions:
+            absent = (*absent, "keep_interactions")
+        if not self.retired:
+            absent = (*absent, "retired")
+        absent = (*absent, *(name for name in ("expires_after", "expired_reward") if not self._expires(name)))
+        if self.arm_features is None:
+            absent = (*absent, "arm_features")
+        absent = (*absent, "evaluation")
         numbers = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in absent}
+        if self.arm_features is not None:
+            numbers["arm_features"] = self.arm_features.digest
+            numbers["arm_columns"] = self.arm_features.columns or self.arm_features.width
         chosen = {"policy": self.policy.name, "privacy": self.privacy.name}
-        return {**numbers, **chosen, **self.policy.options, **self.privacy.options}
+        values = {} if self.evaluation is None else {"evaluation": str(self.evaluation)}
+        return {**numbers, **chosen, **values, **self.policy.options, **self.privacy.options}
 
     @cached_property
     def learner(self) -> Learner:
         """What runs the policy in the suite."""
         return self.policy.learner(self)
 
+    def among(self, arms: int) -> Federation:
+        """The same as a decision among so many of its arms runs it (`bandit.subsets`). What is learned stays that of
+        all arms, so scores have the bounds that they have here."""
+        return _Among.of(self, arms)
+
     @cached_property
     def budget(self) -> Budget | None:
         """How many decisions may be made, where privacy over time is a budget of actions."""
         return budget_of(self.arms, self.policy, self.privacy)
+
+    @property
+    def naming_seconds(self) -> int:
+        """How long a slot lasts at whose end parties tell the rewarder which decisions can be rewarded; 0 if they need
+        not, as decisions neither expire nor have reward slots."""
+        return self.reward_slot or self.expires_after
 
     @property
     def parties(self) -> int:
@@ -225,10 +288,31 @@ class Federation:
     def dimension(self) -> int:
         return sum(self.features)
 
+    @property
+    def context_bits(self) -> int:
+        """Fractional bits of a feature of a context: L, or so many that its product with one of an arm has L."""
+        return self.fraction_bits - (0 if self.arm_features is None else ARM_BITS)
+
+    @property
+    def models(self) -> int:
+        """How many models are learned: one for each arm, or one for all where arms have features."""
+        return self.arms if self.arm_features is None else 1
+
+    @property
+    def model_size(self) -> int:
+        """The weights of a model: one for each feature of a context, or for each product with one of an arm."""
+        return self.dimension * (1 if self.arm_features is None else self.arm_features.width)
+
+    @property
+    def arm_width(self) -> int:
+        """The numbers by which a lesson knows the arm: its one-hot, or its features."""
+        return self.arms if self.arm_features is None else self.arm_features.width
+
     @cached_property
     def joint_norm(self) -> float:
-        """R: the largest norm a whole context can have, after each party has clipped and rounded its features."""
-        rounding = 2.0 ** -(self.fraction_bits + 1)
+        """R: the largest norm a whole context can have, after each party has clipped and rounded its features. Also
+        that of its products with the features of an arm, whose norm is at most 1."""
+        rounding = 2.0 ** -(self.context_bits + 1)
         bounds = (norm + sqrt(count) * rounding for norm, count in zip(self.norms, self.features, strict=True))
         return sqrt(sum(bound**2 for bound in bounds))
 
@@ -241,14 +325,18 @@ class Federation:
     def numbers(self) -> Numbers:
         """What the plans of `solve` depend on. Where sums have noise, for all noise but that of a chance of one in a
         million (`NoisySums.shift`), after as many refreshes as the interactions bring."""
-        norm, size, privacy = self.joint_norm, self.dimension, self.privacy
+        norm, size, privacy = self.joint_norm, self.model_size, self.privacy
         usual = self.fraction_bits, size, norm, self.ridge, self.max_interactions, self.repair_every
         gathers = self.reward_slot > 0
         if not isinstance(privacy, NoisySums):
             return Numbers(*usual, gathers)
         last = max(1, privacy.refreshes_by(self.max_interactions))
-        shift = privacy.shift(last, self.ridge, norm, size, self.arms)
-        return NoisyNumbers(*usual, gathers, shift, privacy.moment_noise(last, norm, size, self.arms))
+        latest = range(
+            max(1, last + 1 - max(1, privacy.correlated)), last + 1
+        )  # correlated noise also falls in a block
+        shift = max(privacy.shift(k, self.ridge, norm, size, self.models) for k in latest)
+        moment_noise = max(privacy.moment_noise(k, norm, size, self.models) for k in latest)
+        return NoisyNumbers(*usual, gathers, shift, moment_noise)
 
     @property
     def score_bound(self) -> float:
@@ -369,6 +457,10 @@ class Federation:
                 raise ConfigError(
                     f"{name} must be a list with an entry for each party, such as [3, 2]; got {getattr(self, name)!r}"
                 )
+        if not isinstance(self.arm_features, ArmTable | None):
+            raise ConfigError(
+                f"arm_features must be a table such as ArmTable.of([[...], ...]), got {self.arm_features!r}"
+            )
         if not isinstance(self.privacy, Mechanism):
             raise ConfigError(f"privacy must be a mechanism such as NoisySums(1.0), got {self.privacy!r}")
         for name in _WHOLE:
@@ -386,6 +478,13 @@ class Federation:
                 raise ConfigError(f"party {number} must contribute at least one feature, got {count!r}")
         if self.arms < 2:
             raise ConfigError(f"a bandit needs at least two arms, got {self.arms!r}")
+        if self.arm_features is not None and self.arm_features.arms != self.arms:
+            raise ConfigError(f"arm_features has {self.arm_features.arms} arms where the federation has {self.arms}")
+        if self.arm_features is not None and self.context_bits < _LEAST_CONTEXT_BITS:
+            raise ConfigError(
+                f"with arm_features a context has {ARM_BITS} fractional bits fewer than other numbers: it takes at "
+                f"least {_LEAST_CONTEXT_BITS + ARM_BITS} fraction_bits, got {self.fraction_bits}"
+            )
         if len(self.norms) != len(self.features):
             raise ConfigError(f"{len(self.features)} parties but {len(self.norms)} norm bounds")
         ranges = [("fraction_bits", FRACTION_BITS[0], FRACTION_BITS[-1])]
@@ -412,11 +511,60 @@ class Federation:
             raise ConfigError(
                 f"reward_slot belongs to suite fast: suite {self.suite} learns from one reward at a time; leave it out"
             )
+        if not 0 <= self.keep_interactions <= MAX_INTERACTIONS:
+            raise ConfigError(f"keep_interactions must lie in 0..{MAX_INTERACTIONS}, got {self.keep_interactions}")
+        least = 0 if self.evaluation is None else self.evaluation.window + self.max_batch
+        if 0 < self.keep_interactions < least:
+            raise ConfigError(
+                f"keep_interactions must be at least {least}, got {self.keep_interactions}: what a window "
+                "under way has learned is needed after a restart (window and max_batch together)"
+            )
         value = self.default_reward
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
             raise ConfigError(f"default_reward must lie in [0, 1], got {value!r}")
         if value and not self.reward_slot:
             raise ConfigError("default_reward is what a slot sends for a reward that has not come: set reward_slot too")
+
+    def _expires(self, name: str) -> bool:
+        """Whether a field of expiry was given."""
+        return self.expires_after > 0 and getattr(self, name) is not None
+
+    def _check_expiry(self) -> None:
+        if not 0 <= self.expires_after <= _LONGEST_WAIT:
+            raise ConfigError(f"expires_after must lie in 0..{_LONGEST_WAIT} seconds, got {self.expires_after}")
+        if self.expires_after and self.reward_slot:
+            raise ConfigError(
+                "expires_after is not for reward slots, which send default_reward for what has not come: leave it out"
+            )
+        value = self.expired_reward
+        if value is None:
+            return
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise ConfigError(f"expired_reward must lie in [0, 1], got {value!r}")
+        if not self.expires_after:
+            raise ConfigError("expired_reward is learned for a decision that has expired: set expires_after too")
+        self._set(expired_reward=float(value))
+
+    def _check_drops(self) -> None:
+        """What has expired is dropped as what is unlearned, where that is possible."""
+        if self.expires_after and self.expired_reward is None and self.learner.schedule().no_unlearning:
+            raise ConfigError(
+                f"policy {self.policy.name} in suite {self.suite} with privacy {self.privacy.name} cannot drop "
+                "decisions that have expired: give expired_reward, which is learned for them"
+            )
+
+    def _check_retired(self) -> None:
+        if not isinstance(self.retired, tuple) or not all(
+            _is_whole(arm) and 0 <= arm < self.arms for arm in self.retired
+        ):
+            raise ConfigError(f"retired must be a list of numbers of arms below {self.arms}, got {self.retired!r}")
+        if len(set(self.retired)) != len(self.retired):
+            raise ConfigError("retired names an arm twice")
+        if len(self.retired) == self.arms:
+            raise ConfigError("all arms are retired: leave one at least")
+        if self.retired and not self.policy.learners[self.suite].takes_eligible:
+            raise ConfigError(f"suite {self.suite} takes no eligible arms, so none can be retired: choose suite fast")
+        self._set(retired=tuple(sorted(self.retired)))
 
     def _named_norms(self) -> list[tuple[str, float]]:
         return [(f"the norm bound of party {number}", norm) for number, norm in enumerate(self.norms)]
@@ -475,7 +623,7 @@ class Federation:
     def _table_problem(self) -> str | None:
         if not self._learns_singly:
             return None
-        rounding = self.joint_norm * sqrt(self.dimension) * 2.0**-self.fraction_bits
+        rounding = self.joint_norm * sqrt(self.model_size) * 2.0**-self.fraction_bits
         if rounding > 2.0**-self.reciprocal_bits:
             return (
                 f"rounding may move x'Mx by {rounding:.2g}, more than the distance that two nodes of the table of its "
@@ -515,7 +663,7 @@ class Federation:
                 f"the sums of {self.max_interactions:,} interactions (up to {largest:.4g}) with {bits} fractional bits "
                 f"need {bits + log2(largest * _HEADROOM):.2f} bits; the limit is {MAGNITUDE_BITS}"
             )
-        noise = self.numbers.largest_gram * sqrt(self.dimension * self.numbers.unrepaired) * 2.0**-bits
+        noise = self.numbers.largest_gram * sqrt(self.model_size * self.numbers.unrepaired) * 2.0**-bits
         if noise > 1 / 32:
             return (
                 f"after {self.max_interactions:,} interactions M is too small for its {bits} fractional bits: rounding "
@@ -527,12 +675,28 @@ class Federation:
         """Noise is drawn in units of the last of 2L bits."""
         if not isinstance(self.privacy, NoisySums):
             return None
-        gram, moment = self.privacy.sigma_gram(self.joint_norm), self.privacy.sigma_moment(self.joint_norm)
-        unit = 2.0 ** (-2 * self.fraction_bits)
+        norm, bits = self.joint_norm, 2 * self.fraction_bits
+        gram, moment, unit = self.privacy.sigma_gram(norm), self.privacy.sigma_moment(norm), 2.0**-bits
+        width = self.privacy.leaf_width(1, norm, self.model_size, bits)
+        gram, moment = gram * width, moment * width
         if min(gram / 2, moment) < LEAST_WIDTH * unit or max(gram, moment) > LARGEST_DEVIATION * unit:
             return (
                 f"noise of {moment:.2g} and {gram:.2g} for the sums cannot be drawn with {2 * self.fraction_bits} "
                 f"fractional bits: it must lie in {2 * LEAST_WIDTH * unit:.2g}..{LARGEST_DEVIATION * unit:.2g}"
+            )
+        if self.privacy.correlation is None:
+            return None
+        needed = bits + COEFFICIENT_BITS + log2(max(gram, moment) * LARGEST_SAMPLE)
+        if needed > MAGNITUDE_BITS or self.privacy.leaf_rounding(norm, self.model_size, bits) > _MOST_LEAF_ROUNDING:
+            return (
+                f"correlated noise of {moment:.2g} and {gram:.2g} for the sums does not fit {bits} fractional bits: "
+                f"what is taken back of it takes {needed:.2f} bits, where {MAGNITUDE_BITS} is the limit; a larger "
+                "total_epsilon, smaller norms or fresh noise (correlated = 0) would fit"
+            )
+        if self.privacy.correlated > self.max_batch:
+            return (
+                f"correlated noise of {self.privacy.correlated} refreshes takes programs of as many positions, and "
+                f"max_batch {self.max_batch} is the limit"
             )
         return None
 
@@ -590,6 +754,29 @@ class Federation:
         for field in fields(self):
             object.__setattr__(copy, field.name, changes.get(field.name, getattr(self, field.name)))
         return copy
+
+
+class _Among(Federation):
+    """A federation as a decision among some of its arms sees it."""
+
+    _whole: Federation
+
+    @classmethod
+    def of(cls, whole: Federation, arms: int) -> _Among:
+        narrow = object.__new__(cls)
+        narrow._set(**{field.name: getattr(whole, field.name) for field in fields(whole)})
+        narrow._set(arms=arms, retired=(), _whole=whole)
+        return narrow
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Among) and (self.arms, self._whole) == (other.arms, other._whole)
+
+    def __hash__(self) -> int:
+        return hash((self.arms, self._whole))
+
+    @property
+    def numbers(self) -> Numbers:
+        return self._whole.numbers
 
 
 def check_suite(suite: str, newton_iterations: int | None = None) -> None:

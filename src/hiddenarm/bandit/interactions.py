@@ -24,11 +24,13 @@ class Decided:
     arm_mask: Shared
     reward_mask: Shared
     masked_arm: Words | None = None
+    kept: Shared | None = None
+    """Where values are evaluated: 1 where the policy's own arm was chosen, 0 where it was explored, [count]."""
 
     @classmethod
-    def of_one_hots(cls, answer: Words | None, arm: Shared, reward_mask: Shared) -> Decided:
+    def of_one_hots(cls, answer: Words | None, arm: Shared, reward_mask: Shared, kept: Shared | None = None) -> Decided:
         """Decisions of which the parties have shares s of the one-hots: masks -s, which hide zero."""
-        return cls(answer, arm.times(_MINUS_ONE), reward_mask, np.zeros((1, *arm.shape), np.uint64))
+        return cls(answer, arm.times(_MINUS_ONE), reward_mask, np.zeros((1, *arm.shape), np.uint64), kept)
 
 
 @dataclass(slots=True, repr=False)
@@ -36,13 +38,15 @@ class Interaction:
     """What a party keeps of one decision until its reward comes: its own features, its share of the mask mu of the
     one-hot o of the arm, what the actor returned, o + mu, the same at all parties, and its share of the reward's mask.
     `masked_arm` is None until the actor has returned it. `row_of` says whose row it is, where rows are counted
-    (`row_digest`). Leading axis: replicates."""
+    (`row_digest`); `kept` is the party's share of whether the policy's own arm was chosen, where values are evaluated.
+    Leading axis: replicates."""
 
     features: Words
     arm_mask: Words
     masked_arm: Words | None
     reward_mask: Words
     row_of: int = 0
+    kept: Words | None = None
 
     def arm_share(self, adds_constants: bool) -> Words:
         """The party's share of the one-hot."""
@@ -52,7 +56,7 @@ class Interaction:
     def without_arm(self) -> Interaction:
         """The same with zeros for the one-hot: it has its place in a lesson, and adds nothing to any sum."""
         nothing = np.zeros_like(self.arm_mask)
-        return Interaction(self.features, nothing, nothing, self.reward_mask, self.row_of)
+        return Interaction(self.features, nothing, nothing, self.reward_mask, self.row_of, self.kept)
 
 
 @dataclass(slots=True, repr=False)
@@ -73,7 +77,7 @@ class Rewarded:
 def interactions(features: Words, decided: Decided, rows_of: Sequence[int] = ()) -> list[Interaction]:
     """Take decisions made together apart. Copies, so that no spent randomness is kept alive beside them."""
     arm_mask, reward_mask = own_words(decided.arm_mask, decided.reward_mask)
-    returned = decided.masked_arm
+    returned, kept = decided.masked_arm, None if decided.kept is None else decided.kept.share
     if returned is not None:
         returned = np.broadcast_to(returned, arm_mask.shape)
     return [
@@ -83,6 +87,7 @@ def interactions(features: Words, decided: Decided, rows_of: Sequence[int] = ())
             None if returned is None else returned[:, b].copy(),
             reward_mask[:, b].copy(),
             rows_of[b] if rows_of else 0,
+            None if kept is None else kept[:, b].copy(),
         )
         for b in range(features.shape[1])
     ]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -19,23 +20,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hiddenarm.bandit.arm_table import ArmTable
 from hiddenarm.bandit.catalogue import ProgramId
+from hiddenarm.bandit.changes import changed_federation
 from hiddenarm.bandit.decisions import MAX_PENDING, DecisionIds, new_epoch, split_number
 from hiddenarm.bandit.features import as_floats, checked_reward
 from hiddenarm.bandit.federation import FastNumbers, Federation
 from hiddenarm.bandit.lockstep import Lockstep
-from hiddenarm.bandit.policies import policy_from_table, table_of
+from hiddenarm.bandit.policies import EPSILON_GREEDY, make_policy, policy_from_table, table_of
 from hiddenarm.bandit.policy import Policy
 from hiddenarm.bandit.state import decode_arrays, encode_arrays
 from hiddenarm.errors import ConfigError, DecisionIdError, FeatureError, InputError
 from hiddenarm.files import replacing
 from hiddenarm.privacy.ledger import PrivacyLedger, Statement, statement
 from hiddenarm.privacy.mechanisms import NO_MECHANISM, Mechanism, privacy_from_table, privacy_table
-from hiddenarm.ring.streams import SpentSteps, fresh_key, seeded_key
+from hiddenarm.ring.streams import SpentSteps, derive, fresh_key, seeded_key
 from hiddenarm.ring.words import Floats
 
 _FORMAT = "hiddenarm LocalFederation 1"
 _MOST_NAME = 200
+_ARMS_TOLD = 50
+"""Most arms that an error lists."""
+_REWARDED_BEFORE = "was rewarded before"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +65,18 @@ class LocalFederation:
     >>> fed
     LocalFederation(arms=3, features=[2, 1], policy='epsilon-greedy:epsilon=0.1', decisions=1, rewards=1, pending=0)
 
-    `arms` is their number, or their names. `features` has the number of features of each party. `epsilon=0.1` is short
-    for `policy=EpsilonGreedy(0.1)`. The other keywords up to `newton_iterations` are those of `Federation`. Rewards may
+    `arms` is their number, or their names, or an `ArmTable` of public features of the arms, which then share a model.
+    `features` has the number of features of each party. `epsilon=0.1` is short for
+    `policy=EpsilonGreedy(0.1)`. The other keywords up to `newton_iterations` are those of `Federation`. Rewards may
     come late, in any order, or never: the newest `max_pending` decisions without a reward are kept, older ones are
-    forgotten. With a `seed` the run can be repeated exactly; but who knows the seed knows all masks and coins, and runs
-    of one seed share them, so it is for experiments with data that are not secret.
+    forgotten. Of those that were learned, the newest `keep_interactions` are kept, so that `unlearn` can take them out
+    of the model again. With a `seed` the run can be repeated exactly; but who knows the seed knows all masks and coins,
+    and runs of one seed share them, so it is for experiments with data that are not secret.
     """
 
     def __init__(
         self,
-        arms: int | Sequence[str],
+        arms: int | Sequence[str] | ArmTable,
         features: Sequence[int],
         epsilon: float | None = None,
         *,
@@ -84,12 +92,14 @@ class LocalFederation:
         repair_every: int | None = None,
         newton_iterations: int | None = None,
         max_pending: int = MAX_PENDING,
+        keep_interactions: int = MAX_PENDING,
         seed: int | None = None,
     ) -> None:
-        self.arm_names = _arm_names(arms)
+        table = arms if isinstance(arms, ArmTable) else None
+        self.arm_names = arms.names if isinstance(arms, ArmTable) else _arm_names(arms)
         """The names of the arms; none if they have only numbers."""
         self.federation = Federation(
-            arms=len(self.arm_names) if self.arm_names else arms,  # type: ignore[arg-type]
+            arms=len(self.arm_names) if self.arm_names else arms if table is None else table.arms,  # type: ignore[arg-type]
             features=_per_party(features),
             policy=policy,
             suite=suite,
@@ -99,6 +109,7 @@ class LocalFederation:
             fraction_bits=fraction_bits,
             newton_iterations=newton_iterations,
             privacy=privacy,
+            arm_features=table,
             **_given(
                 max_interactions=max_interactions,
                 max_batch=max_batch,
@@ -106,16 +117,20 @@ class LocalFederation:
                 repair_every=repair_every,
             ),
         )
-        self._begin(DecisionIds(new_epoch(), fresh_key()), max_pending, seed)
+        self._begin(DecisionIds(new_epoch(), fresh_key()), max_pending, keep_interactions, seed)
 
-    def _begin(self, ids: DecisionIds, max_pending: int, seed: int | None) -> None:
+    def _begin(
+        self, ids: DecisionIds, max_pending: int, keep_interactions: int, seed: int | None, version: int = 1
+    ) -> None:
         self._seed = _checked_seed(seed)
-        key = fresh_key() if seed is None else seeded_key(seed)
-        self._lockstep = Lockstep(self.federation, key, max_pending=max_pending)
-        self._ids = ids
+        self._version = version
+        self._keep_interactions = _checked_kept(keep_interactions)
         self._max_pending = max_pending
+        self._lockstep = self._lockstep_of(self.federation, version)
+        self._ids = ids
         self._decisions = 0
         self._rewarded: dict[ProgramId, SpentSteps] = {}
+        self._unlearned: set[int] = set()
 
     # Deciding
 
@@ -165,10 +180,16 @@ class LocalFederation:
         """The number of an arm that is named by it or by its name."""
         if not isinstance(arm, str):
             return arm
-        if arm not in self.arm_names:
-            known = ", ".join(self.arm_names) or "numbers only"
-            raise InputError(f"there is no arm {arm!r}; arms are {known}")
-        return self.arm_names.index(arm)
+        number = _numbers_of(self.arm_names).get(arm)
+        if number is None:
+            first = ", ".join(self.arm_names[:_ARMS_TOLD]) or "numbers only"
+            raise InputError(f"there is no arm {arm!r}; arms are {first}{'' if self._tells_all else ', ...'}")
+        return number
+
+    @property
+    def _tells_all(self) -> bool:
+        """Whether an error names all arms."""
+        return len(self.arm_names) <= _ARMS_TOLD
 
     # Learning
 
@@ -190,6 +211,32 @@ class LocalFederation:
         if len(ids) != len(rewards):
             raise InputError(f"{len(ids)} ids but {len(rewards)} rewards were given")
         self._learn(list(ids), [checked_reward(reward) for reward in rewards])
+
+    def unlearn(self, id: str) -> None:
+        """Take the interaction of a decision out of the model, exactly: the model is then the one that never saw it,
+        but for rounding. A decision that waits for its reward is dropped. What was unlearned before stays so.
+
+        >>> fed = LocalFederation(arms=2, features=[2, 1], epsilon=0.1)
+        >>> decision = fed.decide([[0.6, 0.3], [0.1]])
+        >>> fed.reward(decision.id, 1.0)
+        >>> fed.unlearn(decision.id)
+        """
+        number = self._ids.number_of(id)
+        if number in self._unlearned:
+            return
+        if self._lockstep.schedule.no_unlearning:
+            raise InputError(self._lockstep.schedule.no_unlearning)
+        if not self._lockstep.is_pending(number) and not self._lockstep.is_retained(number):
+            raise DecisionIdError(f"decision {id} {self._why_not_retained(number)}")
+        self._lockstep.unlearn(number)
+        self._unlearned.add(number)
+
+    def _why_not_retained(self, number: int) -> str:
+        why = self._why_not_pending(number)
+        if why != _REWARDED_BEFORE:
+            return why
+        most = self._keep_interactions
+        return f"is no longer kept: of what was learned, the newest {most:,} are (keep_interactions)"
 
     def _learn(self, ids: Sequence[str], rewards: Sequence[float]) -> None:
         numbers = [self._ids.number_of(id) for id in ids]
@@ -214,9 +261,73 @@ class LocalFederation:
         program, step, position = split_number(number)
         if step >= self._lockstep.begun(program):
             return "was never made"
+        if number in self._unlearned:
+            return "was unlearned"
         if program in self._rewarded and step * program.count + position in self._rewarded[program]:
-            return "was rewarded before"
+            return _REWARDED_BEFORE
         return f"is forgotten: only the newest {self._max_pending:,} decisions without a reward are kept (max_pending)"
+
+    # Changing
+
+    def change(
+        self,
+        *,
+        epsilon: float | None = None,
+        policy: Policy | None = None,
+        max_interactions: int | None = None,
+        max_batch: int | None = None,
+        arms: ArmTable | None = None,
+    ) -> None:
+        """Go on with another policy, other limits, or another table of arms that have features, and the model as it is.
+        A table begins with the arms that there are, whose features may differ, and may add some. What cannot change is
+        refused by name, and nothing has changed then. Decisions that wait for a reward keep what they began with.
+
+        >>> fed = LocalFederation(arms=["beach", "city"], features=[2, 1], epsilon=0.1)
+        >>> fed.change(epsilon=0.02)
+        >>> fed.add_arm("mountains")
+        2
+        >>> fed.retire_arm("beach")
+        >>> fed.decide([[0.6, 0.3], [0.1]]).arm_name in ("city", "mountains")
+        True
+        """
+        if epsilon is not None and policy is not None:
+            raise ConfigError("epsilon is short for policy=EpsilonGreedy(epsilon): give one of the two")
+        chosen = make_policy(EPSILON_GREEDY, {"epsilon": epsilon}) if epsilon is not None else policy
+        if arms is not None and arms.names[: len(self.arm_names)] != self.arm_names:
+            raise ConfigError("a table must begin with the arms that there are, under their names and in their order")
+        numbers = {"arms": arms.arms, "arm_features": arms} if arms is not None else {}
+        self._change(policy=chosen, max_interactions=max_interactions, max_batch=max_batch, **numbers)
+        if arms is not None:
+            self.arm_names = arms.names
+
+    def add_arm(self, name: str | None = None) -> int:
+        """Add an arm, which begins at the prior; its number. It has a name if the others have. Where arms have
+        features, `change` takes a table with more arms."""
+        if (name is None) == bool(self.arm_names):
+            raise ConfigError("a new arm has a name where the others have names, and none where they have none")
+        names = _arm_names([*self.arm_names, name]) if name is not None else ()
+        self._change(arms=self.federation.arms + 1)
+        self.arm_names = names
+        return self.federation.arms - 1
+
+    def retire_arm(self, arm: int | str) -> None:
+        """Never choose an arm again. It keeps its number, and learns from the rewards of decisions that named it."""
+        self._change(retired=(*self.federation.retired, self._number_of(arm)))
+
+    def _change(self, **changes: Any) -> None:
+        """Go on as another federation, in another epoch: under a key of its own, so that no address is used twice."""
+        given = {name: value for name, value in changes.items() if value is not None}
+        changed = changed_federation(self.federation, **given)
+        lockstep = self._lockstep_of(changed, self._version + 1)
+        lockstep.restore(self._lockstep.snapshot(pending=True))
+        self._lockstep, self.federation, self._version = lockstep, changed, self._version + 1
+
+    def _lockstep_of(self, federation: Federation, version: int) -> Lockstep:
+        """All roles of a version of the federation, with a dealer's key of its own."""
+        key = fresh_key() if self._seed is None else seeded_key(self._seed)
+        if self._seed is not None and version > 1:
+            key = derive(key, "version", version)
+        return Lockstep(federation, key, max_pending=self._max_pending, keep_interactions=self._keep_interactions)
 
     # Keeping
 
@@ -228,7 +339,10 @@ class LocalFederation:
             "federation": _described(self.federation),
             "arm_names": list(self.arm_names),
             "max_pending": self._max_pending,
+            "keep_interactions": self._keep_interactions,
+            "unlearned": sorted(self._unlearned),
             "seed": self._seed,
+            "version": self._version,
             "decisions": self._decisions,
             "epoch": self._ids.epoch,
             "rewarded": {_label(program): spent.bits.hex() for program, spent in self._rewarded.items()},
@@ -272,11 +386,13 @@ class LocalFederation:
     def _load(self, about: Mapping[str, Any], key: bytes, state: Mapping[str, Any]) -> None:
         self.arm_names = tuple(about["arm_names"])
         self.federation = _federation_of(about["federation"])
-        self._begin(DecisionIds(about["epoch"], key), about["max_pending"], about["seed"])
+        kept, version = about.get("keep_interactions", MAX_PENDING), about.get("version", 1)  # earlier ones had none
+        self._begin(DecisionIds(about["epoch"], key), about["max_pending"], kept, about["seed"], version)
         self._lockstep.restore(state)
         if self._seed is None:
             self._lockstep.remask_pending()
         self._decisions = about["decisions"]
+        self._unlearned.update(about.get("unlearned", ()))
         for label, counts in about["rewarded"].items():
             self._rewarded[_program(label)] = SpentSteps.of(bytes.fromhex(counts))
 
@@ -289,6 +405,7 @@ class LocalFederation:
             "arms": self.federation.arms,
             "features": list(self.federation.features),
             "policy": str(self.federation.policy),
+            **({"retired": list(self.federation.retired)} if self.federation.retired else {}),
             **({} if self.federation.privacy.name == NO_MECHANISM else {"privacy": str(self.federation.privacy)}),
             "decisions": self._decisions,
             "rewards": lockstep.interactions_learned,
@@ -303,6 +420,12 @@ class LocalFederation:
             f"<tr><th>{name}</th><td>{escape(str(value))}</td></tr>" for name, value in self._facts().items()
         )
         return f"<table><caption>LocalFederation</caption>{rows}</table>"
+
+
+@lru_cache(maxsize=4)
+def _numbers_of(names: tuple[str, ...]) -> dict[str, int]:
+    """The number of each arm by its name."""
+    return {name: number for number, name in enumerate(names)}
 
 
 def _arm_names(arms: int | Sequence[str]) -> tuple[str, ...]:
@@ -340,6 +463,12 @@ def _checked_seed(seed: int | None) -> int | None:
     return seed
 
 
+def _checked_kept(most: int) -> int:
+    if isinstance(most, bool) or not isinstance(most, int) or most < 0:
+        raise ConfigError(f"keep_interactions must be a whole number, at least 0, got {most!r}")
+    return most
+
+
 def _row(values: ArrayLike, federation: Federation, party: int) -> Floats:
     features, declared = as_floats(values, party), federation.features[party]
     if features.ndim != 1:
@@ -364,13 +493,21 @@ def _table(values: ArrayLike, federation: Federation, party: int) -> Floats:
 def _described(federation: Federation) -> dict[str, Any]:
     """A federation as JSON has it."""
     numbers = {field.name: getattr(federation, field.name) for field in fields(federation)}
-    return {**numbers, "policy": table_of(federation.policy), "privacy": privacy_table(federation.privacy)}
+    described = {**numbers, "policy": table_of(federation.policy), "privacy": privacy_table(federation.privacy)}
+    if federation.arm_features is not None:
+        table = federation.arm_features
+        described["arm_features"] = {"rows": table.rows, "names": table.names, "columns": table.columns}
+    return described
 
 
 def _federation_of(described: Mapping[str, Any]) -> Federation:
     absent = {name for name, value in described.items() if not value and name != "ridge"}
     given = {name: value for name, value in described.items() if name not in absent}
     policy, privacy = policy_from_table(described["policy"]), privacy_from_table(described["privacy"])
+    if "arm_features" in given:
+        table = given["arm_features"]
+        rows = tuple(map(tuple, table["rows"]))
+        given["arm_features"] = ArmTable(rows, tuple(table["names"]), tuple(table.get("columns", ())))
     return Federation(**{**given, "policy": policy, "privacy": privacy})
 
 

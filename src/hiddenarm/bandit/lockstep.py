@@ -18,31 +18,33 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hiddenarm.bandit.accounting import ledger_of_words, ledger_words
-from hiddenarm.bandit.answers import NO_ARM, TWO_ARMS, arms_in, eligible_words, masked_one_hots
+from hiddenarm.bandit.answers import NO_ARM, TWO_ARMS, arms_in, eligible_words, masked_arms
 from hiddenarm.bandit.audit import audit_coins, audit_noise
 from hiddenarm.bandit.batches import FULL
 from hiddenarm.bandit.catalogue import (
-    DECIDE,
     DECIDE_ONE,
+    DECIDING,
     GATHER,
     LEARN_ONE,
     PROGRAMS,
     REFRESH,
     REPAIR_RUNS,
     SOLVE,
-    STEP,
     STEP_ONE,
     ProgramId,
+    deciding,
     program_text,
 )
 from hiddenarm.bandit.coins import Coins, Exploration, exploration_thresholds
-from hiddenarm.bandit.decisions import MAX_PENDING, decision_number
+from hiddenarm.bandit.decisions import MAX_PENDING, decision_number, is_plain, split_number
 from hiddenarm.bandit.features import checked_features
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Decided, Interaction, Rewarded, interactions, joined
 from hiddenarm.bandit.policy import LearnerProgram
+from hiddenarm.bandit.retained import Retained
 from hiddenarm.bandit.schedule import BeginSecond, DropSecond, LessonPlan, Run, Schedule
-from hiddenarm.bandit.state import State, initial_state
+from hiddenarm.bandit.state import State, initial_state, padded_arms
+from hiddenarm.bandit.subsets import Subset, subset_of
 from hiddenarm.errors import OUT_OF_RANGE, BudgetSpentError, ConfigError, InputError, ScoreRangeError
 from hiddenarm.mpc.dealing import ProgramDealer, layout_of
 from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, compile_program
@@ -56,8 +58,11 @@ NEXT_STEP = "next step "
 """Begins the names of the arrays of a snapshot with a program's next step."""
 LEDGER = "ledger"
 """The name of the array of a snapshot with the privacy ledger."""
+NOT_SAVED = "a run of which values are opened goes on only as it is: it is not saved, nor does it follow a snapshot"
 _SECOND = "second "
 """Begins those of a second model."""
+BatchName = tuple[ProgramId, int]
+"""The run by which a batch of decisions was made."""
 
 
 class _Supply:
@@ -136,7 +141,8 @@ class Lockstep:
     reward of its decision is learned next; else the decision is learned by `learn`. What a lesson takes follows from
     the schedule of the policy, as between roles: the repair of the model is spread over lessons. `repair` does it at
     once. Of the single decisions that wait for their reward, the newest `max_pending` are
-    kept. With `epsilons`, each replicate explores with its own probability, whatever the policy says. `origin` is how
+    kept; of those that were learned, the newest `keep_interactions`, which `unlearn` can take out of the model again.
+    With `epsilons`, each replicate explores with its own probability, whatever the policy says. `origin` is how
     many decisions were made before, for a policy that explores by position.
 
     `ledger` counts what one replicate has released. A spent budget refuses, or explores purely, as between roles.
@@ -153,6 +159,7 @@ class Lockstep:
         origin: int = 0,
         deal_ahead: int = 64,
         max_pending: int = MAX_PENDING,
+        keep_interactions: int = 0,
         observer: Observer | None = None,
     ) -> None:
         if max_pending < 1:
@@ -181,7 +188,12 @@ class Lockstep:
         self._pure_from: dict[ProgramId, int] = {}
         """From which step on a program has explored purely."""
         self._pending: OrderedDict[int, list[Interaction]] = OrderedDict()
-        self._batches: dict[tuple[int, int], list[list[Interaction]]] = {}
+        self._made_at: dict[int, int] = {}
+        """After how many lessons a single decision among all arms was made."""
+        self.evaluated = False
+        """Whether values of policies are opened of this run: by one evaluation only, as its addresses are used once."""
+        self._batches: dict[BatchName, list[list[Interaction]]] = {}
+        self._retained: Retained[list[Rewarded]] = Retained(keep_interactions)
         self._seeds = Seeds(epoch_key)
         self._supplies: dict[ProgramId, _Supply] = {}
         self._deciding = STEP_ONE if online and self._learner.has_step else DECIDE_ONE
@@ -217,37 +229,41 @@ class Lockstep:
         self, contexts: Sequence[ArrayLike], eligible: Sequence[int] | None = None
     ) -> tuple[int, NDArray[np.int64]]:
         """Decide on the parties' features, [replicates, features] each; return the decision's number and the arms.
-        `eligible` names the arms that may be chosen; all unless given."""
+        `eligible` names the arms that may be chosen; all unless given. Few of many take a program of their own, which
+        the number names (`bandit.subsets`)."""
         features = [checked_features(values, self.federation, party)[:, None] for party, values in enumerate(contexts)]
-        step, arms, kept = self._decide(self._deciding, features, eligible)
-        self._pending[step] = [party[0] for party in kept]
-        if len(self._pending) > self._max_pending:
-            self._pending.popitem(last=False)
-        return step, arms[:, 0]
+        program, step, arms, kept = self._decide(self._deciding, features, eligible)
+        number = step if program == self._deciding else decision_number(program, step)
+        self._pending[number] = [party[0] for party in kept]
+        if eligible is None:
+            self._made_at[number] = self._lessons
+        self._forget_oldest()
+        return number, arms[:, 0]
 
     def learn(self, step: int, rewards: ArrayLike) -> None:
         """Learn from the reward of a pending decision; one reward a replicate."""
         self.check_room(1)
-        kept = [[own] for own in self._pending.pop(step)]
+        kept = [[own] for own in self._taken(step)]
         of_step = step if self._begun is not None and self._begun.step == step else None
-        self._learn(kept, self._deciding, step, np.asarray(rewards)[..., None], of_step)
+        program, at = (self._deciding, step) if is_plain(step) else split_number(step)[:2]
+        self._learn([step], kept, program, at, np.asarray(rewards)[..., None], of_step)
 
     def decide_batch(
         self, contexts: Sequence[ArrayLike], eligible: Sequence[int] | None = None
-    ) -> tuple[tuple[int, int], NDArray[np.int64]]:
+    ) -> tuple[BatchName, NDArray[np.int64]]:
         """Decide for many contexts at once, [replicates, count, features] from each party; return the batch's name and
         the arms [replicates, count]. `eligible` names the arms that may be chosen."""
         features = [checked_features(values, self.federation, party) for party, values in enumerate(contexts)]
-        program = ProgramId(DECIDE, features[0].shape[1])
-        step, arms, kept = self._decide(program, features, eligible)
-        self._batches[program.count, step] = kept
-        return (program.count, step), arms
+        program, step, arms, kept = self._decide(deciding(features[0].shape[1]), features, eligible)
+        self._batches[program, step] = kept
+        return (program, step), arms
 
-    def learn_batch(self, batch: tuple[int, int], rewards: ArrayLike) -> None:
+    def learn_batch(self, batch: BatchName, rewards: ArrayLike) -> None:
         """Learn from all rewards [replicates, count] of a batch of decisions at once."""
-        count, step = batch
-        self._check_lesson(count)
-        self._learn(self._batches.pop(batch), ProgramId(DECIDE, count), step, rewards)
+        program, step = batch
+        self._check_lesson(program.count)
+        numbers = [decision_number(program, step, place) for place in range(program.count)]
+        self._learn(numbers, self._batches.pop(batch), program, step, rewards)
 
     def decide_each(
         self, contexts: Sequence[ArrayLike], eligible: Sequence[int] | None = None
@@ -255,23 +271,62 @@ class Lockstep:
         """The same as `decide_batch` for decisions whose rewards may come one by one: the decisions' numbers
         (`decisions`) and the arms [replicates, count]."""
         features = [checked_features(values, self.federation, party) for party, values in enumerate(contexts)]
-        program = ProgramId(DECIDE, features[0].shape[1])
-        step, arms, kept = self._decide(program, features, eligible)
+        program, step, arms, kept = self._decide(deciding(features[0].shape[1]), features, eligible)
         numbers = [decision_number(program, step, place) for place in range(program.count)]
         for place, number in enumerate(numbers):
             self._pending[number] = [party[place] for party in kept]
-        while len(self._pending) > self._max_pending:
-            self._pending.popitem(last=False)
+        self._forget_oldest()
         return numbers, arms
 
     def learn_each(self, numbers: Sequence[int], rewards: ArrayLike) -> None:
         """Learn from the rewards [replicates, count] of pending decisions, made together or not, as one lesson. The
         masks of their rewards are what the parties' shares add up to: here all of them are at hand."""
         self._check_lesson(len(numbers))
-        waiting = [self._pending.pop(number) for number in numbers]
+        waiting = [self._taken(number) for number in numbers]
         masks = np.stack([np.add.reduce([own.reward_mask for own in one]) for one in waiting], axis=1)
         kept = [[one[party] for one in waiting] for party in range(self.federation.parties)]
-        self._teach(kept, encode(rewards, self.federation.fraction_bits) + masks)
+        self._teach(numbers, kept, encode(rewards, self.federation.fraction_bits) + masks)
+
+    def is_retained(self, number: int) -> bool:
+        """Whether a decision was learned, and is kept to be unlearned."""
+        return number in self._retained
+
+    def unlearn(self, number: int) -> None:
+        """Take a decision that was learned, and is kept, out of the model again; one that is pending is dropped."""
+        if self.schedule.no_unlearning:
+            raise InputError(self.schedule.no_unlearning)
+        if number in self._pending:
+            self._taken(number)
+            self._begun = None
+            return
+        lesson = self._retained.pop(number)
+        plan = self.schedule.unlearning(self._lessons)
+        self._lessons += 1
+        self.interactions_learned -= 1
+        self._follow(plan, lesson)
+
+    def _taken(self, number: int) -> list[Interaction]:
+        """Take a decision out of those that wait for their reward."""
+        self._made_at.pop(number, None)
+        return self._pending.pop(number)
+
+    def _forget_oldest(self) -> None:
+        while len(self._pending) > self._max_pending:
+            self._taken(next(iter(self._pending)))
+
+    @property
+    def lessons(self) -> int:
+        """How many lessons were learned."""
+        return self._lessons
+
+    def made_at(self, number: int) -> int | None:
+        """After how many lessons a pending single decision was made, by this run; None if it was not among all arms, or
+        was taken up before."""
+        return self._made_at.get(number)
+
+    def take_up(self, number: int) -> None:
+        """A pending decision is evaluated: it is not to be a second time."""
+        del self._made_at[number]
 
     @property
     def seeds(self) -> Seeds:
@@ -307,6 +362,7 @@ class Lockstep:
 
     def _learn(
         self,
+        numbers: Sequence[int],
         kept: list[list[Interaction]],
         decided: ProgramId,
         step: int,
@@ -315,15 +371,21 @@ class Lockstep:
     ) -> None:
         """Learn from decisions made together, which each party has kept, as one lesson."""
         mask = self._supply(decided).rewarder.step(step).reshape(self.replicates, decided.count)
-        self._teach(kept, encode(rewards, self.federation.fraction_bits) + mask, of_step)
+        self._teach(numbers, kept, encode(rewards, self.federation.fraction_bits) + mask, of_step)
 
-    def _teach(self, kept: list[list[Interaction]], masked: Words, of_step: int | None = None) -> None:
+    def _teach(
+        self, numbers: Sequence[int], kept: list[list[Interaction]], masked: Words, of_step: int | None = None
+    ) -> None:
         """Teach what each party has kept of some decisions, with their masked rewards, as one lesson."""
         count = masked.shape[1]
         plan = self.schedule.lesson(self._lessons, count, of_step)
         self._lessons += 1
         self.interactions_learned += count
         self._follow(plan, [Rewarded(own, masked) for own in kept])
+        if self._retained.most:
+            for place, number in enumerate(numbers):
+                word = masked[:, place : place + 1]
+                self._retained.add(number, [Rewarded([own[place]], word) for own in kept])
 
     def _follow(self, plan: LessonPlan, lesson: list[Rewarded] | None = None) -> None:
         """Do what a plan says, one thing after another."""
@@ -390,8 +452,11 @@ class Lockstep:
     def snapshot(self, *, pending: bool = False) -> dict[str, Words]:
         """The whole run as named arrays, without doing anything to it: every party's shares of the model and of a
         second one, what was learned singly and is not in the sums, the counters of the schedule, and the next step of
-        every program. Decisions that wait for a reward are part of it with `pending`, but for those of
-        `decide_batch`."""
+        every program. Decisions that wait for a reward, but for those of `decide_batch`, and those that are kept to be
+        unlearned are part of it with `pending`. There is none of a run whose policies' values are opened: it would not
+        hold which addresses these have used."""
+        if self.evaluated:
+            raise ConfigError(NOT_SAVED)
         arrays = {
             "lessons": np.array([self._lessons], np.uint64),
             "learned": np.array([self.interactions_learned, self.schedule.gathered], np.uint64),
@@ -409,11 +474,15 @@ class Lockstep:
             waiting = {"waiting": [one[party].kept[0] for one in self._singly]}
             if pending:
                 waiting["pending"] = [one[party] for one in self._pending.values()]
+                waiting["retained"] = [one[party].kept[0] for one in self._retained.values()]
             for kind, kept in waiting.items():
                 for name, shape in self._kept_shapes(party).items():
                     arrays[f"{kind} {name} {party}"] = _rows([getattr(one, name) for one in kept], *shape)
         if pending:
             arrays["pending"] = np.array(list(self._pending), np.uint64)
+            arrays["retained"] = np.array(list(self._retained), np.uint64)
+            rewards = [one[0].masked[:, 0] for one in self._retained.values()]
+            arrays["retained rewards"] = _rows(rewards, self.replicates)
         return arrays
 
     def restore(self, arrays: Mapping[str, Words]) -> None:
@@ -421,8 +490,12 @@ class Lockstep:
 
         Under the key of the run that was saved, everything comes as it would have come there; this is for the same
         inputs only, so that a mask that both use hides the same value. Under another key it is an epoch of its own.
-        A snapshot of an earlier version, which has no counters of a schedule, goes on behind all of its addresses.
+        A snapshot of an earlier version, which has no counters of a schedule, goes on behind all of its addresses. One
+        of a federation of fewer arms grows: the arms that were added begin at the prior.
         """
+        if self.evaluated:
+            raise ConfigError(NOT_SAVED)
+        arrays = self._grown(arrays)
         self._restore_steps(arrays)
         self._restore_ledger(arrays)
         self._restore_schedule(arrays)
@@ -441,6 +514,22 @@ class Lockstep:
             (number, [self._kept_row(arrays, "pending", party, row) for party in range(self.federation.parties)])
             for row, number in enumerate(arrays["pending"].tolist() if "pending" in arrays else ())
         )
+        for row, number in enumerate(arrays["retained"].tolist() if "retained" in arrays else ()):
+            masked = arrays["retained rewards"][row][:, None].copy()
+            kept = [self._kept_row(arrays, "retained", party, row) for party in range(self.federation.parties)]
+            self._retained.add(number, [Rewarded([own], masked) for own in kept])
+
+    def _grown(self, arrays: Mapping[str, Words]) -> dict[str, Words]:
+        """The arrays of a snapshot for the arms that there are now."""
+        model, grown = {array.name: array for array in self._learner.arrays}, dict(arrays)
+        for party in range(self.federation.parties):
+            for name in [name for name in arrays if name.endswith(f" {party}")]:
+                bare = name.removesuffix(f" {party}").removeprefix(_SECOND)
+                if bare in model:
+                    grown[name] = model[bare].grown(arrays[name], party)
+                elif bare.endswith((" arm_mask", " masked_arm")):
+                    grown[name] = padded_arms(arrays[name], self.federation.arm_width)
+        return grown
 
     def remask_pending(self) -> None:
         """Hide what waits for a reward under fresh masks: after `restore` under another key, which may be done twice
@@ -474,7 +563,7 @@ class Lockstep:
             self.ledger = self.ledger.merged(ledger_of_words(arrays[LEDGER]))
             return
         for program, supply in self._supplies.items():
-            if program.name in (DECIDE, STEP):
+            if program.name in DECIDING:
                 for step in range(supply.next_step):
                     self.ledger = self.ledger.decided(*self._levels(program, step))
 
@@ -501,7 +590,7 @@ class Lockstep:
     def _kept_shapes(self, party: int) -> dict[str, tuple[int, ...]]:
         """The shapes of the fields of an `Interaction`."""
         copies, federation = self.replicates, self.federation
-        features, arm = (copies, federation.features[party]), (copies, federation.arms)
+        features, arm = (copies, federation.features[party]), (copies, federation.arm_width)
         return {"features": features, "arm_mask": arm, "masked_arm": arm, "reward_mask": (copies,)}
 
     def _waiting(self, arrays: Mapping[str, Words], party: int, row: int) -> Interaction:
@@ -518,7 +607,10 @@ class Lockstep:
 
         Nobody could ask for them in a real federation.
         """
-        program = self._deciding if batch == 1 else ProgramId(DECIDE, batch)
+        return self.coins_of(self._deciding if batch == 1 else deciding(batch), first, count)
+
+    def coins_of(self, program: ProgramId, first: int, count: int) -> Coins:
+        """The same of some runs of a program."""
         coins = audit_coins(self._seeds, self.federation, first, count, self.replicates, program, self._exploration)
         coins.explore[max(0, self._first_pure(program) - first) :] = True
         return coins
@@ -543,29 +635,42 @@ class Lockstep:
 
     def _decide(
         self, program: ProgramId, features: list[Words], eligible: Sequence[int] | None
-    ) -> tuple[int, NDArray[np.int64], list[list[Interaction]]]:
+    ) -> tuple[ProgramId, int, NDArray[np.int64], list[list[Interaction]]]:
+        """Decide by a program, or among a subset by that which takes its place: program, step, arms, and what each
+        party keeps."""
         if eligible is not None and not self._learner.takes_eligible:
             raise InputError(f"suite {self.federation.suite} takes no eligible arms: all may be chosen")
-        may_win = np.broadcast_to(
-            eligible_words(self.federation.arms, eligible), (self.replicates, program.count, self.federation.arms)
-        )
-        brought = [may_win] if self._learner.takes_eligible else []
+        may_win = eligible_words(self.federation.arms, eligible, self.federation.retired)
+        subset = subset_of(self.federation, may_win)
+        lead = self.replicates, program.count
+        if subset is None:
+            may_win = np.broadcast_to(may_win, (*lead, len(may_win)))
+        else:
+            program, may_win = deciding(program.count, subset.size), subset.eligible(*lead)
+        brought = self._learner.public_inputs(may_win, subset)
         supply = self._supply(program)
         step = supply.next_step
         pure = self._charge(program, step)
         given = [
-            [*(np.zeros_like(state[name]) if pure else state[name] for name in supply.program.reads), own, *brought]
+            [*self._brought(supply.program.reads, state, subset, pure), own, *brought]
             for state, own in zip(self.states, features, strict=True)
         ]
         evaluations = supply.begin(given, step)
         self._advance(program, evaluations)
         decided: list[Any] = [each.result if each.ended else each.announced for each in evaluations]
-        arms = self._act(program, step, decided, may_win)
+        arms = self._act(program, step, decided, may_win, subset)
         if program == STEP_ONE:
             self._begun = None
             if not pure:
                 self._begin_to_learn(step, evaluations, decided)
-        return step, arms, [interactions(own, kept) for own, kept in zip(features, decided, strict=True)]
+        if subset is not None:
+            decided = [subset.decided(own, self.federation) for own in decided]
+        return program, step, arms, [interactions(own, kept) for own, kept in zip(features, decided, strict=True)]
+
+    def _brought(self, names: Sequence[str], state: State, subset: Subset | None, pure: bool) -> list[Words]:
+        """What a party brings of its model into a decision; zeros to explore purely."""
+        arrays = [state[name] if subset is None else self._learner.rows(state[name], subset) for name in names]
+        return [np.zeros_like(words) for words in arrays] if pure else arrays
 
     def _charge(self, program: ProgramId, step: int) -> bool:
         """Count decisions before they are made; whether they must be explored purely. With a spent budget that refuses,
@@ -594,20 +699,24 @@ class Lockstep:
         self._advance(STEP_ONE, evaluations)
         self._begun = _Begun(step, evaluations)
 
-    def _act(self, program: ProgramId, step: int, decided: list[Decided], eligible: Words) -> NDArray[np.int64]:
+    def _act(
+        self, program: ProgramId, step: int, decided: list[Decided], eligible: Words, subset: Subset | None
+    ) -> NDArray[np.int64]:
         """What the actor does: find the arms, and return them to the parties where they do not hold them."""
-        answers = self._learner.answers
+        answers = self._learner.answers if subset is None else self._learner.among(subset.size).answers
         shares = [words for words in (own.answer for own in decided) if words is not None]
         arms = arms_in(answers, shares, eligible)
         if (arms == NO_ARM).any():
             raise ScoreRangeError(OUT_OF_RANGE)
         arms = np.where(arms == TWO_ARMS, 0, arms)  # so rare that a long run need not end with it
+        found = arms if subset is None else subset.arms_of(arms)
         if answers.returned:
-            masks = self._supply(program).actor.step(step).reshape(*arms.shape, self.federation.arms)
-            returned = masked_one_hots(arms, masks)
+            table = self.federation.arm_features
+            masks = self._supply(program).actor.step(step).reshape(*arms.shape, -1)
+            returned = masked_arms(arms if table is None else found, masks, table)
             for own in decided:
                 own.masked_arm = returned
-        return arms
+        return found
 
     def _run(self, program: ProgramId, evaluations: list[Evaluation]) -> list[Any]:
         """Run a step of a program to its end."""

@@ -13,6 +13,18 @@ Noise is drawn by the dealer, from words that nobody else knows, as coins are, o
 part of the sums from then on. The shift is public, depends on the number of the refresh, and is added only to the copy
 of W that is inverted. A refresh has the number of the last count that its lesson reaches: where a batch passes several
 counts at once, noise is drawn once, and the shift is a little larger than it must be.
+
+With correlated noise (`privacy.correlated`) the parties keep their shares of the leaves of a block, as arrays of the
+state, so that the dealer need not remember any and a checkpoint holds them. Refresh k of a block:
+
+    1. the dealer deals the leaf z_k                                              none
+    2. t = sum over j < k of (2^c e_kj) z_j, of whole public numbers              none: each party's own shares
+    3. r = t / 2^c, rounded (`mpc.truncation`)                                    1 round; none at the first of a block
+    4. W += z_k - r on its part, b += z_k - r on its part; keep z_k               none
+
+What is opened is t under a new uniform mask, and t is noise alone. Rounding moves r by less than a unit of the last
+place, which leaves are a little wider for (`SumsNoise`). Where a batch passes several counts at once, one such run is
+made for each, as a leaf must not be left out.
 """
 
 from __future__ import annotations
@@ -31,10 +43,12 @@ from hiddenarm.bandit.plain import PlainBandit
 from hiddenarm.bandit.planning import Numbers, repair_plan
 from hiddenarm.bandit.schedule import BeginSecond, LessonPlan, Run, Schedule, TakeSecond, repair_runs
 from hiddenarm.errors import ProtocolError
-from hiddenarm.mpc.masking import dealt_share, triangle_indices, triangle_to_square
+from hiddenarm.mpc.masking import dealt_share, share_of, triangle_indices, triangle_to_square
 from hiddenarm.mpc.run import Rounds
 from hiddenarm.mpc.run import Run as ProgramRun
+from hiddenarm.mpc.truncation import truncate
 from hiddenarm.mpc.values import Shared
+from hiddenarm.privacy.correlated import COEFFICIENT_BITS
 from hiddenarm.privacy.mechanisms import NoisySums
 from hiddenarm.privacy.noise import Gaussian
 from hiddenarm.ring.words import Floats, Words, decode
@@ -66,10 +80,14 @@ class NoisySchedule(Schedule):
     refreshes: int = 0
     """Refreshes of this epoch."""
     learns_many = True
+    no_unlearning = (
+        "sums are noisy here: models that held the interaction were released, and to take it out would make a second "
+        "refresh depend on it, which the bound over time does not allow for"
+    )
 
     @classmethod
     def of(cls, federation: Federation, privacy: NoisySums) -> NoisySchedule:
-        return cls(privacy, federation.numbers, federation.arms)
+        return cls(privacy, federation.numbers, federation.models)
 
     @property
     def gathered(self) -> int:
@@ -81,16 +99,25 @@ class NoisySchedule(Schedule):
     def lesson(self, number: int, count: int, of_step: int | None = None) -> LessonPlan:
         gather = Run(ProgramId(GATHER, count), number - self.first)
         after = replace(self, interactions=self.interactions + count)
-        refresh = self.privacy.refreshes_by(after.interactions)
-        if refresh == self.privacy.refreshes_by(self.interactions):
+        before, refresh = (self.privacy.refreshes_by(each.interactions) for each in (self, after))
+        if refresh == before:
             return LessonPlan((gather,), after)
-        return LessonPlan((gather, *after._refresh(refresh)), replace(after, refreshes=self.refreshes + 1))
+        return LessonPlan((gather, *after._refresh(refresh, before)), replace(after, refreshes=self.refreshes + 1))
 
-    def _refresh(self, number: int) -> tuple[Run | BeginSecond | TakeSecond, ...]:
+    def _refresh(self, number: int, before: int) -> tuple[Run | BeginSecond | TakeSecond, ...]:
+        """The runs of refresh `number`, where `before` were made."""
         shift = shift_of(self.privacy, self.numbers, self.arms, number)
         plan = repair_plan(self.numbers, self.interactions, shift)
         begin = BeginSecond({"inverses": plan.start, "weights": 0.0}, (), (("grams", shift),))
-        return Run(REFRESH_ONE, self.refreshes), begin, *repair_runs(plan, self.refreshes), TakeSecond()
+        return *self._noise_runs(number, before), begin, *repair_runs(plan, self.refreshes), TakeSecond()
+
+    def _noise_runs(self, number: int, before: int) -> tuple[Run, ...]:
+        """One; with correlated noise one for each leaf, at the number of its block: each comes once in an epoch."""
+        correlation = self.privacy.correlation
+        if correlation is None:
+            return (Run(REFRESH_ONE, self.refreshes),)
+        places = [correlation.place(refresh) for refresh in range(before + 1, number + 1)]
+        return tuple(Run(ProgramId(REFRESH, position), block) for block, position in places)
 
     def resumed(self, version: int, singly: int, gathered: int, due: bool = False) -> NoisySchedule:
         return replace(self, first=version, interactions=gathered, refreshes=0)
@@ -117,7 +144,7 @@ def shift_of(privacy: NoisySums, numbers: Numbers, arms: int, refresh: int) -> f
 @dataclass(frozen=True, slots=True)
 class SumsNoise:
     """The noise of one refresh for all arms, as integers at 2L bits: of W on the diagonal, above it with half the
-    variance, and of b."""
+    variance, and of b. With correlated noise it is a leaf."""
 
     arms: int
     dimension: int
@@ -127,11 +154,13 @@ class SumsNoise:
     moment: Gaussian
 
     @classmethod
-    def of(cls, federation: Federation, privacy: NoisySums) -> SumsNoise:
-        unit, norm = 2.0 ** (2 * federation.fraction_bits), federation.joint_norm
+    def of(cls, federation: Federation, privacy: NoisySums, position: int = 1) -> SumsNoise:
+        """At a position of a block, if noise is correlated."""
+        bits, norm = 2 * federation.fraction_bits, federation.joint_norm
+        unit = privacy.leaf_width(position, norm, federation.model_size, bits) * 2.0**bits
         gram, moment = privacy.sigma_gram(norm) * unit, privacy.sigma_moment(norm) * unit
         widths = Gaussian(gram), Gaussian(gram / 2**0.5), Gaussian(moment)
-        return cls(federation.arms, federation.dimension, federation.fraction_bits, *widths)
+        return cls(federation.models, federation.model_size, federation.fraction_bits, *widths)
 
     @property
     def gram_words(self) -> int:
@@ -194,10 +223,46 @@ def refresh(run: ProgramRun, noise: SumsNoise, sums: Sums) -> Rounds[Sums]:
     return Sums(sums.grams + grams, sums.moments + moments)
 
 
+def leaf_names(position: int) -> tuple[str, str]:
+    """The state arrays of a leaf: of W and of b."""
+    return f"leaf {position} of W", f"leaf {position} of b"
+
+
+def refresh_correlated(
+    run: ProgramRun, noise: SumsNoise, taken_back: Sequence[int], sums: Sums, leaves: Sequence[Sums]
+) -> Rounds[tuple[Sums, Sums]]:
+    """Add a leaf that the dealer draws to the sums, and take back parts of the leaves before it; returns the sums and
+    the leaf. One round, or none for the first leaf of a block."""
+    nothing = Sums(_zeros(sums.grams), _zeros(sums.moments))
+    leaf = yield from refresh(run, noise, nothing)
+    if not leaves:
+        return Sums(sums.grams + leaf.grams, sums.moments + leaf.moments), leaf
+    grams = _combined([each.grams for each in leaves], taken_back)
+    moments = _combined([each.moments for each in leaves], taken_back)
+    opened = yield (
+        truncate(run, grams, COEFFICIENT_BITS, "what is taken back of the noise of W"),
+        truncate(run, moments, COEFFICIENT_BITS, "what is taken back of the noise of b"),
+    )
+    less = Sums(*(share_of(run, each) for each in opened))
+    return Sums(sums.grams + leaf.grams - less.grams, sums.moments + leaf.moments - less.moments), leaf
+
+
+def _zeros(like: Shared) -> Shared:
+    return like - like
+
+
+def _combined(leaves: Sequence[Shared], factors: Sequence[int]) -> Shared:
+    """A sum of leaves times public numbers, not negative."""
+    total, *others = (leaf.times(factor) for leaf, factor in zip(leaves, factors, strict=True))
+    for other in others:
+        total = total + other
+    return total
+
+
 # The plain twin
 
 NoiseSource = Callable[[int], tuple[Floats, Floats]]
-"""The noise of a refresh, counted from 0: of W [arms, D, D], of b [arms, D]."""
+"""What the noise of a refresh, counted from 0, adds: to W [arms, D, D], to b [arms, D]."""
 
 
 class NoisyTwin(PlainBandit):
@@ -225,24 +290,32 @@ class NoisyTwin(PlainBandit):
 
     def learn(self, context: Floats, arm: int, reward: float) -> None:
         """Only gather."""
-        self.grams[arm] += np.outer(context, context)
-        self.moments[arm] += (reward - _HALF) * context
+        model, x = self._twin.regressors(context, arm)
+        self.grams[model] += np.outer(x, x)
+        self.moments[model] += (reward - _HALF) * x
         self.counts[0] += 1
+
+    def unlearn(self, context: Floats, arm: int, reward: float) -> None:
+        raise ProtocolError(NoisySchedule.no_unlearning)
 
     def end_lesson(self) -> None:
         """Refresh the model, if a count was reached."""
         learned, before, refreshes = self.counts.tolist()
         number = self._privacy.refreshes_by(learned)
         self.counts[1] = learned
-        if number > self._privacy.refreshes_by(before):
-            self._refresh(number, *self._noise(refreshes))
-            self.counts[2] += 1
+        passed = number - self._privacy.refreshes_by(before)
+        if passed:
+            leaves = 1 if self._privacy.correlation is None else passed
+            for place in range(refreshes, refreshes + leaves):
+                gram_noise, moment_noise = self._noise(place)
+                self.grams += gram_noise
+                self.moments += moment_noise
+            self.counts[2] += leaves
+            self._refresh(number)
 
-    def _refresh(self, number: int, gram_noise: Floats, moment_noise: Floats) -> None:
-        self.grams += gram_noise
-        self.moments += moment_noise
-        shift = shift_of(self._privacy, self._federation.numbers, self._federation.arms, number)
-        self.inverses[:] = np.linalg.inv(self.grams + shift * np.eye(self._federation.dimension))
+    def _refresh(self, number: int) -> None:
+        shift = shift_of(self._privacy, self._federation.numbers, self._federation.models, number)
+        self.inverses[:] = np.linalg.inv(self.grams + shift * np.eye(self._federation.model_size))
         self.weights[:] = np.matmul(self.inverses, self.moments[:, :, None])[:, :, 0]
 
 

@@ -20,6 +20,7 @@ class PlainBandit:
 
     def __init__(self, arms: int, dimension: int, ridge: float = 1.0, bonus: Bonus | None = None) -> None:
         self._bonus = bonus
+        self._ridge = ridge
         self.inverses = np.repeat(np.eye(dimension)[None] / ridge, arms, axis=0)
         self.weights = np.zeros((arms, dimension))
 
@@ -35,11 +36,23 @@ class PlainBandit:
             return scores
         return scores + self._bonus((self.inverses @ context) @ context, normals)
 
-    def decide(self, context: Floats, explore: bool, tags: NDArray[np.int64], normals: Floats | None = None) -> int:
-        """The best arm; among equally good ones that with the highest tag. When exploring, all are equally good."""
+    def decide(
+        self,
+        context: Floats,
+        explore: bool,
+        tags: NDArray[np.int64],
+        normals: Floats | None = None,
+        eligible: NDArray[np.bool_] | None = None,
+    ) -> int:
+        """The best arm; among equally good ones that with the highest tag. When exploring, all are equally good. Where
+        it is given, an arm must be `eligible`."""
+        if eligible is not None:
+            tags = np.where(eligible, tags, -1)
         if explore:
             return int(np.argmax(tags))
         scores = self.scores(context, normals)
+        if eligible is not None:
+            scores = np.where(eligible, scores, -np.inf)
         best = np.flatnonzero(scores == scores.max())
         return int(best[0] if len(best) == 1 else best[np.argmax(tags[best])])
 
@@ -61,15 +74,53 @@ class PlainBandit:
 
     def learn(self, context: Floats, arm: int, reward: float) -> None:
         """Sherman-Morrison for the arm that was pulled."""
-        inverse, weights = self.inverses[arm], self.weights[arm]
-        u = inverse @ context
-        v = u / (1 + context @ u)
+        model, x = self.regressors(context, arm)
+        inverse, weights = self.inverses[model], self.weights[model]
+        u = inverse @ x
+        v = u / (1 + x @ u)
         inverse -= np.outer(v, u)
-        weights += v * (reward - weights @ context)
+        weights += v * (reward - weights @ x)
+
+    def regressors(self, context: Floats, arm: int) -> tuple[int, Floats]:
+        """Which model learns of an arm in a context, and from what: that of the arm, from the context."""
+        return arm, context
+
+    def add_arm(self) -> None:
+        """One more arm, which begins as all did."""
+        prior = np.eye(self.weights.shape[1]) / self._ridge
+        self.inverses = np.concatenate([self.inverses, prior[None]])
+        self.weights = np.concatenate([self.weights, np.zeros((1, self.weights.shape[1]))])
+
+    def unlearn(self, context: Floats, arm: int, reward: float) -> None:
+        """Sherman-Morrison backwards: an interaction that was learned is taken out again."""
+        model, x = self.regressors(context, arm)
+        inverse, weights = self.inverses[model], self.weights[model]
+        u = inverse @ x
+        v = u / (1 - x @ u)
+        inverse += np.outer(v, u)
+        weights -= v * (reward - weights @ x)
 
     def end_lesson(self) -> None:
         """All interactions of a lesson were learned. A twin that does not learn each at once does so here."""
         return
+
+
+class PlainSharedBandit(PlainBandit):
+    """One linear model of the products of a context's features and an arm's, where arms have features."""
+
+    def __init__(self, table: Floats, dimension: int, ridge: float = 1.0, bonus: Bonus | None = None) -> None:
+        super().__init__(1, dimension * table.shape[1], ridge, bonus)
+        self._table = table
+
+    def scores(self, context: Floats, normals: Floats | None = None) -> Floats:
+        scores: Floats = self._table @ (context @ self.weights.reshape(len(context), -1))
+        if self._bonus is None:
+            return scores
+        return scores + self._bonus(_quadratic_forms(self._table, self.inverses[0], context), normals)
+
+    def regressors(self, context: Floats, arm: int) -> tuple[int, Floats]:
+        """The only model, from products with the features of the arm."""
+        return 0, np.outer(context, self._table[arm]).ravel()
 
 
 class PlainBandits:
@@ -128,6 +179,38 @@ class PlainBandits:
         v = u / (1 + (contexts * u).sum(axis=1, keepdims=True))
         self.inverses[pulled] = inverses - v[:, :, None] * u[:, None, :]
         self.weights[pulled] = weights + v * (rewards - (weights * contexts).sum(axis=1))[:, None]
+
+
+class PlainSharedBandits(PlainBandits):
+    """Many of them where arms have features."""
+
+    def __init__(
+        self, replicates: int, table: Floats, dimension: int, ridge: float = 1.0, bonus: Bonus | None = None
+    ) -> None:
+        super().__init__(replicates, 1, dimension * table.shape[1], ridge, bonus)
+        self._table = table
+
+    def scores(self, contexts: Floats, normals: Floats | None = None) -> Floats:
+        matrices = self.weights.reshape(*contexts.shape, -1)
+        scores: Floats = np.matmul(contexts[:, None], matrices)[:, 0] @ self._table.T
+        if self._bonus is None:
+            return scores
+        forms = [
+            _quadratic_forms(self._table, inverse[0], x) for inverse, x in zip(self.inverses, contexts, strict=True)
+        ]
+        return scores + self._bonus(np.stack(forms), normals)
+
+    def learn(self, contexts: Floats, arms: NDArray[np.int64], rewards: Floats) -> None:
+        products = (contexts[:, :, None] * self._table[arms][:, None]).reshape(len(contexts), -1)
+        super().learn(products, np.zeros_like(arms), rewards)
+
+
+def _quadratic_forms(table: Floats, inverse: Floats, context: Floats) -> Floats:
+    """phi'M phi of every arm, phi = x z': z'Qz with Q = X'MX."""
+    size, width = len(context), table.shape[1]
+    q = np.einsum("i,ijlk,l->jk", context, inverse.reshape(size, width, size, width), context, optimize=True)
+    forms: Floats = np.einsum("aj,jk,ak->a", table, q, table, optimize=True)
+    return forms
 
 
 def normals_at(coins: Coins, step: int, replicate: int = 0) -> Floats | None:

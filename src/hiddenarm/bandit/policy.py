@@ -24,7 +24,7 @@ from hiddenarm.bandit.answers import Answers
 from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE, STEP_ONE, ProgramId
 from hiddenarm.bandit.coins import Exploration, Positions, exploration_thresholds
 from hiddenarm.bandit.interactions import Rewarded, stacked
-from hiddenarm.bandit.plain import PlainBandit, PlainBandits
+from hiddenarm.bandit.plain import PlainBandit, PlainBandits, PlainSharedBandit, PlainSharedBandits
 from hiddenarm.bandit.schedule import Schedule
 from hiddenarm.bandit.state import State, StateArray
 from hiddenarm.errors import ConfigError
@@ -36,6 +36,7 @@ from hiddenarm.ring.words import Floats, Words
 
 if TYPE_CHECKING:
     from hiddenarm.bandit.federation import Federation
+    from hiddenarm.bandit.subsets import Subset
 
 _COIN_UNITS = 2.0**63
 LEAST_EPSILON = 1 / _COIN_UNITS
@@ -85,6 +86,9 @@ class Policy(Optioned, ABC):
     """By suite, what runs it there."""
     explores_alike: ClassVar[bool] = False
     """Whether all decisions have the same chance to be explored: then it need not be looked up for each."""
+    shared_learner: ClassVar[type[Learner] | None] = None
+    """What runs it in the fast suite where arms have features, with one model for all of them
+    (`bandit.shared_model`); None where it does not run there."""
     normals: ClassVar[bool] = False
     """Whether a decision takes a normal number for each arm, which only the dealer knows (see `coins`)."""
 
@@ -104,20 +108,32 @@ class Policy(Optioned, ABC):
             raise ConfigError(
                 f"policy {self.name} does not run in suite {federation.suite}; it runs in {' and '.join(self.suites)}"
             )
-        mechanisms = self.learners[federation.suite].mechanisms
+        if federation.arm_features is not None:
+            self._check_arm_features(federation)
+        mechanisms = self._learner_of(federation).mechanisms
         if federation.privacy.name not in mechanisms:
             raise ConfigError(
                 f"policy {self.name} in suite {federation.suite} does not run with privacy {federation.privacy.name}; "
                 f"it runs with {' and '.join(mechanisms)}"
             )
-        if federation.privacy.options.get("when_spent") == EXPLORE and not self._ties(federation.suite):
+        ties = self._learner_of(federation).ties_without_a_model
+        if federation.privacy.options.get("when_spent") == EXPLORE and not ties:
             raise ConfigError(
                 f"policy {self.name} in suite {federation.suite} cannot explore purely when the budget is spent: "
                 f'choose when_spent "{REFUSE}"'
             )
 
-    def _ties(self, suite: str) -> bool:
-        return self.learners[suite].ties_without_a_model
+    def _check_arm_features(self, federation: Federation) -> None:
+        if self.shared_learner is None:
+            raise ConfigError(
+                f"policy {self.name} does not run with arm_features: choose epsilon-greedy or bonus, or leave them out"
+            )
+        if federation.suite != "fast":
+            raise ConfigError(f"suite {federation.suite} does not run with arm_features: choose suite fast")
+
+    def _learner_of(self, federation: Federation) -> type[Learner]:
+        shared = None if federation.arm_features is None else self.shared_learner
+        return shared or self.learners[federation.suite]
 
     def largest_bonus(self, federation: Federation) -> float:
         """How far scores can lie from w'x, whatever the data are."""
@@ -129,7 +145,7 @@ class Policy(Optioned, ABC):
 
     def learner(self, federation: Federation) -> Learner:
         """What runs this policy in the suite of a federation."""
-        return self.learners[federation.suite](federation)
+        return self._learner_of(federation)(federation)
 
     # Exploration
 
@@ -166,10 +182,15 @@ class Policy(Optioned, ABC):
 
     def twin(self, federation: Federation) -> PlainBandit:
         """The same learner in the clear, with the coins given from outside."""
+        if federation.arm_features is not None:
+            return PlainSharedBandit(federation.arm_features.features, federation.dimension, federation.ridge)
         return PlainBandit(federation.arms, federation.dimension, federation.ridge)
 
     def twins(self, federation: Federation, replicates: int) -> PlainBandits:
         """Many of them that advance together."""
+        if federation.arm_features is not None:
+            table = federation.arm_features.features
+            return PlainSharedBandits(replicates, table, federation.dimension, federation.ridge)
         return PlainBandits(replicates, federation.arms, federation.dimension, federation.ridge)
 
 
@@ -196,16 +217,19 @@ class Brings(Enum):
 @dataclass(frozen=True, slots=True)
 class LearnerProgram:
     """A program: its text, the state arrays that a party brings into it, in this order, what it brings after them, and
-    the arrays that its result replaces, in this order."""
+    the arrays that its result replaces, in this order. Arrays of `side_by_side` are brought as one each, along their
+    last axis, after those that are read."""
 
     text: ProgramText
     reads: tuple[str, ...]
     brings: Brings
     writes: tuple[str, ...] = ()
+    side_by_side: tuple[tuple[str, ...], ...] = ()
 
     def given(self, state: State, taken: Rewarded | None, party: int) -> list[Words]:
         """What a party brings into a run: arrays of its state, and what it holds of interactions."""
         given = [state[name] for name in self.reads]
+        given += [np.concatenate([state[name] for name in names], axis=-1) for names in self.side_by_side]
         if self.brings is Brings.NOTHING:
             return given
         assert taken is not None
@@ -237,6 +261,7 @@ class Learner(ABC):
     def __init__(self, federation: Federation) -> None:
         self.federation = federation
         self.policy = federation.policy
+        self._among: dict[int, Learner] = {}
 
     @property
     @abstractmethod
@@ -247,6 +272,21 @@ class Learner(ABC):
     @abstractmethod
     def decide_reads(self) -> tuple[str, ...]:
         """The arrays that a decision reads; of these, parties keep the last versions."""
+
+    def public_inputs(self, eligible: Words, subset: Subset | None = None) -> Sequence[Words]:
+        """What every party brings into a decision beside its own: public words, such as which arms are eligible
+        [replicates, count, arms], or slots where it is among a subset."""
+        return ()
+
+    def rows(self, words: Words, subset: Subset) -> Words:
+        """What a party brings of an array [replicates, ...] into a decision among a subset: the models of its arms."""
+        return words[:, subset.rows]
+
+    def among(self, size: int) -> Learner:
+        """What runs decisions among so many slots (`bandit.subsets`)."""
+        if size not in self._among:
+            self._among[size] = self.federation.among(size).learner
+        return self._among[size]
 
     @abstractmethod
     def program(self, program: ProgramId, exploration: Exploration | None = None) -> LearnerProgram:

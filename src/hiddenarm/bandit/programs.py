@@ -105,7 +105,12 @@ def own_features(run: Run, federation: Federation, *lead: int) -> Words | None:
 
 
 def decide(
-    run: Run, federation: Federation, exploration: Exploration, scoring: Scoring, count: int = 1
+    run: Run,
+    federation: Federation,
+    exploration: Exploration,
+    scoring: Scoring,
+    count: int = 1,
+    known_by: Callable[[Shared], Shared] = lambda one_hot: one_hot,
 ) -> Rounds[Decided]:
     """Choose an arm for each of `count` contexts. The actor learns the arms; nobody learns anything else of them.
 
@@ -115,16 +120,18 @@ def decide(
         many arms: shuffle, open the winning slot, shuffle back    see `shuffle` and `tournament`
 
     To explore, the dealer has the tags decide alone: they are a uniformly random permutation. Only arms that are
-    eligible, which the request says, can win.
+    eligible, which the request says, can win. `known_by` makes of the one-hots what a lesson knows the arms by.
     """
     eligible = run.given((count, federation.arms), _ELIGIBLE)
     coins = _dealt_coins(run, federation, exploration, count)
     if not federation.decides_by_payloads:
         reward_mask = _reward_mask(run, count).share
-        return (yield from _decide_by_shuffle(run, federation, scoring, coins, eligible, reward_mask))
+        kept = _kept_share(run, federation, coins, count)
+        return (yield from _decide_by_shuffle(run, federation, scoring, coins, eligible, reward_mask, kept, known_by))
     answer = yield from _payloads(run, federation, (yield from scoring(coins)), coins, eligible, count)
     run.announce(answer)
-    return Decided(answer, _arm_mask(run, federation, count).share, _reward_mask(run, count).share)
+    masks = _arm_mask(run, federation, count).share, _reward_mask(run, count).share
+    return Decided(answer, *masks, kept=_kept_share(run, federation, coins, count))
 
 
 def step(
@@ -146,6 +153,7 @@ def step(
     eligible = run.given((1, federation.arms), _ELIGIBLE)
     coins = _dealt_coins(run, federation, exploration, 1)
     arm_mask, reward_mask = _arm_mask(run, federation, 1), _reward_mask(run, 1)
+    kept = _kept_share(run, federation, coins, 1)
     x, weights, inverses, *more = yield (
         input_segments(run, (1,), own_features, federation.features, "context x"),
         mask(run, model.weights, "weights w"),
@@ -154,7 +162,7 @@ def step(
     )
     found = yield from scorer.scored(run, ScoreFactors(x, weights, inverses, tuple(more)), coins)
     answer = yield from _payloads(run, federation, found, coins, eligible, 1)
-    run.announce(Decided(answer, arm_mask.share, reward_mask.share))
+    run.announce(Decided(answer, arm_mask.share, reward_mask.share, kept=kept))
     yield ()
     arm = arm_mask.awaited(run, "one-hot o of the arm + mask").single()
     factors = x.single(), arm, inverses, weights
@@ -166,8 +174,8 @@ def step(
 
 
 def _arm_mask(run: Run, federation: Federation, count: int) -> ReturnedMask:
-    shape = (count, federation.arms)
-    return returned_mask(run, shape, lambda: run.actor_words(shape), "mask of the one-hot of the arm")
+    shape, known_by = (count, federation.arm_width), "one-hot" if federation.arm_features is None else "features"
+    return returned_mask(run, shape, lambda: run.actor_words(shape), f"mask of the {known_by} of the arm")
 
 
 def _reward_mask(run: Run, count: int) -> ReturnedMask:
@@ -206,6 +214,8 @@ def _decide_by_shuffle(
     coins: Coins | None,
     eligible: Words | None,
     reward_mask: Shared,
+    kept_share: Shared | None,
+    known_by: Callable[[Shared], Shared],
 ) -> Rounds[Decided]:
     """A round to mask the scores, a turn for each party, the rounds of a tournament, and the turns backwards.
 
@@ -227,22 +237,20 @@ def _decide_by_shuffle(
     slot = yield from open_winner(run, keys, federation.comparison_bits)
     arm = yield from shuffle.one_hot(slot)
     run.announce(arm.share)
-    return Decided.of_one_hots(arm.share, arm, reward_mask)
+    return Decided.of_one_hots(arm.share, known_by(arm), reward_mask, kept_share)
 
 
-def one_hots_of_best(run: Run, federation: Federation, found: Scores, count: int) -> Rounds[Shared]:
+def one_hots_of_best(run: Run, federation: Federation, scoring: Scoring, count: int) -> Rounds[Shared]:
     """The one-hots of the arms of best scores [count, arms], which stay shared: nobody learns an arm. By a shuffle, as
-    in decisions with many arms; ties are broken at random."""
+    in decisions with many arms; ties are broken at random. The dealer draws coins for it, none of which explores."""
+    coins = _dealt_coins(run, federation, Exploration.of_replicates(0.0), count)
     shuffle = Shuffle(run, (count,), federation.arms, federation.parties)
-
-    def tags() -> Words:
-        words = run.coin_words((count, Coins.words(federation.arms)))
-        return _shuffled(_tags(Coins.from_words(words, np.zeros((1, 1, 1), np.uint64))), shuffle)
-
-    shared_tags = dealt_share(run, (count, federation.arms), tags, "tags that break ties, in a secret order")
+    shape = count, federation.arms
+    tags = dealt_share(run, shape, lambda: _shuffled(_tags(coins), shuffle), "tags that break ties, in a secret order")
+    found = yield from scoring(coins)
     (masked,) = yield (mask(run, _rounded(run, federation, found), "scores"),)
     (masked,) = yield from shuffle.apply(masked)
-    keys = (share_of(run, masked) << federation.tag_bits) + shared_tags
+    keys = (share_of(run, masked) << federation.tag_bits) + tags
     run.note(_KEYS)
     slot = yield from open_winner(run, keys, federation.comparison_bits)
     return (yield from shuffle.one_hot(slot))
@@ -322,34 +330,16 @@ def _update(
     )
 
     # Round 3: mask q = x'u, times the public scale of the table, and o u' / 2; bring the chosen arm's score to L bits.
-    # Look up g = 1 / (1 + q).
-    table = _reciprocals(federation)
-    q = form(run, "i,i->", u, x, label="q = x'u").times(table.scale)
+    scale = reciprocals(federation).scale
+    q = form(run, "i,i->", u, x, label="q = x'u").times(scale)
     score = form(run, "a,a->", o, scores, label="score of the chosen arm")
     q, chosen_half_u, score = yield (
-        mask(run, q, f"{table.scale} q"),
+        mask(run, q, f"{scale} q"),
         mask(run, form(run, "a,i->ai", o, half_u, label="o u' / 2"), "o u' / 2"),
         truncate(run, score, bits, "score"),
     )
-    g = lookup(run, table, q, "g = 1 / (1 + q)")
-
-    # Round 4: g to its bits, u (r - score) to L bits.
-    correction = form(run, "i,->i", u, reward() - score, label="u (r - score)")
-    g, correction = yield (
-        truncate(run, g, federation.wide_gain_bits - federation.gain_bits, "g"),
-        truncate(run, correction, bits, "u (r - score)"),
-    )
-
-    # Round 5: v = g u and v (r - score), to L bits.
-    v, correction = yield (
-        truncate(run, form(run, ",i->i", g, u, label="v = g u"), federation.gain_bits, "v"),
-        truncate(
-            run,
-            form(run, ",i->i", g, correction, label="v (r - score)"),
-            federation.gain_bits,
-            "v (r - score)",
-        ),
-    )
+    # Rounds 4 and 5.
+    v, correction = yield from gained(run, federation, u, q, lambda: reward() - score)
 
     # M -= (v u' + u v') / 2.  Both halves are the same but for rounding.  Their sum is symmetric, rounding included:
     # its error in a direction d is at most 2 |v'd| times a rounding error, and v is small in a direction that is known
@@ -359,6 +349,33 @@ def _update(
         model.inverses - update,
         model.weights + form(run, "a,i->ai", o, correction, label="what w gains, o v (r - score)"),
     )
+
+
+def gained(
+    run: Run, federation: Federation, u: Masked, q: Masked, error: Callable[[], Masked]
+) -> Rounds[tuple[Masked, Masked]]:
+    """v = g u, by which M changes, and v (r - score), which w gains, both at L bits, with g = 1 / (1 + q): two rounds.
+    `q` is that times the scale of the table; `error`, r - score, is asked for after the look-up."""
+    g = lookup(run, reciprocals(federation), q, "g = 1 / (1 + q)")
+    correction = form(run, "i,->i", u, error(), label="u (r - score)")
+
+    # First round: g to its bits, u (r - score) to L bits.
+    g, correction = yield (
+        truncate(run, g, federation.wide_gain_bits - federation.gain_bits, "g"),
+        truncate(run, correction, federation.fraction_bits, "u (r - score)"),
+    )
+
+    # Second round: v = g u and v (r - score), to L bits.
+    v, correction = yield (
+        truncate(run, form(run, ",i->i", g, u, label="v = g u"), federation.gain_bits, "v"),
+        truncate(
+            run,
+            form(run, ",i->i", g, correction, label="v (r - score)"),
+            federation.gain_bits,
+            "v (r - score)",
+        ),
+    )
+    return v, correction
 
 
 def linear_scores(run: Run, found: LinearScores) -> Shared:
@@ -381,6 +398,14 @@ def _tags(coins: Coins | None) -> Words:
     return coins.tags.astype(np.uint64)
 
 
+def _kept_share(run: Run, federation: Federation, coins: Coins | None, count: int) -> Shared | None:
+    """The coins k, for whoever evaluates policies: shares that the parties keep until the rewards come."""
+    if federation.evaluation is None:
+        return None
+    purpose = "1 where the policy's own arm is chosen, 0 where it is explored, for values of policies"
+    return dealt_share(run, (count,), lambda: _kept(coins), purpose)
+
+
 def _kept(coins: Coins | None) -> Words:
     assert coins is not None
     return coins.kept
@@ -392,7 +417,8 @@ def _shuffled(words: Words, shuffle: Shuffle) -> Words:
 
 
 @lru_cache
-def _reciprocals(federation: Federation) -> PolynomialTable:
+def reciprocals(federation: Federation) -> PolynomialTable:
+    """The table of g = 1 / (1 + q)."""
     return reciprocal_table(
         federation.reciprocal_shape,
         2 * federation.fraction_bits,

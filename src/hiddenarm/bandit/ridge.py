@@ -1,4 +1,4 @@
-"""A ridge regression per arm: what all policies share that learn a linear model for each arm.
+"""A ridge regression per arm: the learner of all policies that learn a linear model for each arm.
 
 Arrays of the fast suite, with D (D + 1) / 2 entries where a matrix is kept as its upper triangle:
 
@@ -7,24 +7,21 @@ Arrays of the fast suite, with D (D + 1) / 2 entries where a matrix is kept as i
     grams      [arms, triangle]   W = ridge I + sum x x'    2L
     moments    [arms, D]          b = sum r x               2L
 
-A policy that only explores in another way is a `RidgePerArm` with `epsilons` of its own. One that scores in another way
-has a learner of its own, which overrides `scored`, and what is masked before it; or, for rounds of another kind,
-`scores` and `decide_reads`. One with other programs, arrays or another schedule overrides `program`, `arrays` or
-`schedule`. Only one that overrides none of `scores`, `program` and `single_lesson` has the program `step`, which masks
-the model once for scores and lesson.
+A policy that only explores in another way is a `RidgePerArm` (`bandit.ridge_policy`) with `epsilons` of its own. One
+that scores in another way has a learner of its own, which overrides `scored`, and what is masked before it; or, for
+rounds of another kind, `scores` and `decide_reads`. One with other programs, arrays or another schedule overrides
+`program`, `arrays` or `schedule`. Only one that overrides none of `scores`, `program` and `single_lesson` has the
+program `step`, which masks the model once for scores and lesson.
 """
 
 from __future__ import annotations
 
-from abc import ABC
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from hiddenarm.bandit.answers import Answers
-from hiddenarm.bandit.batches import Sums, gather, solve
+from hiddenarm.bandit.batches import Sums, gained_sums, gather, solve
 from hiddenarm.bandit.catalogue import (
     DECIDE,
     GATHER,
@@ -39,14 +36,24 @@ from hiddenarm.bandit.catalogue import (
     REPAIR_RUNS,
     SOLVE,
     STEP,
+    UNLEARN,
     ProgramId,
+    deciding,
+    slots_of,
 )
 from hiddenarm.bandit.coins import Coins, Exploration
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.noisy_sums import REFRESH_ONE, NoisySchedule, SumsNoise, centred, noisy_sums, refresh
-from hiddenarm.bandit.paper_ridge import PaperRidgeLearner
+from hiddenarm.bandit.noisy_sums import (
+    NoisySchedule,
+    SumsNoise,
+    centred,
+    leaf_names,
+    noisy_sums,
+    refresh,
+    refresh_correlated,
+)
 from hiddenarm.bandit.planning import SolvePlan, batch_plan, boosted_repair, last_repair, plain_repair
-from hiddenarm.bandit.policy import Brings, Learner, LearnerProgram, Policy
+from hiddenarm.bandit.policy import Brings, Learner, LearnerProgram
 from hiddenarm.bandit.programs import (
     LinearScores,
     Model,
@@ -60,6 +67,8 @@ from hiddenarm.bandit.programs import (
 )
 from hiddenarm.bandit.schedule import GATHERED_BEFORE_A_BATCH, RidgeSchedule, Schedule
 from hiddenarm.bandit.state import State, StateArray, reveal
+from hiddenarm.bandit.subsets import Subset
+from hiddenarm.bandit.unlearning import ungather
 from hiddenarm.errors import ProtocolError
 from hiddenarm.mpc.masking import given_share, triangle_indices
 from hiddenarm.mpc.run import Opening, Program, Rounds, Run
@@ -67,7 +76,7 @@ from hiddenarm.mpc.values import Masked, Shared
 from hiddenarm.privacy.mechanisms import NoisySums
 from hiddenarm.ring.words import Floats, Words
 
-TEACHES_WITHOUT_NOISE = (LEARN, LEARN_AGAIN, STEP, SOLVE, REPAIR)
+TEACHES_WITHOUT_NOISE = (LEARN, LEARN_AGAIN, STEP, SOLVE, REPAIR, UNLEARN)
 """Programs that there are not where sums are noisy."""
 MODEL = ("inverses", "weights")
 SUMS = ("grams", "moments")
@@ -101,21 +110,29 @@ class RidgeLearner(Learner):
 
     @property
     def arrays(self) -> tuple[StateArray, ...]:
-        arms, size, bits = self.federation.arms, self.federation.dimension, self.federation.fraction_bits
+        models, size, bits = self.federation.models, self.federation.model_size, self.federation.fraction_bits
         rows, columns = triangle_indices(size)
-        identity, triangle = (rows == columns).astype(np.float64), (arms, len(rows))
+        identity, triangle = (rows == columns).astype(np.float64), (models, len(rows))
         return (
             StateArray("inverses", triangle, 2 * bits, identity, 1 / self.federation.ridge),
-            StateArray("weights", (arms, size), bits),
+            StateArray("weights", (models, size), bits),
             StateArray("grams", triangle, 2 * bits, identity, self.federation.ridge if self._noisy is None else 0.0),
-            StateArray("moments", (arms, size), 2 * bits),
+            StateArray("moments", (models, size), 2 * bits),
+            *(StateArray(name, shape, 2 * bits) for name, shape in self._leaves(triangle, (models, size))),
         )
+
+    def _leaves(self, *shapes: tuple[int, ...]) -> list[tuple[str, tuple[int, ...]]]:
+        """The names and shapes of the arrays of leaves that are used again, where noise is correlated."""
+        kept = 0 if self._noisy is None else max(0, self._noisy.correlated - 1)
+        names = [leaf_names(position) for position in range(1, kept + 1)]
+        return [named for pair in names for named in zip(pair, shapes, strict=True)]
 
     @property
     def largest_programs(self) -> tuple[ProgramId, ...]:
         many = self.federation.max_batch
         if self._noisy is not None:
-            return ProgramId(GATHER, many), REFRESH_ONE, ProgramId(INVERT_LAST)
+            refreshing = ProgramId(REFRESH, max(1, self._noisy.correlated))
+            return ProgramId(GATHER, many), refreshing, ProgramId(INVERT_LAST)
         return ProgramId(GATHER, max(many, GATHERED_BEFORE_A_BATCH)), ProgramId(SOLVE, many)
 
     @property
@@ -147,22 +164,28 @@ class RidgeLearner(Learner):
         if self._noisy is not None and name in TEACHES_WITHOUT_NOISE:
             raise ProtocolError(f"there is no program {name!r} where sums are noisy: it would teach without noise")
         if name == REFRESH and self._noisy is not None:
-            noise = SumsNoise.of(self.federation, self._noisy)
-            return LearnerProgram(lambda run: self._refresh(run, noise), SUMS, Brings.NOTHING, SUMS)
+            return self._refreshing(self._noisy, program)
         if name == STEP and self.has_step:
             return LearnerProgram(lambda run: self._step(run, exploring), MODEL, Brings.CONTEXTS, MODEL)
         if name == DECIDE:
             return LearnerProgram(
                 lambda run: self._decide(run, exploring, count), tuple(self.decide_reads), Brings.CONTEXTS
             )
+        if (size := slots_of(program)) is not None and not self.federation.decides_by_payloads:
+            return self.among(size).program(deciding(count), exploring)
         if name in (LEARN, LEARN_AGAIN):
             return LearnerProgram(self._learn, MODEL, Brings.INTERACTION, MODEL)
         if name in (GATHER, REPAIR):
             return LearnerProgram(lambda run: self._gather(run, count), SUMS, Brings.INTERACTIONS, SUMS)
+        if name == UNLEARN:
+            return LearnerProgram(self._unlearn, SUMS, Brings.INTERACTIONS, SUMS)
         if name in (SOLVE, *REPAIR_RUNS):
             plan = self._solve_plan(program)
             return LearnerProgram(lambda run: self._solve(run, plan), (*MODEL, *SUMS), Brings.NOTHING, MODEL)
         raise ProtocolError(f"there is no program {name!r}")
+
+    def public_inputs(self, eligible: Words, subset: Subset | None = None) -> Sequence[Words]:
+        return (eligible,)
 
     def scores(
         self, run: Run, arrays: Mapping[str, Shared], own: Words | None, count: int, coins: Coins | None
@@ -208,14 +231,57 @@ class RidgeLearner(Learner):
         return model.inverses, model.weights
 
     def _gather(self, run: Run, count: int) -> Program:
-        federation, arrays = self.federation, self.given(run, SUMS)
-        own = own_features(run, federation, count)
-        arms = given_share(run, count, federation.arms, label="one-hots of the arms")
-        rewards = given_share(run, count, label="rewards")
+        sums, own, arms, rewards = self._given_sums(run, count)
         if self._noisy is not None:
-            rewards = centred(run, rewards, federation.fraction_bits)
-        sums = yield from gather(run, federation, Sums(arrays["grams"], arrays["moments"]), own, arms, rewards)
+            rewards = centred(run, rewards, self.federation.fraction_bits)
+        sums = yield from gather(sums, self.gained(run, own, arms, rewards))
         return sums.grams, sums.moments
+
+    def _unlearn(self, run: Run) -> Program:
+        sums, own, arms, rewards = self._given_sums(run, 1)
+        sums = yield from ungather(sums, self.gained(run, own, arms, rewards))
+        return sums.grams, sums.moments
+
+    def gained(self, run: Run, own: Words | None, arms: Shared, rewards: Shared) -> Rounds[Sums]:
+        """What interactions [count] are in the sums, exactly, from all that a lesson knows of them: two rounds."""
+        return gained_sums(run, self.federation, own, arms, rewards)
+
+    def _given_sums(self, run: Run, count: int) -> tuple[Sums, Words | None, Shared, Shared]:
+        """The sums, and features, one-hots and rewards of some interactions."""
+        arrays = self.given(run, SUMS)
+        own = own_features(run, self.federation, count)
+        arms = given_share(run, count, self.federation.arm_width, label="one-hots of the arms, or their features")
+        rewards = given_share(run, count, label="rewards")
+        return Sums(arrays["grams"], arrays["moments"]), own, arms, rewards
+
+    def _refreshing(self, privacy: NoisySums, program: ProgramId) -> LearnerProgram:
+        """The program of a refresh; with correlated noise, at a position of a block."""
+        position, correlation = program.count, privacy.correlation
+        if position > max(1, privacy.correlated):
+            raise ProtocolError(f"there is no program {REFRESH!r} for position {position} here")
+        noise = SumsNoise.of(self.federation, privacy, position)
+        if correlation is None:
+            return LearnerProgram(lambda run: self._refresh(run, noise), SUMS, Brings.NOTHING, SUMS)
+        before = [leaf_names(earlier) for earlier in range(1, position)]
+        kept = leaf_names(position) if position < correlation.leaves else ()
+        taken_back = correlation.taken_back[position - 1]
+
+        def text(run: Run) -> Program:
+            return self._refresh_correlated(run, noise, taken_back, keeps=bool(kept))
+
+        leaves = tuple(zip(*before, strict=True))
+        return LearnerProgram(text, SUMS, Brings.NOTHING, (*SUMS, *kept), leaves)
+
+    def _refresh_correlated(self, run: Run, noise: SumsNoise, taken_back: Sequence[int], keeps: bool) -> Program:
+        arrays, count = self.given(run, SUMS), len(taken_back)
+        sums = Sums(arrays["grams"], arrays["moments"])
+        leaves: list[Sums] = []
+        if count:
+            grams = _given_leaves(run, sums.grams.shape, count, "earlier noise of W")
+            moments = _given_leaves(run, sums.moments.shape, count, "earlier noise of b")
+            leaves = [Sums(*pair) for pair in zip(grams, moments, strict=True)]
+        sums, leaf = yield from refresh_correlated(run, noise, taken_back, sums, leaves)
+        return sums.grams, sums.moments, *((leaf.grams, leaf.moments) if keeps else ())
 
     def _refresh(self, run: Run, noise: SumsNoise) -> Program:
         arrays = self.given(run, SUMS)
@@ -236,8 +302,8 @@ class RidgeLearner(Learner):
         return plans[program.name](numbers)
 
 
-@dataclass(frozen=True)
-class RidgePerArm(Policy, ABC):
-    """A policy on a ridge regression per arm; it chooses the arm of the best score unless it explores."""
-
-    learners: ClassVar[Mapping[str, type[Learner]]] = {"fast": RidgeLearner, "paper": PaperRidgeLearner}
+def _given_leaves(run: Run, shape: tuple[int, ...], count: int, label: str) -> list[Shared]:
+    """Arrays that a party brings side by side."""
+    *lead, length = shape
+    joined = given_share(run, *lead, count * length, label=label)
+    return [joined.take(np.arange(length) + place * length) for place in range(count)]

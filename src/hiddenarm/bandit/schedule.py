@@ -3,6 +3,8 @@
     one reward     learn, or the end of the step that made the decision; then upkeep
     many rewards   gather; end a repair under way; repair (gather) what was learned singly before; solve. With reward
                    slots also one, so that how many came cannot be told
+    unlearn        unlearn (a gather with the other sign); end a repair under way; repair (gather) what was learned
+                   singly before; solve the model from the sums alone, as a repair does
 
 Upkeep spreads the repair of the model over lessons, so that no decision waits for all of it:
 
@@ -40,6 +42,7 @@ from hiddenarm.bandit.catalogue import (
     REPAIR_RUNS,
     SOLVE,
     STEP_ONE,
+    UNLEARN,
     ProgramId,
 )
 from hiddenarm.bandit.planning import Numbers, RepairPlan, repair_plan
@@ -146,6 +149,13 @@ class Schedule(ABC):
         """The plan of a lesson of `count` rewards. If its decision was made by a run of the program `step` that goes on
         with this lesson, that is the run `of_step`."""
 
+    no_unlearning: str = ""
+    """Why an interaction cannot be taken out of the model again; empty if it can."""
+
+    def unlearning(self, number: int) -> LessonPlan:
+        """The plan of a lesson that takes one interaction, which was learned before, out of the model."""
+        raise ProtocolError(self.no_unlearning)
+
     @abstractmethod
     def resumed(self, version: int, singly: int, gathered: int, due: bool = False) -> Schedule:
         """In a new epoch that starts from a version of the model: with so many interactions that were learned singly
@@ -187,6 +197,7 @@ class SinglySchedule(Schedule):
 
     first: int = 0
     learns_many = False
+    no_unlearning = "the paper's suite keeps no sums: an interaction cannot be taken out of its model"
 
     @property
     def gathered(self) -> int:
@@ -284,6 +295,18 @@ class RidgeSchedule(Schedule):
         if counters.gathering or counters.singly >= self.numbers.repair_every:
             return self._with_gather(run, counters, number)
         return LessonPlan((run,), RidgeSchedule(self.numbers, counters, self.gathers), kept=True)
+
+    def unlearning(self, number: int) -> LessonPlan:
+        runs, gathers = self._gather_all(GATHERED_BEFORE_A_BATCH)
+        before = self.counters
+        left = before._replace(
+            singly=0, gathered=max(0, before.gathered + before.singly - 1), gathering=False, repairing=None
+        )
+        begin, counters = _begun(self.numbers, left, number)
+        solve: tuple[Action, ...] = (begin._replace(runs=()), *begin.runs, TakeSecond())  # the lesson waits for them
+        actions: tuple[Action, ...] = (Run(ProgramId(UNLEARN), number - before.first), DropSecond(), *runs, *solve)
+        after = RidgeSchedule(self.numbers, counters._replace(repairing=None, overdue=False), gathers)
+        return LessonPlan(actions, after, forgotten=before.singly)
 
     def repair(self, number: int) -> LessonPlan:
         """Gather all, solve, put in place."""

@@ -31,7 +31,8 @@ class State(dict[str, Words]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StateArray:
-    """An array of a model. Its public start is `start` times `unit`, such as a multiple of the identity."""
+    """An array of a model, with an entry for each arm along its first axis. Its public start is `start` times `unit`,
+    such as a multiple of the identity."""
 
     name: str
     shape: tuple[int, ...]
@@ -45,6 +46,33 @@ class StateArray:
         if party == 0:
             words[:] = encode(np.asarray(self.unit) * (self.start if start is None else start), self.fraction_bits)
         return words
+
+    def grown(self, words: Words, party: int) -> Words:
+        """A party's share for more arms: those that `words` has no entry for begin at the public start. What has other
+        shapes is left as it is."""
+        had, rest = words.shape[1] if words.ndim > 1 else 0, words.shape[2:]
+        if rest != self.shape[1:] or not 0 < had < self.shape[0]:
+            return words
+        grown = self.share(party, words.shape[0])
+        grown[:, :had] = words
+        return grown
+
+
+def grown_state(arrays: Sequence[StateArray], state: Mapping[str, Words], party: int) -> State:
+    """A party's shares that were kept when there were fewer arms. To grow them and to learn lessons of that time may
+    come in either order: the one-hots of these are zero at the arms that were added since."""
+    by_name = {array.name: array for array in arrays}
+    return State(
+        (name, by_name[name].grown(words, party) if name in by_name else words) for name, words in state.items()
+    )
+
+
+def padded_arms(words: Words, arms: int) -> Words:
+    """Words [..., arms of before] of a one-hot, or of its mask, for more arms: zero at those that were added."""
+    missing = arms - words.shape[-1]
+    if missing <= 0:
+        return words
+    return np.concatenate([words, np.zeros((*words.shape[:-1], missing), np.uint64)], axis=-1)
 
 
 def initial_state(arrays: Sequence[StateArray], party: int, replicates: int = 1) -> State:

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import TYPE_CHECKING, ClassVar
 
-from hiddenarm.bandit.confidence import LARGEST_PART, LEAST_ERROR, BonusLearner, Confidence, bonus_problem
+from hiddenarm.bandit.confidence import (
+    LARGEST_PART,
+    LEAST_ERROR,
+    BonusLearner,
+    Confidence,
+    SharedBonusLearner,
+    bonus_problem,
+    shared_bonus_bits,
+)
 from hiddenarm.bandit.policy import Learner
 from hiddenarm.ring.words import Floats
 
@@ -26,6 +34,7 @@ class Bonus(Confidence):
 
     name: ClassVar[str] = "bonus"
     learners: ClassVar[Mapping[str, type[Learner]]] = {"fast": BonusLearner}
+    shared_learner: ClassVar[type[Learner] | None] = SharedBonusLearner
 
     def bonus(self, quadratic: Floats, normals: Floats | None) -> Floats:
         return self.alpha * quadratic
@@ -34,7 +43,9 @@ class Bonus(Confidence):
         return self.alpha * federation.largest_quadratic_form * (1 + LARGEST_PART) + LEAST_ERROR
 
     def feature_factor(self, federation: Federation) -> float:
-        return sqrt(self.alpha * 2.0**federation.spare_score_bits)
+        shared = federation.arm_features is not None
+        bits = shared_bonus_bits(self, federation) if shared else federation.spare_score_bits
+        return sqrt(self.alpha * 2.0**bits)
 
     def problem(self, federation: Federation) -> str | None:
         return bonus_problem(self, federation)

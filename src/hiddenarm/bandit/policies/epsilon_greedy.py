@@ -9,7 +9,7 @@ import numpy as np
 
 from hiddenarm.bandit.coins import Positions
 from hiddenarm.bandit.policy import check_epsilon
-from hiddenarm.bandit.ridge import RidgePerArm
+from hiddenarm.bandit.ridge_policy import RidgePerArm
 from hiddenarm.ring.words import Floats
 
 

@@ -1,0 +1,169 @@
+"""One model for all arms, where arms have public features: score(x, a) = x'T z_a = w'phi, phi = x z_a' as one vector.
+
+A ridge regression on the products phi of a context's D features and an arm's d: M and W are [1, D d (D d + 1) / 2], w
+and b [1, D d]. x has L - ARM_BITS fractional bits and z ARM_BITS, so phi is exact at L.
+
+    scores     v = T'x on masked values, d words; z_a'v of every arm is a linear map of shares. Nothing that is dealt
+               for it depends on the number of arms
+    lesson     knows the arm by z_o, d words: the actor returns it as z_o + mu, as it returns a one-hot elsewhere; or
+               the parties make it of their shares of the one-hot, a linear map. Then phi is one product, and is masked
+
+What is opened is uniform: every masked value has a mask of its own, and z_o + mu goes out once, under a mask that only
+actor and dealer know (`answers.masked_arms`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from hiddenarm.bandit.batches import Sums
+from hiddenarm.bandit.coins import Coins, Exploration
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.programs import Model, Scores, SharedScores, decide, gained, own_features, reciprocals
+from hiddenarm.bandit.ridge import MODEL, RidgeLearner
+from hiddenarm.bandit.subsets import Subset
+from hiddenarm.mpc.forms import folded_form, form, public_form
+from hiddenarm.mpc.masking import given_share, input_segments, mask, mask_symmetric, share_of, triangle_indices
+from hiddenarm.mpc.run import Opening, Program, Rounds, Run
+from hiddenarm.mpc.truncation import truncate
+from hiddenarm.mpc.values import Masked, Shared
+from hiddenarm.ring.words import Words
+
+ARM_FEATURES = "public features of the arms"
+
+
+class SharedRidgeLearner(RidgeLearner):
+    """One ridge regression for all arms, in the fast suite."""
+
+    @property
+    def has_step(self) -> bool:
+        return False
+
+    def public_inputs(self, eligible: Words, subset: Subset | None = None) -> Sequence[Words]:
+        table = self.federation.arm_features
+        assert table is not None
+        words = table.words if subset is None else table.words[subset.rows]
+        return (np.broadcast_to(words, (len(eligible), *words.shape)), eligible)
+
+    def rows(self, words: Words, subset: Subset) -> Words:
+        return words  # the model of all arms
+
+    def _decide(self, run: Run, exploration: Exploration, count: int) -> Program:
+        federation, arrays = self.federation, self.given(run, self.decide_reads)
+        own = own_features(run, federation, count)
+        shape = federation.arms, federation.arm_width
+        table = run.given(shape, ARM_FEATURES)
+
+        def scoring(coins: Coins | None) -> Rounds[Scores]:
+            return self._scored_by(run, arrays, own, count, table)
+
+        def known_by(one_hots: Shared) -> Shared:
+            return public_form(run, "ba,aj->bj", one_hots, table, shape)
+
+        return decide(run, federation, exploration, scoring, count, known_by)
+
+    def _scored_by(
+        self, run: Run, arrays: Mapping[str, Shared], own: Words | None, count: int, table: Words | None
+    ) -> Rounds[Scores]:
+        """One round, which masks contexts and weights; then the scores z_a'T'x of all arms, at 2L bits, and what a
+        policy adds to them."""
+        federation = self.federation
+        x, weights, *more = yield (
+            input_segments(run, (count,), own, federation.features, "context x"),
+            mask(run, arrays["weights"], "weights w"),
+            *self.masked_beside(run, arrays, own, count),
+        )
+        matrix = weights.reshaped(federation.dimension, federation.arm_width)
+        v = form(run, "ij,bi->bj", matrix, x, label="v = T'x")
+        scores = public_form(run, "bj,aj->ba", v, table, (federation.arms, federation.arm_width))
+        scores = yield from self.added(run, scores, more, table)
+        return SharedScores(scores, 2 * federation.fraction_bits)
+
+    def masked_beside(
+        self, run: Run, arrays: Mapping[str, Shared], own: Words | None, count: int
+    ) -> tuple[Opening[Masked], ...]:
+        """What is masked with contexts and weights, for a policy that adds to scores."""
+        return ()
+
+    def added(self, run: Run, scores: Shared, more: Sequence[Masked], table: Words | None) -> Rounds[Shared]:
+        """The scores [count, arms] with what the policy adds, at 2L bits, of what was masked beside them."""
+        yield from ()
+        return scores
+
+    def _learn(self, run: Run) -> Program:
+        federation, arrays = self.federation, self.given(run, MODEL)
+        own = own_features(run, federation)
+        arm = given_share(run, federation.arm_width, label="features of the arm")
+        reward = given_share(run, label="reward")
+        model = Model(arrays["inverses"], arrays["weights"])
+        learned = yield from learn_products(run, federation, model, own, arm, reward)
+        return learned.inverses, learned.weights
+
+    def gained(self, run: Run, own: Words | None, arms: Shared, rewards: Shared) -> Rounds[Sums]:
+        return gained_products(run, self.federation, own, arms, rewards)
+
+
+def learn_products(
+    run: Run, federation: Federation, model: Model, own_features: Words | None, arm: Shared, reward: Shared
+) -> Rounds[Model]:
+    """Learn from one interaction: six rounds, whose words do not depend on the number of arms.
+
+    round 1      mask x, z_o, M, w and r
+    round 2      mask phi = x z_o'
+    rounds 3-6   Sherman-Morrison as in `programs.learn`, but no arm has to be selected:
+                 u = M phi;  g = 1 / (1 + phi'u);  v = g u;  M -= v u';  w += v (r - w'phi)
+    """
+    size, bits = federation.model_size, federation.fraction_bits
+    x, z, inverses, weights, r = yield (
+        input_segments(run, (), own_features, federation.features, "context x"),
+        mask(run, arm, "features z of the arm"),
+        mask_symmetric(run, model.inverses, size, "inverse M"),
+        mask(run, model.weights, "weights w"),
+        mask(run, reward, "reward r"),
+    )
+    (products,) = yield (mask(run, form(run, "i,j->ij", x, z, label="phi = x z'"), "phi"),)
+    phi = products.reshaped(size)
+
+    # Round 3: u, twice, rounded independently: see `programs.learn`.
+    u = form(run, "aij,j->i", inverses, phi, label="u = M phi")
+    score = form(run, "ai,i->", weights, phi, label="score = w'phi")
+    u, half_u, score = yield (
+        truncate(run, u, 2 * bits, "u"),
+        truncate(run, u, 2 * bits + 1, "a second u, for u / 2: u"),
+        truncate(run, score, bits, "score"),
+    )
+
+    # Round 4: mask q and u / 2.  Rounds 5 and 6: v and v (r - score).
+    scale = reciprocals(federation).scale
+    q = form(run, "i,i->", u, phi, label="q = phi'u").times(scale)
+    q, half_u = yield mask(run, q, f"{scale} q"), mask(run, share_of(run, half_u), "u / 2")
+    v, correction = yield from gained(run, federation, u, q, lambda: r - score)
+    update = folded_form(run, "i,j->ij", half_u, v, label="what M loses, (u v' + v u') / 2")
+    return Model(
+        model.inverses - update.reshaped(*model.inverses.shape),
+        model.weights + share_of(run, correction).reshaped(*model.weights.shape),
+    )
+
+
+def gained_products(
+    run: Run, federation: Federation, own_features: Words | None, arms: Shared, rewards: Shared
+) -> Rounds[Sums]:
+    """What interactions [count] are in the sums, exactly: phi phi' and r phi of phi = x z', for arms by their features
+    z; returns `Sums`. Two rounds."""
+    (count,) = rewards.shape
+    rows, columns = triangle_indices(federation.model_size)
+
+    # Round 1: mask contexts, features of the arms and rewards.  Round 2: mask phi, with which both sums are products.
+    x, z, r = yield (
+        input_segments(run, (count,), own_features, federation.features, "contexts x"),
+        mask(run, arms, "features z of the arms"),
+        mask(run, rewards, "rewards r"),
+    )
+    products: Masked
+    (products,) = yield (mask(run, form(run, "ki,kj->kij", x, z, label="phi = x z'"), "phi"),)
+    phi = products.reshaped(count, federation.model_size)
+    grams = form(run, "kt,kt->t", phi.take(rows), phi.take(columns), label="what W gains, phi phi'")
+    moments = form(run, "ki,k->i", phi, r, label="what b gains, r phi")
+    return Sums(grams.reshaped(1, *grams.shape), moments.reshaped(1, *moments.shape))
