@@ -12,6 +12,7 @@ from typing import Any
 
 import structlog
 
+from deployment import PATIENCE
 from hiddenarm.net.certificates import Authority, write_private
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
@@ -31,7 +32,6 @@ class Kind(IntEnum):
 
 CAPS = {Kind.ROUND: 8 * 1024 * 1024, Kind.DECIDE: 1024}
 PARTY0, PARTY1 = Identity(Role.PARTY, 0), Identity(Role.PARTY, 1)
-PATIENCE = 20.0
 QUICK = Limits(linger_seconds=0.05)
 
 

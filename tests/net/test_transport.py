@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from stations import PARTY0, PARTY1, Kind, Office, Recorder, captured_warnings
 
+from deployment import free_ports
 from hiddenarm.errors import ClientError, FrameError, HelloError, IdentityError, PeerLost
 from hiddenarm.net.frames import HEADER, Frame, LinkKind
 from hiddenarm.net.identity import Identity, Role
@@ -159,8 +160,7 @@ def test_the_meter_counts_what_both_ends_saw(office: Office) -> None:
 
 def test_a_peer_that_starts_late_is_dialled_again(office: Office) -> None:
     server, client = office.station(PARTY0), office.station(PARTY1)
-    with socket.create_server(("127.0.0.1", 0)) as placeholder:
-        port = placeholder.getsockname()[1]
+    [port] = free_ports(1)
     client.transport.dial(PARTY0, "127.0.0.1", port)
     assert not client.transport.run_until(lambda: bool(client.recorder.ready), 0.1)
     assert server.transport.listen("127.0.0.1", port) == port
@@ -175,8 +175,7 @@ def test_a_peer_that_starts_late_is_dialled_again(office: Office) -> None:
 
 def test_a_peer_that_never_starts_is_named(office: Office) -> None:
     client = office.station(PARTY1)
-    with socket.create_server(("127.0.0.1", 0)) as placeholder:
-        port = placeholder.getsockname()[1]
+    [port] = free_ports(1)
     client.transport.dial(PARTY0, "127.0.0.1", port, deadline_seconds=0.1)
     with pytest.raises(PeerLost, match="party 0 could not be reached"):
         client.transport.run()

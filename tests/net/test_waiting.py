@@ -15,7 +15,7 @@ import pytest
 
 from hiddenarm.net._waiting import receive
 
-LONG = 20.0
+LONG = 300.0
 """Seconds to wait where something is sure to come."""
 Ends = tuple[socket.socket, socket.socket]
 
@@ -52,8 +52,8 @@ def test_no_more_than_there_is_room_for(ends: Ends) -> None:
 def test_bytes_that_come_later_from_another_thread(ends: Ends) -> None:
     near, far = ends
     sender = threading.Timer(0.05, far.sendall, [b"late"])
-    sender.start()
     start, buffer = time.monotonic(), bytearray(16)
+    sender.start()
     assert receive(near.fileno(), buffer, inf) == 4
     assert buffer[:4] == b"late"
     assert time.monotonic() - start >= 0.04
@@ -126,7 +126,14 @@ def test_a_buffer_cannot_move_while_it_is_waited_for(ends: Ends) -> None:
     buffer, counts = bytearray(16), list[int]()
     waiter = threading.Thread(target=lambda: counts.append(receive(near.fileno(), buffer, LONG)))
     waiter.start()
-    time.sleep(0.05)
+
+    def grow_until_the_other_thread_waits() -> None:
+        while waiter.is_alive():
+            buffer.append(0)
+            time.sleep(0.001)
+
+    with pytest.raises(BufferError):
+        grow_until_the_other_thread_waits()
     with pytest.raises(BufferError):
         buffer.extend(bytes(1 << 20))
     far.sendall(b"words")
@@ -142,11 +149,14 @@ def test_a_signal_is_seen_to_while_waiting(ends: Ends) -> None:
     def interrupt(*_: object) -> None:
         raise Interrupted
 
+    def wait_for_the_signal() -> None:  # which may also come before the wait begins
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        receive(ends[0].fileno(), bytearray(16), LONG)
+
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.02)
         with pytest.raises(Interrupted):
-            receive(ends[0].fileno(), bytearray(16), LONG)
+            wait_for_the_signal()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

@@ -1,6 +1,6 @@
 """Kills of random roles at random moments while an application decides and rewards; `make soak` runs the long version.
 
-    python tests/recovery/soak.py --steps 2000 --kills 200 [--together]
+    PYTHONPATH=tests python tests/recovery/soak.py --steps 2000 --kills 200 [--together]
 
 prints what was done, how soon the federation answered again after each kill, and fails if anything acknowledged was
 lost or doubled, if two epochs had one name, or if the model is not what the plain twin learned from the same lessons.

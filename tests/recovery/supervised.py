@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from deployment import PATIENCE, free_ports
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.plain import PlainBandit
 from hiddenarm.net.certificates import Authority
@@ -34,19 +34,10 @@ from hiddenarm.service.state import State
 KEYS = [f"user {number}" for number in range(40)]
 UNIT = 2.0**-16
 """How far two honest runs of a lesson may be apart: the largest error of a reciprocal that is looked up."""
-ANSWER_SECONDS = 90.0
 
 
 class Unanswered(Exception):
     """A role ended before it answered."""
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 @dataclass
@@ -97,7 +88,7 @@ class Supervised:
         self.contexts = rows / np.linalg.norm(rows, axis=1, keepdims=True)
         self.processes: dict[Identity, Process] = {}
         self.kills: dict[Identity, int] = dict.fromkeys(self.leaders, 0)
-        self.patience = ANSWER_SECONDS
+        self.patience = PATIENCE
         self._write_kits({"checkpoint_every": 16, "spin_microseconds": 0, **options})
 
     def __enter__(self) -> Self:
@@ -155,7 +146,7 @@ class Supervised:
         for identity in stopped:
             self.processes[identity].popen.wait()
 
-    def end_of(self, identity: Identity, seconds: float = 30.0) -> int:
+    def end_of(self, identity: Identity, seconds: float = PATIENCE) -> int:
         """The exit code of a role that must end by itself."""
         return self.processes[identity].popen.wait(seconds)
 

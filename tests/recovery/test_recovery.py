@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,7 +17,9 @@ import pytest
 from soak import ORGANISATION, Killer, Soak, step
 from supervised import KEYS, Acknowledged, Inspection, Supervised
 
+from deployment import PATIENCE, free_ports
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.cli.status import parse_metrics
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.privacy.ledger import PrivacyLedger
 from hiddenarm.privacy.mechanisms import NoisySums
@@ -29,10 +32,10 @@ PARTY = Identity(Role.PARTY, 1)
 
 def command(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "hiddenarm", name, *map(str, arguments)]
-    return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
-def wait_for(roles: Supervised, identity: Identity, text: str, seconds: float = 30.0) -> None:
+def wait_for(roles: Supervised, identity: Identity, text: str, seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while text not in roles.log(identity):
         assert time.monotonic() < deadline, f"{identity} does not say {text!r}:\n{roles.log(identity)[-2000:]}"
@@ -100,14 +103,27 @@ def test_sigterm_at_all_processes_at_once_ends_all_with_0(tmp_path: Path) -> Non
             found.check(done)
 
 
+def stock_of(port: int) -> float:
+    """How many single decisions the party with this monitor has material for."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE) as answer:
+        stock = parse_metrics(answer.read().decode())["hiddenarm_stock_steps"]
+    return next(steps for labels, steps in stock if labels == {"program": "decide"})
+
+
 def test_without_the_dealer_stock_for_sixteen_steps_serves_sixteen(tmp_path: Path) -> None:
-    with Supervised(tmp_path, FEDERATION, stock=16) as roles:
+    roles, [port] = Supervised(tmp_path, FEDERATION, stock=16), free_ports(1)
+    kit = json.loads((roles.kit(PARTY) / "kit.json").read_text())
+    (roles.kit(PARTY) / "kit.json").write_text(json.dumps({**kit, "monitor_port": port}))
+    with roles:
         for number in range(4):
             roles.decide(f"before {number}", KEYS[number])
-        time.sleep(2)  # nothing to do: the last party fills its stock
+        deadline = time.monotonic() + PATIENCE
+        while stock_of(port) < 16:  # the last party fills its stock
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
         roles.stop([DEALER])
         served = 0
-        while "decisions" in (answer := roles.processes[ACTOR].ask({"keys": [KEYS[served]]}, 30)):
+        while "decisions" in (answer := roles.processes[ACTOR].ask({"keys": [KEYS[served]]}, PATIENCE)):
             served += 1
         assert served == 16
         assert answer["retry_after"] > 0
@@ -233,14 +249,14 @@ def test_a_full_disk_ends_a_party_clearly_and_with_room_it_goes_on(tmp_path: Pat
     with small_disk(folder), roles:
         done: list[Acknowledged] = []
         while roles.processes[PARTY].popen.poll() is None:
-            roles.patience = 10.0 if done else 60.0
+            roles.patience = 10.0 if done else PATIENCE
             with suppress(AssertionError):  # the last step is not answered
                 done.append(step(roles, len(done), count=20))
         assert roles.end_of(PARTY) == 6
         assert "the disk is full" in roles.log(PARTY)
         assert "Traceback" not in roles.log(PARTY)
         subprocess.run(["mount", "-o", "remount,size=64m", str(folder)], check=True)
-        roles.patience = 60.0
+        roles.patience = PATIENCE
         roles.start(PARTY)
         done.append(step(roles, len(done), count=20))
         roles.stop(roles.members)

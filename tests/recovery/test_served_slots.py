@@ -13,7 +13,8 @@ from hiddenarm.errors import DecisionIdError
 from hiddenarm.service.application import RewarderClient
 from hiddenarm.service.kit import Kit
 
-SLOT = 1
+SLOT = 4
+"""Seconds. A decision is rewarded at once: on a busy machine that must not take a whole slot."""
 
 
 def version(deployment: Deployment, role: str = "hotel") -> int:
@@ -29,7 +30,7 @@ def until_learned(deployment: Deployment, lessons: int) -> None:
 
 
 def test_a_reward_that_was_kept_is_learned_with_its_slot_though_the_rewarder_is_killed(tmp_path: Path) -> None:
-    with Deployment(provision(tmp_path, durable=True, more="reward_slot = 2")) as deployment:
+    with Deployment(provision(tmp_path, durable=True, more=f"reward_slot = {SLOT}")) as deployment:
         deployment.start(*ROLES)
         decision = deployment.ask("actor", key="user 17")
         given = {"id": decision["id"], "reward": 1, "request": "first"}

@@ -30,6 +30,7 @@ from hiddenarm.errors import DecisionIdError, FeatureError, PeerLost
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.ring.words import decode, encode
 from hiddenarm.roles.actor import Actor, ActorEpoch, Ticket
 from hiddenarm.roles.client_records import (
     ActorRecords,
@@ -71,7 +72,8 @@ def user_contexts(federation: Federation) -> dict[str, np.ndarray]:
     """A fixed context of norm 1 for every key."""
     rows = np.random.default_rng(federation.parties).standard_normal((len(KEYS), federation.dimension))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    return dict(zip(KEYS, rows, strict=True))
+    bits = federation.context_bits  # the twin gets them as they are entered
+    return dict(zip(KEYS, decode(encode(rows, bits), bits), strict=True))
 
 
 def slices(federation: Federation, context: np.ndarray) -> list[np.ndarray]:
@@ -431,7 +433,7 @@ class _Twin:
 
     def _tie(self, context: np.ndarray, best: int, other: int) -> bool:
         """Whether two arms are as good as each other within the rounding of keys and model."""
-        federation, scores = self._network.federation, self.bandit.weights @ context
+        federation, scores = self._network.federation, self.bandit.scores(context)
         return bool(scores[best] - scores[other] <= federation.score_rounding + 2.0**-14)
 
     def learn(self, taught: Taught) -> None:
@@ -461,13 +463,14 @@ class _LockstepTwin:
         program, step, _ = split_number(taught.decision)
         goes_on = program == STEP_ONE and taught.lesson == self._network.versions[taught.decision]
         kept = self._kept.pop(taught.decision)
-        self.federation._learn(kept, program, step, [[taught.reward]], step if goes_on else None)
+        goes_on_at = step if goes_on else None
+        self.federation._learn([taught.decision], kept, program, step, [[taught.reward]], goes_on_at)
 
     def _decide(self, program: ProgramId, key: str) -> int:
         own = [
             checked_features(part[None], self._network.federation, number)[:, None]
             for number, part in enumerate(slices(self._network.federation, self._contexts[key]))
         ]
-        step, arms, kept = self.federation._decide(program, own, None)
+        program, step, arms, kept = self.federation._decide(program, own, None)
         self._kept[decision_number(program, step)] = kept
         return int(arms[0, 0])

@@ -12,6 +12,7 @@ from typing import TypedDict
 
 import numpy as np
 
+from deployment import PATIENCE
 from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN, LEARN_ONE, STEP_ONE, program_text
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.mpc.dealing import layout_of
@@ -23,8 +24,6 @@ from hiddenarm.roles.epochs.plan import plan_bytes
 from hiddenarm.roles.messages import ACTOR, DEALER, PROGRAM_NUMBERS, REWARDER
 from hiddenarm.service.kit import Kit
 
-PATIENCE = 40.0
-"""Seconds after which a process that should end is called hung, and killed."""
 EPOCH_KEY = bytes(range(100, 132))
 KEYS = [f"user {number}" for number in range(30)]
 

@@ -204,7 +204,7 @@ def in_another_epoch(room: Class, of_earlier_version: bool = False) -> Class:
     network = MemoryNetwork(room.network.federation).start()
     for before, after in zip(room.network.epochs, network.epochs, strict=True):
         kept = _encode_state(replace(before._updater.learned(), version=0, ungathered=0))
-        state = _decode_state(kept, network.federation.learner)
+        state = _decode_state(kept, network.federation.learner, 0)
         after._updater._singly.extend(before._updater._singly)
         after.resume(replace(state, due=state.due or of_earlier_version), [], [])
     again = Class(network)

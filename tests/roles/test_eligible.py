@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from memory_network import KEYS, MemoryNetwork, party, small_federation, small_paper_federation
 
+from hiddenarm.bandit.answers import eligible_words
 from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import ClientError, InputError
 from hiddenarm.net.frames import Frame
 from hiddenarm.roles.actor import Asked
-from hiddenarm.roles.messages import ACTOR, Kind, bitmap_arms, eligible_bitmap, read_decide
+from hiddenarm.roles.messages import ACTOR, Kind, bitmap_arms, bitmap_words, eligible_bitmap, read_decide
 
 ARMS = 5
 
@@ -63,8 +65,8 @@ def test_the_set_travels_as_a_bitmap_and_all_arms_as_none(network: MemoryNetwork
     network.actor.ask(KEYS[0], eligible=range(ARMS))
     network.actor.ask(KEYS[0])
     some, whole, none = (read_decide(frame, ARMS)[2] for frame in under_way(network))
-    assert some == bytes([0b01001])
-    assert whole == none == b""
+    assert some == [bytes([0b01001])]
+    assert whole == none == []
     assert bitmap_arms(eligible_bitmap(100, [0, 8, 99])) == [0, 8, 99]
 
 
@@ -125,3 +127,15 @@ def test_keys_that_are_asked_for_again_keep_the_set(network: MemoryNetwork) -> N
     del network.tables[1].rows[KEYS[1]]
     answers = decided(network, *KEYS[:4], eligible=[0])
     assert [answer.arm for answer in answers] == [0, 0, 0]
+
+
+def test_bitmaps_of_many_arms_are_read_in_linear_time() -> None:
+    """A party reads one for each key: at 100,000 arms, with shifts of one large number, 256 of them took 21 seconds."""
+    arms = 100_000
+    eligible = list(range(3, arms, 7))
+    bitmap = eligible_bitmap(arms, eligible)
+    assert len(bitmap) == arms // 8
+    assert int.from_bytes(bitmap, "little") == sum(1 << arm for arm in eligible)
+    assert bitmap_arms(bitmap) == eligible
+    assert np.array_equal(bitmap_words(bitmap, arms), eligible_words(arms, eligible))
+    assert bitmap_arms(eligible_bitmap(11, [10])) == [10]

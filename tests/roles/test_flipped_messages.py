@@ -97,6 +97,6 @@ def run_a_step(network: MemoryNetwork, link: Link, kind: Kind, change: Change) -
 
 def test_all_kinds_that_roles_send_are_here() -> None:
     own = {LinkKind.HELLO, LinkKind.PROBE, LinkKind.PING, LinkKind.PONG, LinkKind.ABORT, LinkKind.BYE}
-    elsewhere = {Kind.REFUSED, Kind.ONE_HOT, Kind.COMMITTED, Kind.ARMS_KEPT, Kind.SLOT}
+    elsewhere = {Kind.REFUSED, Kind.ONE_HOT, Kind.COMMITTED, Kind.ARMS_KEPT, Kind.SLOT, Kind.UNLEARN, Kind.VALUES}
     assert {kind for _, kind in MESSAGES} == set(Kind) - own - elsewhere
     assert all(sender.role is not Role.ACTOR or receiver.role is Role.PARTY for (sender, receiver), _ in MESSAGES)

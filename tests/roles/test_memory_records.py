@@ -7,7 +7,7 @@ from memory_network import KEYS, MemoryNetwork, small_federation
 from hiddenarm.bandit.decisions import decision_name
 from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import RefusedKeyError
-from hiddenarm.roles.client_records import MadeLesson, MemoryActorRecords, MemoryRewarderRecords
+from hiddenarm.roles.client_records import MadeLesson, MemoryActorRecords, MemoryRewarderRecords, Reply
 
 
 def nothing() -> None:
@@ -19,7 +19,7 @@ def test_the_actor_gives_the_same_answers_again_and_makes_errors_anew() -> None:
     records.ask("one", b"digest", nothing)
     assert (records.asked("one"), records.reply("one", ["a", "b"])) == (b"digest", None)
     answers: list[Decision | RefusedKeyError] = [Decision("id", 3), RefusedKeyError("b", 1, "no features")]
-    records.answer("one", b"digest", answers, nothing)
+    records.answer([Reply("one", b"digest", answers)], nothing)
     again = records.reply("one", ["a", "b"])
     assert again is not None
     assert again[0] == answers[0]
@@ -31,7 +31,7 @@ def test_the_actor_keeps_the_newest_requests() -> None:
     records = MemoryActorRecords(most=30)
     for number in range(1000):
         records.ask(f"request {number}", bytes([number % 7]), nothing)
-        records.answer(f"request {number}", bytes([number % 7]), [Decision("id", 1)] * 2, nothing)
+        records.answer([Reply(f"request {number}", bytes([number % 7]), [Decision("id", 1)] * 2)], nothing)
         assert records._size == sum(1 + len(answers) for _, answers in records._kept.values()) <= 30
     assert list(records._kept) == [f"request {number}" for number in range(990, 1000)]
     assert records.reply("request 989", ["a", "b"]) is None

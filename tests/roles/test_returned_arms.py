@@ -19,7 +19,7 @@ from hiddenarm.errors import ClientError, DamagedStoreError, NoArmError
 from hiddenarm.mpc.values import Shared
 from hiddenarm.net.frames import Frame
 from hiddenarm.roles.actor import Actor
-from hiddenarm.roles.client_records import ActorRecords, MemoryActorRecords
+from hiddenarm.roles.client_records import ActorRecords, MemoryActorRecords, Reply
 from hiddenarm.roles.epochs.attempts import PeerLoss
 from hiddenarm.roles.epochs.plan import INITIAL, UNSPENT, Heard, Plan
 from hiddenarm.roles.ledger import Ledger
@@ -276,7 +276,8 @@ class TestActorRecords:
         journal = LateJournal(store)
         records, told = ActorRecords(store, journal), []
         records.keep_arms(returned(), lambda: told.append("arms"))
-        records.answer("named", bytes(32), [Decision("id", 1)], lambda: told.append("reply"), returned(STEP_ONE))
+        reply = Reply("named", bytes(32), [Decision("id", 1)])
+        records.answer([reply], lambda: told.append("reply"), returned(STEP_ONE))
         assert not told
         assert not records.unkept
         journal.sync()

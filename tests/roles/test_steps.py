@@ -259,7 +259,7 @@ def behind(network: MemoryNetwork) -> None:
         for number in range(2):
             while network.version_at(number) <= lesson:
                 network.deliver(*(link for link in network.links if ACTOR not in link))
-    network.asking._version, network.asking._single_version = 1, 0
+    network.asking.version, network.asking._single_version = 1, 0
 
 
 def test_a_party_that_has_no_longer_the_model_refuses_and_the_actor_asks_again() -> None:
@@ -283,7 +283,7 @@ def test_a_party_takes_part_with_the_model_of_an_earlier_version_while_it_has_it
         for number in range(2):
             while network.version_at(number) <= lesson:
                 network.deliver(*(link for link in network.links if ACTOR not in link))
-    network.asking._version, network.asking._single_version = 1, 0
+    network.asking.version, network.asking._single_version = 1, 0
     number = network.ask(KEYS[7])
     network.settle()
     assert is_step(int(network.decisions[number].id.split("-")[1]))

@@ -17,6 +17,7 @@ from itertools import pairwise
 
 import pytest
 
+from deployment import PATIENCE
 from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import HiddenArmError, InputError, PeerLost, RefusedKeyError
 from hiddenarm.net.identity import Identity, Role
@@ -27,7 +28,6 @@ from hiddenarm.service.state import State
 
 THREADS = 8
 STEPS = 5000 if os.environ.get("HIDDENARM_SOAK") else 1000
-PATIENCE = 60.0
 
 
 @pytest.fixture(params=[False, True], ids=["in memory", "durable"])

@@ -48,7 +48,7 @@ ALLOWED = {
     (Role.PARTY, Role.PARTY): {Kind.ROUND, Kind.REFUSED, Kind.OPEN, Kind.PREPARED},
     (Role.DEALER, Role.PARTY): {Kind.CORRECTIONS, Kind.OPEN},
     (Role.ACTOR, Role.PARTY): {Kind.DECIDE, Kind.ARMS},
-    (Role.REWARDER, Role.PARTY): {Kind.REWARD},
+    (Role.REWARDER, Role.PARTY): {Kind.REWARD, Kind.UNLEARN},
     (Role.PARTY, Role.ACTOR): {Kind.PAYLOADS, Kind.ARMS_KEPT, Kind.LEARNED, Kind.REFUSED, Kind.OPEN, Kind.ACTIVE},
     (Role.DEALER, Role.ACTOR): {Kind.OPEN},
     (Role.PARTY, Role.REWARDER): {Kind.LEARNED, Kind.REFUSED, Kind.OPEN, Kind.ACTIVE},
@@ -189,7 +189,7 @@ class TestRounds:
         (party(0), LAST, Frame(Kind.ROUND, 99, 0, 0, b"")),
         (party(0), LAST, Frame(Kind.REFUSED, 0, 0, 0, b"")),
         (LAST, DEALER, Frame(Kind.WANT, 77, 0, 0, bytes(4))),
-        (DEALER, LAST, Frame(Kind.CORRECTIONS, 19, 0, 0, bytes(8))),
+        (DEALER, LAST, Frame(Kind.CORRECTIONS, 88, 0, 0, bytes(8))),
     ],
     ids=lambda value: getattr(getattr(value, "kind", None), "name", ""),
 )

@@ -13,6 +13,7 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.plain import PlainBandit
 from hiddenarm.errors import DecisionIdError, HiddenArmError, InputError, UnavailableError
+from hiddenarm.ring.words import Floats, Words
 from hiddenarm.roles.actor import Actor, Outcome
 from hiddenarm.roles.epochs.attempts import PeerLoss
 from hiddenarm.roles.messages import ACTOR, REWARDER
@@ -52,6 +53,8 @@ class Application:
     asked_in_life: int = 0
     taught: dict[int, Job] = field(default_factory=dict)
     window: int = 3
+    together: bool = False
+    """Whether requests that wait may share a run."""
     impatient: bool = False
     given_up: int = 0
 
@@ -111,7 +114,9 @@ class Application:
             job.after = self._lessons_to_wait_for()
         after = job.after
         self._check_other_content_is_refused(machine, job)
-        ticket = self.world.run(node, lambda: machine.ask(*job.keys, after=after, request=job.name))
+        ticket = self.world.run(
+            node, lambda: machine.ask(*job.keys, after=after, request=job.name, together=self.together)
+        )
         if ticket is not None:
             self._fresh_life()
             self.asked[ticket] = job
@@ -241,9 +246,26 @@ class Application:
         for decision, (name, _) in zip(job.decisions, lesson.rewards, strict=True):
             kept = [self._records(number).interaction(name) for number in range(len(self.world.parties))]
             shares = [own.arm_share(number == 0) for number, own in enumerate(kept) if own is not None]
-            one_hot = np.eye(self.world.federation.arms, dtype=np.uint64)[decision.arm]
-            if len(shares) != len(kept) or not np.array_equal(np.add.reduce(shares)[0], one_hot):
+            if len(shares) != len(kept) or not np.array_equal(np.add.reduce(shares)[0], self._known_by(decision)):
                 raise Violation(f"another arm was learned than that which {job.name} was told")
+
+    def _made_with(self, decision: Decision) -> Federation:
+        """The federation by which a decision was made."""
+        return self.world.federation
+
+    def _known_by(self, decision: Decision) -> Words:
+        """What a lesson knows an arm by: its one-hot, or the features that it had in the decision."""
+        table = self._made_with(decision).arm_features
+        one_hots = np.eye(self.world.federation.arms, dtype=np.uint64)
+        known: Words = (one_hots if table is None else table.words)[decision.arm]
+        return known
+
+    def _regressors(self, context: Floats, decision: Decision) -> tuple[int, Floats]:
+        """Which model learns of a decision, and from what."""
+        table = self._made_with(decision).arm_features
+        return (
+            (decision.arm, context) if table is None else (0, np.outer(context, table.features[decision.arm]).ravel())
+        )
 
     def _records(self, party: int) -> Records:
         machine = self.world.nodes[self.world.parties[party]].machine
@@ -262,11 +284,12 @@ class Application:
 
     def _check_model(self, jobs: list[Job]) -> None:
         federation = self.world.federation
-        twin = PlainBandit(federation.arms, federation.dimension, federation.ridge)
+        twin = PlainBandit(federation.models, federation.model_size, federation.ridge)
         for job in jobs:
             assert job.decisions is not None
             for key, decision, reward in zip(job.keys, job.decisions, job.rewards, strict=True):
-                twin.learn(self.world.contexts[KEYS.index(key)], decision.arm, reward)
+                model, regressors = self._regressors(self.world.contexts[KEYS.index(key)], decision)
+                twin.learn(regressors, model, reward)
         models = []
         for party in self.world.parties:
             machine = self.world.nodes[party].machine

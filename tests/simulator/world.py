@@ -25,6 +25,7 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import FeatureError, HiddenArmError, PeerLost, StaleStateError
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.ring.words import Floats, decode, encode
 from hiddenarm.roles.actor import Actor
 from hiddenarm.roles.arms import arm_reports
 from hiddenarm.roles.client_records import ActorRecords, MemoryActorRecords, MemoryRewarderRecords, RewarderRecords
@@ -165,6 +166,11 @@ def _compiled(federation: Federation, number: int) -> CompiledPrograms:
     return CompiledPrograms(federation, number)
 
 
+def entered(contexts: Floats, bits: int) -> Floats:
+    """Contexts as they are entered, with so many fractional bits."""
+    return decode(encode(contexts, bits), bits)
+
+
 class World:
     """All roles of a small federation. `step` lets one thing happen."""
 
@@ -200,7 +206,7 @@ class World:
         self.refused: list[Identity] = []
         self.links: dict[tuple[Identity, Identity], End] = {}
         rows = np.random.default_rng(5).standard_normal((len(KEYS), federation.dimension))
-        self.contexts = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        self.contexts = entered(rows / np.linalg.norm(rows, axis=1, keepdims=True), federation.context_bits)
         self.parties = [Identity(Role.PARTY, number) for number in range(federation.parties)]
         self.nodes = {identity: Node(identity) for identity in (*self.parties, DEALER, ACTOR, REWARDER)}
         self._shelves = [_compiled(federation, number) for number in range(federation.parties)]
@@ -402,7 +408,7 @@ class World:
                 if self.masked.setdefault(name, word) != word:
                     raise Violation(f"the mask of decision {split_name(name)[1]} hides two rewards")
         elif frame.kind is Kind.ARMS and frame != END_OF_ARMS:
-            self._note_arms(read_arms(frame, self.federation.arms))
+            self._note_arms(read_arms(frame, self.federation.arm_width, epoch=-1))
         elif frame.kind is self._answers:
             self._note_answer(identity, frame)
 

@@ -8,6 +8,7 @@ from threading import Event
 
 import pytest
 
+from deployment import PATIENCE
 from hiddenarm.errors import StoreError
 from hiddenarm.store.contract import Change, Put
 from hiddenarm.store.journal import DirectJournal, GroupJournal
@@ -60,7 +61,7 @@ def test_after_a_failure_nothing_is_committed_or_called_back() -> None:
     journal.append(put(0), lambda: done.append(0))
     store.gate.set()
     with pytest.raises(StoreError, match="the disk is full"):
-        calls.get(timeout=10)()
+        calls.get(timeout=PATIENCE)()
     store.failure = None
     journal.append(put(1), lambda: done.append(1))
     journal.close()
@@ -76,7 +77,7 @@ def test_any_other_error_ends_the_role_too_and_shows_nothing_of_the_records() ->
     journal.append(put(0), lambda: done.append(0))
     store.gate.set()
     with pytest.raises(StoreError, match="OverflowError") as failure:
-        calls.get(timeout=10)()
+        calls.get(timeout=PATIENCE)()
     assert "12345" not in str(failure.value)
     journal.close()
     assert done == []

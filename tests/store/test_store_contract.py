@@ -1,4 +1,4 @@
-"""One suite for every store: what the contract promises holds in memory and in SQLite."""
+"""One suite for every store: what the contract promises holds in memory, in SQLite and in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -9,23 +9,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hiddenarm.store.contract import Change, Delete, DeleteFrom, Put, Store, seal
+from hiddenarm.store.contract import Change, Delete, DeleteFrom, Place, Put, Store, seal
+from hiddenarm.store.copies import Folder, schema_at
 from hiddenarm.store.memory import MemoryStore
+from hiddenarm.store.postgresql import Database, PostgresStore
 from hiddenarm.store.sqlite import SqliteStore
+from postgres_server import PostgresServer
 
 Make = Callable[[], Store]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.processes)])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
     """Makes a store on the same records every time, as a restart does; the one before is closed."""
     opened: list[Store] = []
     memory = MemoryStore()
+    places: dict[str, Place] = {"sqlite": Folder(tmp_path / "state")}
+    if request.param == "postgresql":
+        url = request.getfixturevalue("postgres").new_database()
+        places["postgresql"] = schema_at(url, "hiddenarm_test", tmp_path / "scratch")
 
     def reopen() -> Store:
         if opened:
             opened.pop().close()
-        opened.append(memory if request.param == "memory" else SqliteStore(tmp_path / "state"))
+        opened.append(memory if request.param == "memory" else places[request.param].open())
         return opened[-1]
 
     yield reopen
@@ -96,6 +103,28 @@ def test_both_stores_hold_the_same_after_any_changes(
         assert list(sqlite.items(area)) == list(memory.items(area))
         assert list(sqlite.items(area, b"\x80")) == list(memory.items(area, b"\x80"))
     sqlite.close()
+
+
+@settings(max_examples=20)
+@given(groups=st.lists(CHANGES, max_size=4))
+def test_postgresql_holds_the_same_after_any_changes(postgres: PostgresServer, groups: list[list[Change]]) -> None:
+    memory, store = MemoryStore(), PostgresStore(Database(postgres.url("postgres"), "hiddenarm_any_changes"))
+    store.commit([DeleteFrom(area, b"") for area in "ab"])
+    for changes in groups:
+        memory.commit(changes)
+        store.commit(changes)
+    for area in "ab":
+        assert list(store.items(area)) == list(memory.items(area))
+        assert list(store.items(area, b"\x80")) == list(memory.items(area, b"\x80"))
+    store.close()
+
+
+def test_an_area_of_many_pages_is_read_whole(make: Make) -> None:
+    store = make()
+    keys = [number.to_bytes(2, "big") for number in range(1100)]
+    store.commit([Put("a", key, b"x") for key in keys])
+    assert [key for key, _ in store.items("a")] == keys
+    assert [key for key, _ in store.items("a", keys[512])] == keys[512:]
 
 
 def test_a_seal_covers_area_key_and_payload_and_where_they_end() -> None:

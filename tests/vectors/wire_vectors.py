@@ -41,9 +41,11 @@ from hiddenarm.roles.messages import (
     END_OF_ARMS,
     MAX_KEY_BYTES,
     MAX_LESSONS,
+    NEVER_LEARNED,
     PROGRAM_NUMBERS,
     Kind,
     ReturnedArms,
+    Unlearning,
     arms_frame,
     arms_kept_frame,
     bitmap_arms,
@@ -66,12 +68,16 @@ from hiddenarm.roles.messages import (
     read_rewards,
     read_seed,
     read_slot,
+    read_unlearn,
+    read_values,
     read_want,
     refused_frame,
     reward_frame,
     run_frame,
     seed_payload,
     slot_frames,
+    unlearn_frame,
+    values_frame,
     want_frame,
 )
 
@@ -249,12 +255,12 @@ def _raw_words(kind: Kind) -> tuple[Callable[[Fields], Frame], Callable[[Frame],
 
 def _decide(frame: Frame) -> Fields:
     version, keys, eligible = read_decide(frame, ARMS)
-    return {**_run_of(frame), "version": version, "keys": keys, "eligible": bitmap_arms(eligible)}
+    return {**_run_of(frame), "version": version, "keys": keys, "eligible": [bitmap_arms(each) for each in eligible]}
 
 
 def _write_decide(fields: Fields) -> Frame:
-    eligible = eligible_bitmap(ARMS, fields["eligible"]) if fields["eligible"] else b""
-    return decide_frame(_program(fields), fields["step"], fields["version"], fields["keys"], eligible)
+    eligible = [eligible_bitmap(ARMS, arms) for arms in fields["eligible"]]
+    return decide_frame(_program(fields), fields["step"], fields["version"], fields["keys"], *eligible)
 
 
 def _payloads(frame: Frame) -> Fields:
@@ -307,6 +313,19 @@ def _rewards(frame: Frame) -> Fields:
 def _write_rewards(fields: Fields) -> Frame:
     rewards = [(decision_name(each["epoch"], each["number"]), each["masked"]) for each in fields["rewards"]]
     return reward_frame(fields["lesson"], *rewards)
+
+
+def _unlearning(frame: Frame) -> Fields:
+    unlearning = read_unlearn(frame)
+    epoch, number = split_name(unlearning.name)
+    learned_in = None if unlearning.drops else unlearning.learned_in
+    return {"lesson": frame.step, "epoch": epoch, "number": number, "learned_in": learned_in}
+
+
+def _write_unlearning(fields: Fields) -> Frame:
+    learned_in = NEVER_LEARNED if fields["learned_in"] is None else fields["learned_in"]
+    name = decision_name(fields["epoch"], fields["number"])
+    return unlearn_frame(fields["lesson"], Unlearning(name, learned_in))
 
 
 def _refused(frame: Frame) -> Fields:
@@ -369,7 +388,8 @@ MESSAGES: Final = (
             "three keys": _run(
                 "decide", 3, 0, version=LARGEST, keys=["a", "\u00e4\u4e16", "c" * MAX_KEY_BYTES], eligible=[]
             ),
-            "two eligible arms": _run("decide", 2, 7, version=1, keys=["a", "b"], eligible=[0, 2]),
+            "two eligible arms": _run("decide", 2, 7, version=1, keys=["a", "b"], eligible=[[0, 2]]),
+            "eligible arms of each key": _run("decide", 2, 8, version=1, keys=["a", "b"], eligible=[[1], [0, 1, 2]]),
             "a step": _run("step", 1, 6, version=2, keys=["ada"], eligible=[]),
         },
         {
@@ -386,7 +406,8 @@ MESSAGES: Final = (
             "no eligible arm": _bitmap(0),
             "an eligible arm that is not there": _bitmap(1 << ARMS),
             "eligible arms that are not named": lambda frame: frame._replace(round=1, payload=bytes(8)),
-            "another round": lambda frame: frame._replace(round=2),
+            "arms of each key, of which there is one": lambda frame: _bitmap(1)(frame)._replace(round=2),
+            "an unknown round": lambda frame: frame._replace(round=3),
         },
     ),
     Message(
@@ -456,12 +477,34 @@ MESSAGES: Final = (
         {**LENGTHS, "another round": lambda frame: frame._replace(round=2)},
     ),
     Message(
+        "values",
+        Kind.VALUES,
+        lambda fields: values_frame(fields["windows"], np.array(fields["shares"], np.uint64)),
+        lambda frame: {"windows": frame.step, "shares": read_values(frame, 3).tolist()},
+        {
+            "of two policies": {"windows": 2, "shares": [1, 2**40, LARGEST]},
+            "before the first window": {"windows": 0, "shares": [0, 0, 0]},
+        },
+        LENGTHS,
+    ),
+    Message(
         "reward",
         Kind.REWARD,
         _write_rewards,
         _rewards,
         REWARD_EXAMPLES,
         {**LENGTHS, "nothing": empty},
+    ),
+    Message(
+        "unlearn",
+        Kind.UNLEARN,
+        _write_unlearning,
+        _unlearning,
+        {
+            "the second lesson": {"lesson": 2, "epoch": int(EPOCH, 16), "number": 17, "learned_in": 1},
+            "a decision without a reward": {"lesson": 0, "epoch": int(EPOCH, 16), "number": 5, "learned_in": None},
+        },
+        {**LENGTHS, "nothing": empty, "a lesson to come": lambda frame: frame._replace(step=1)},
     ),
     Message(
         "learned",
@@ -660,7 +703,7 @@ OPENINGS: Final = (
                 "checkpoints": [{"version": 64, "epoch": 2}, {"version": 32, "epoch": 1}],
                 "noted": [{"lessons": n, "decisions": LARGEST - n} for n in range(3)],
                 "consents": True,
-                "ledger": PrivacyLedger({2**60: 90, 2**63: 3}, 2, 0.25).to_dict(),
+                "ledger": PrivacyLedger({2**60: 90, 2**63: 3}, 2, 0.25, row_opened=0.25).to_dict(),
             },
             "at the beginning": {
                 "attempt": 0,

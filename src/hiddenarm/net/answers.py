@@ -35,23 +35,22 @@ class Answers:
 
     def await_all(self, connections: Sequence[Connection], frame: Frame) -> list[bytes] | None:
         """The payloads of the same frame from all of these peers, or None if they do not come at once."""
-        if not self._spin or self.frames or self.troubles or not self._patience.is_worth_it():
+        patience = self._patience
+        if not self._spin or self.frames or self.troubles or (patience.failures and not patience.is_worth_it()):
             return None
         wanted, end = frame[:4], time.monotonic() + self._spin
         answers: list[tuple[Connection, Frame]] = []
         for connection in connections:
             answer = self._await(connection, wanted, end)
             if answer is None:
-                self._patience.remember(success=False)
+                patience.failures += 1
                 self.frames.extendleft(reversed(answers))
                 return None
             answers.append((connection, answer))
-        self._patience.remember(success=True)
-        payloads = []
+        patience.failures = 0
         for connection, answer in answers:
             connection.meter.count_received(answer)
-            payloads.append(answer[4])
-        return payloads
+        return [answer[4] for _, answer in answers]
 
     def _await(self, connection: Connection, wanted: tuple[object, ...], end: float) -> Frame | None:
         """The next frame of a peer, if it comes before `end` and has the wanted kind, program, round and step."""
@@ -79,16 +78,14 @@ class _Patience:
     """Whether to wait for answers at all: not for a while, once they kept failing to come in time."""
 
     def __init__(self) -> None:
-        self._failures = 0  # in a row
+        self.failures = 0
+        """In a row."""
         self._skipped = 0
 
     def is_worth_it(self) -> bool:
-        if self._failures < _FAILURES:
+        if self.failures < _FAILURES:
             return True
         self._skipped += 1
         if self._skipped >= _SKIPS:
-            self._failures = self._skipped = 0
+            self.failures = self._skipped = 0
         return False
-
-    def remember(self, *, success: bool) -> None:
-        self._failures = 0 if success else self._failures + 1

@@ -96,7 +96,9 @@ class Connection:
 
     def handshake(self, buffer: memoryview) -> bool:
         """Take the handshake as far as it goes; True when it is over. `buffer` is scratch space. Raises OSError."""
-        self._pull(buffer)
+        count = receive(self._number, buffer, 0.0)
+        if count >= 0:
+            self._take(buffer, count)
         try:
             self.tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -114,7 +116,10 @@ class Connection:
         the end of the stream, and `fault` then tells what went wrong.
         """
         self.meter.count_sent(frame)
-        self._write(self._held + encode(frame) if self._held else encode(frame))
+        data = encode(frame)
+        if self._held:
+            data, self._held = self._held + data, b""
+        self._write(data)
 
     def hold(self, frame: Frame) -> None:
         """Keep a frame until the next one is sent, or `release` is called."""
@@ -128,17 +133,17 @@ class Connection:
 
     def release(self) -> None:
         """Write what is held."""
-        if self._held:
-            self._write(self._held)
+        data, self._held = self._held, b""
+        if data:
+            self._write(data)
 
     def _write(self, data: bytes) -> None:
-        self._held = b""
         try:
             self._encrypt(data)
         except OSError as error:
             self.break_off(reason_of(error))
-        else:
-            self._push()
+            return
+        self._push()
 
     def flush(self) -> None:
         """Write as much of the backlog as the kernel takes."""
@@ -171,7 +176,10 @@ class Connection:
         decrypts all of it: nothing is left of which the poller does not know, and a fast sender cannot keep the loop
         from its other peers. Raises FrameError or OSError.
         """
-        if not self._pull(buffer, 0.0 if self._ended else seconds) and not self._arrived.pending:
+        count = receive(self._number, buffer, 0.0 if self._ended else seconds)
+        if count >= 0:
+            self._take(buffer, count)
+        elif not self._arrived.pending:
             return None if self._ended else []
         frames = self._decrypt(buffer)
         if self._leaving.pending:  # TLS itself may have to answer
@@ -196,14 +204,12 @@ class Connection:
         except OSError:
             return True
 
-    def _pull(self, buffer: memoryview, seconds: float = 0.0) -> bool:
-        """Hand TLS what the socket has, now or in time; whether there was anything, be it the end of the stream."""
-        count = receive(self._number, buffer, seconds)
-        if count < 0:
-            return False
-        self._ended |= not count
-        self._arrived.write(buffer[:count])
-        return True
+    def _take(self, buffer: memoryview, count: int) -> None:
+        """Hand TLS what was received; nothing is the end of the stream."""
+        if count:
+            self._arrived.write(buffer[:count])
+        else:
+            self._ended = True
 
     def _push(self) -> None:
         """Hand the socket what TLS has."""

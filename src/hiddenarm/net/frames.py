@@ -77,6 +77,11 @@ class Frame(NamedTuple):
 _new: Final = tuple.__new__
 
 
+def quick_frame(fields: tuple[IntEnum, int, int, int, bytes]) -> Frame:
+    """A frame of all its fields, in half the time of `Frame(...)`."""
+    return _new(Frame, fields)
+
+
 def encode(frame: Frame) -> bytes:
     """The bytes of a frame, header and payload in one piece: one frame, one write."""
     kind, program, round_, step, payload = frame
@@ -125,13 +130,16 @@ class FrameReader:
         end = len(data)
         at = self._continue_partial(memoryview(data), frames) if self._partial else 0
         while end - at >= HEADER_BYTES:
-            kind, program, round_, step, length = self._header(data, at)
+            opening, program, round_, reserved, step, length = _read_header(data, at)
+            allowed = self._allowed.get(opening)
+            if allowed is None or reserved or length > allowed[1]:
+                raise FrameError(self._complaint(data, at))
             start, stop = at + HEADER_BYTES, at + HEADER_BYTES + length
             if stop > end:
                 self._frame_size = stop - at
                 break
             payload = bytes(data[start:stop]) if length else b""
-            frames.append(_new(Frame, (kind, program, round_, step, payload)))  # half the time of Frame(...)
+            frames.append(_new(Frame, (allowed[0], program, round_, step, payload)))
             self._allowed = self._kinds
             at = stop
         if at < end:

@@ -15,6 +15,8 @@ from hiddenarm.errors import HelloError
 
 Scalar = str | int | float | bool | None
 Value = Scalar | Sequence[Scalar]
+_NAMED = 4
+"""Fields that an error names."""
 
 
 def hello_payload(hello: Mapping[str, Value]) -> bytes:
@@ -34,9 +36,10 @@ def parse_hello(payload: bytes) -> dict[str, Value]:
 
 
 def compare_hello(ours: Mapping[str, Value], theirs: Mapping[str, Value], me: str, peer: str) -> None:
-    """Raise HelloError naming the first field on which `me` and `peer` differ (see `differences`)."""
-    for difference in differences(ours, theirs, me, peer)[:1]:
-        raise HelloError(difference)
+    """Raise HelloError naming the first fields on which `me` and `peer` differ (see `differences`)."""
+    if differing := differences(ours, theirs, me, peer):
+        more = f"; and {len(differing) - _NAMED} more" if len(differing) > _NAMED else ""
+        raise HelloError("; ".join(differing[:_NAMED]) + more)
 
 
 def differences(ours: Mapping[str, Value], theirs: Mapping[str, Value], me: str, peer: str) -> list[str]:

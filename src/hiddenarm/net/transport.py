@@ -200,14 +200,10 @@ class Transport:
 
     def send(self, identity: Identity, frame: Frame) -> None:
         """Send a frame to a peer that is ready. What goes wrong on the way is told by `on_lost`, from the loop."""
-        self._send(identity, frame)
-
-    def _send(self, identity: Identity, frame: Frame) -> Connection:
         connection = self._ready_link(identity)
         connection.send(frame)
         if connection.backlog:
             self._watch_backlog(connection)
-        return connection
 
     def _ready_link(self, identity: Identity) -> Connection:
         """The connection to a peer that is ready; cut off if it does not read."""
@@ -232,7 +228,14 @@ class Transport:
         Returns their payloads if all have come, else None: what comes later, or is something else, is told by
         `on_frame`, from the loop.
         """
-        return self._answers.await_all([self._send(peer, frame) for peer in peers], frame)
+        links = []
+        for peer in peers:
+            link = self._ready_link(peer)
+            link.send(frame)
+            if link.backlog:
+                self._watch_backlog(link)
+            links.append(link)
+        return self._answers.await_all(links, frame)
 
     def drop(self, identity: Identity, reason: str) -> None:
         """Break with a peer: ABORT with a reason, then close. `on_lost` is not called."""

@@ -6,6 +6,9 @@ answered once: its decisions are written down before they are given, and given a
 with the refusals of single keys among them. The same name with other content is refused. A request of which every key
 was refused has no answer to keep: made again, it is asked anew.
 
+A decision may be deferred: the application has it, and is to say whether it used it. Its id, without which nobody can
+reward it, is for the actor to keep back until it is activated (`activate`). That, too, lasts before it is told.
+
 A run in which a party has no features for some keys is refused as a whole, with the positions of these keys. Then the
 actor asks again for the others, in another run with its own randomness. A party names all its keys at once, so there
 are at most as many runs more as parties that refuse; and each has fewer keys than the one before.
@@ -18,6 +21,13 @@ Where the parties do not have the arms, the actor returns them, masked. Two one-
 
 In each epoch, END_OF_ARMS follows all that was found in earlier ones: what has not come by then never comes.
 
+Requests for single keys may share a run (`together`): while as many runs as are worth it are under way, those that come
+wait, and are then decided in the rounds of one, each among its own eligible arms. They are told apart again in what
+comes of it: a key that a party refuses is the matter of its own request, and the others are asked again, among
+themselves. A run that is refused as a whole, as there is nothing in stock for so many, say, is asked again one by one.
+So a request has no more runs than it would have alone, but for one for each party, and one. A run has no more keys than
+fit into what is dealt at once. Requests share none where exploration depends on how many are asked for at once.
+
 In strictly online use the actor asks for `step`, which goes on to learn when the reward has come: if the model that is
 asked for has one lesson more than that of the request before, which was for a single decision, answered or not. A party
 that cannot run it refuses, and the actor asks for `decide`. While the request before is under way, one for `step` is
@@ -28,19 +38,22 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
-from hiddenarm.bandit.answers import TWO_ARMS, eligible_words, masked_one_hots
-from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, STEP_ONE, ProgramId
+from hiddenarm.bandit.answers import TWO_ARMS, eligible_words, masked_arms
+from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, STEP_ONE, ProgramId, program_text
 from hiddenarm.bandit.decisions import decision_name, decision_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import (
     BudgetSpentError,
+    ConflictError,
+    EventError,
     FeatureError,
     FrameError,
     HiddenArmError,
@@ -50,6 +63,7 @@ from hiddenarm.errors import (
     RefusedKeyError,
     UnavailableError,
 )
+from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.mpc.material import program_stream
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
@@ -57,7 +71,7 @@ from hiddenarm.ring.streams import Stream
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.arms import Collected, arm_reports
 from hiddenarm.roles.client import Client, check_name
-from hiddenarm.roles.client_records import ActorRecords, KeyAnswer, MemoryActorRecords
+from hiddenarm.roles.client_records import ActorRecords, Deferral, KeyAnswer, MemoryActorRecords, Reply
 from hiddenarm.roles.epochs.attempts import PeerLoss
 from hiddenarm.roles.epochs.plan import Heard, Plan, decode_members
 from hiddenarm.roles.health import Health
@@ -80,9 +94,14 @@ from hiddenarm.roles.messages import (
     read_refused,
 )
 from hiddenarm.roles.runs import MAX_WAITING, RunKey, Send
+from hiddenarm.roles.stock import BATCH_BYTES, step_bytes
 
 MAX_ASKED = MAX_WAITING // 2
 """Requests that may be under way: a party can be so many runs behind a peer, and keep what is for them."""
+
+RUNS_AT_ONCE = 2
+"""Runs under way from which on requests wait to be decided together: the parties are at work on one of them while the
+words of the other travel."""
 
 EXPANDED_AHEAD = 64
 """Decisions whose masks are expanded from the seed together."""
@@ -93,35 +112,58 @@ Ticket = int
 Outcome = list[KeyAnswer] | HiddenArmError
 """What becomes of a request: an answer for each key, or the error to raise for all."""
 
+_ELIGIBLE, _EXCLUDED = 2**32 - 1, 2**32 - 2
+"""Before the arms of a digest: what they are."""
+
+RunOutcome = list[KeyAnswer | None] | HiddenArmError
+"""What becomes of requests that were asked together: None for a key that is to be asked for again."""
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Asked:
-    """What the application asks: decisions for some keys, by a model that holds at least `after` lessons; and which
-    arms may be chosen for each of them, None for all."""
+    """What the application asks, as it says it: decisions for some keys, by a model that holds at least `after`
+    lessons; which arms may be chosen for each of them, None for all, and which of these may not."""
 
     keys: tuple[str, ...]
     after: int = 0
     eligible: frozenset[int] | None = None
+    excluded: frozenset[int] = frozenset()
 
     @property
     def digest(self) -> bytes:
-        """The same for the same content. Eligible arms come last, so that without them it is that of earlier
-        versions."""
+        """The same for the same content, also after arms were added or retired. Arms come last, so that without them it
+        is that of earlier versions."""
         digest = hashlib.blake2b(self.after.to_bytes(8, "big"), digest_size=32, person=b"hiddenarm ask")
         for key in self.keys:
             encoded = key.encode()
             digest.update(len(encoded).to_bytes(4, "big") + encoded)
         if self.eligible is not None:
-            digest.update(b"".join(arm.to_bytes(4, "big") for arm in (2**32 - 1, *sorted(self.eligible))))
+            digest.update(_digested(_ELIGIBLE, self.eligible))
+        if self.excluded:
+            digest.update(_digested(_EXCLUDED, self.excluded))
         return digest.digest()
+
+    def allowed(self, arms: int) -> frozenset[int] | None:
+        """The arms that may be chosen, of so many; None for all."""
+        if self.eligible is None and not self.excluded:
+            return None
+        allowed = (frozenset(range(arms)) if self.eligible is None else self.eligible) - self.excluded
+        return None if len(allowed) == arms else allowed
+
+
+def _digested(what: int, arms: Iterable[int]) -> bytes:
+    return b"".join(arm.to_bytes(4, "big") for arm in (what, *sorted(arms)))
 
 
 @dataclass(slots=True, repr=False)
 class _Question:
-    """What was asked in one epoch, and what became of each key. It is named by its first run."""
+    """What was asked in one epoch, and what became of each key. It is named by its first run. `eligible` has the arms
+    that may be chosen for each key, None for all. It is `shared` if it is several requests, for a key each."""
 
     name: RunKey
-    asked: Asked
+    keys: tuple[str, ...]
+    eligible: Sequence[frozenset[int] | None]
+    shared: bool
     answers: dict[int, KeyAnswer] = field(default_factory=dict)
 
 
@@ -147,13 +189,15 @@ class ActorEpoch:
     def __init__(
         self, federation: Federation, send: Send, seed: bytes, version: int, name_of: Callable[[Identity], str] = str
     ) -> None:
-        self.outcomes: dict[RunKey, Outcome] = {}
+        self.outcomes: dict[RunKey, RunOutcome] = {}
         self.found: dict[RunKey, ReturnedArms] = {}
         self.out_of_stock = False
         """Whether the last party has refused a single decision, as it has nothing in stock."""
         self._send = send
         self._party_name = name_of
         self._arms = federation.arms
+        self._in_use = frozenset(range(federation.arms)) - frozenset(federation.retired)
+        self._arm_width, self._arm_features = federation.arm_width, federation.arm_features
         self._parties = [Identity(Role.PARTY, number) for number in range(federation.parties)]
         self._ids, self._seed = read_client_seed(seed)
         self.name = int(self._ids.epoch, 16)
@@ -161,7 +205,8 @@ class ActorEpoch:
         self._returns = federation.learner.answers.returned
         self._streams: dict[ProgramId, Stream] = {}
         self._next_step: dict[ProgramId, int] = {}
-        self._version = version
+        self.version = version
+        """The newest version of the model that is known of."""
         self._runs: dict[RunKey, _Run] = {}
         self._has_step = federation.learner.has_step
         self._spent = None if federation.budget is None else federation.budget.refusal
@@ -177,27 +222,38 @@ class ActorEpoch:
         """Whether nothing more can be asked until answers have come."""
         return len(self._runs) >= MAX_ASKED
 
-    def ask(self, asked: Asked) -> RunKey:
-        """Ask all parties to decide."""
-        version, count = max(self._version, asked.after), len(asked.keys)
+    def ask(self, *requests: Asked) -> RunKey:
+        """Ask all parties to decide: for a request, or in one run for several with a key each."""
+        keys = tuple(key for asked in requests for key in asked.keys)
+        eligible = [asked.allowed(self._arms) for asked in requests for _ in asked.keys]
+        version, count = max(self.version, *(asked.after for asked in requests)), len(keys)
         before, self._single_version = self._single_version, version if count == 1 else None
         online = self._has_step and count == 1 and before is not None and version == before + 1
         program = STEP_ONE if online else ProgramId(DECIDE, count)
         name = program, self._next_step.get(program, 0)
-        self._run(program, _Question(name, asked), range(count), version)
+        self._run(program, _Question(name, keys, eligible, len(requests) > 1), range(count), version)
         return name
 
     def _run(self, program: ProgramId, question: _Question, positions: Sequence[int], version: int) -> None:
         """Have the parties decide for some keys of a question."""
-        asked, step = question.asked, self._next_step.get(program, 0)
+        step = self._next_step.get(program, 0)
         self._next_step[program] = step + 1
-        keys = asked.keys if len(positions) == len(asked.keys) else [asked.keys[position] for position in positions]
-        eligible = b"" if asked.eligible is None else eligible_bitmap(self._arms, asked.eligible)
-        self._ask_parties(program, decide_frame(program, step, version, keys, eligible))
+        keys = [question.keys[position] for position in positions]
+        eligible = [question.eligible[position] for position in positions]
+        self._ask_parties(program, decide_frame(program, step, version, keys, *self._bitmaps(eligible)))
         self._last = program, step
-        run = _Run(question, positions, version, self._reports.collected(program.count, asked.eligible))
+        may_win = [self._in_use if arms is None else self._in_use & arms for arms in eligible]
+        run = _Run(question, positions, version, self._reports.collected(may_win))
         self._runs[program, step] = run
         self._prepare(run, program, step)  # while the parties are at work
+
+    def _bitmaps(self, eligible: Sequence[frozenset[int] | None]) -> list[bytes]:
+        """As the parties are told: nothing where all arms may be chosen for all keys, one where it is the same."""
+        different = set(eligible)
+        if different == {None}:
+            return []
+        told = {arms: eligible_bitmap(self._arms, range(self._arms) if arms is None else arms) for arms in different}
+        return [told[arms] for arms in (eligible[:1] if len(different) == 1 else eligible)]
 
     def _ask_parties(self, program: ProgramId, frame: Frame) -> None:
         """Send a request; or hold one for `step` while the run before is under way, if no other is held."""
@@ -226,14 +282,14 @@ class ActorEpoch:
         """Find out what can be known before the answers come."""
         run.ids = [self._ids.id_of(decision_number(program, step, place)) for place in range(program.count)]
         if self._returns:
-            run.masks = self._stream(program).step(step).reshape(program.count, self._arms)
+            run.masks = self._stream(program).step(step).reshape(program.count, self._arm_width)
 
     def on_frame(self, identity: Identity, frame: Frame) -> None:
         """A frame of a party."""
         if frame.kind is self._reports.kind:
             self._on_report(identity, frame)
         elif frame.kind is Kind.LEARNED:
-            self._version = max(self._version, read_learned(frame) + 1)
+            self.version = max(self.version, read_learned(frame) + 1)
         elif frame.kind is Kind.REFUSED:
             self._on_refused(identity, frame)
         else:
@@ -248,13 +304,13 @@ class ActorEpoch:
         run.told.add(identity)
         if len(run.told) == len(self._parties):
             del self._runs[name]
-            self._version = max(self._version, run.version)
+            self.version = max(self.version, run.version)
             self._take(run.question, dict(zip(run.positions, self._answers(name, run), strict=True)))
 
     def _take(self, question: _Question, answers: Mapping[int, KeyAnswer]) -> None:
         """Answers to some keys of a question; it ends with the last of them."""
         question.answers.update(answers)
-        count = len(question.asked.keys)
+        count = len(question.keys)
         if len(question.answers) == count:
             self.outcomes[question.name] = [question.answers[position] for position in range(count)]
 
@@ -265,9 +321,9 @@ class ActorEpoch:
         if arms is None:
             raise PeerError(f"the parties do not agree on decision {step}: they are not in step")
         if run.masks is not None:
-            masked = masked_one_hots(np.array(arms), run.masks).tobytes()
+            masked = masked_arms(np.array(arms), run.masks, self._arm_features).tobytes()
             self.found[run.question.name] = ReturnedArms(self.name, program, step, masked)
-        keys = run.question.asked.keys
+        keys = run.question.keys
         return [
             Decision(identifier, arm) if arm >= 0 else NoArmError(keys[position], ambiguous=arm == TWO_ARMS)
             for identifier, arm, position in zip(run.ids, arms, run.positions, strict=True)
@@ -276,7 +332,7 @@ class ActorEpoch:
     def _stream(self, program: ProgramId) -> Stream:
         """This role's words for a program: the masks of one-hots."""
         if program not in self._streams:
-            words, ahead = program.count * self._arms, max(1, EXPANDED_AHEAD // program.count)
+            words, ahead = program.count * self._arm_width, max(1, EXPANDED_AHEAD // program.count)
             self._streams[program] = program_stream(self._seed, program.label, words, ahead=ahead)
         return self._streams[program]
 
@@ -286,7 +342,7 @@ class ActorEpoch:
         run = self._runs.pop((program, step), None)
         if run is None:
             return  # another party has refused it before
-        question, version = run.question, max(self._version, run.version)
+        question, version = run.question, max(self.version, run.version)
         if program == STEP_ONE and why in (NO_MODEL, NO_STOCK):
             self._run(DECIDE_ONE, question, run.positions, version)
             return
@@ -296,9 +352,11 @@ class ActorEpoch:
             self.out_of_stock |= program.count == 1 and why == NO_STOCK
             return
         positions, named = [run.positions[place] for place in refused], self._party_name(identity)
-        keys = question.asked.keys
+        keys = question.keys
         self._take(question, {at: RefusedKeyError(keys[at], identity.number, why, named=named) for at in positions})
-        if left := [position for position in run.positions if position not in question.answers]:
+        if question.shared:
+            self.outcomes[question.name] = [question.answers.get(at) for at in range(len(keys))]
+        elif left := [position for position in run.positions if position not in question.answers]:
             self._run(ProgramId(DECIDE, len(left)), question, left, version)
 
 
@@ -311,8 +369,15 @@ class _Waiting:
     asked: Asked
     first: Ticket
     tickets: set[Ticket]
+    together: bool = False
+    """Whether it may wait to be asked together with others."""
     answered: bool = False
     """Whether the answer is only being written down."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anybody waits for it, or may ask for it again."""
+        return bool(self.tickets) or self.request is not None
 
 
 class Actor(Client):
@@ -340,13 +405,22 @@ class Actor(Client):
         self._waiting: dict[Ticket, _Waiting] = {}  # by the first ticket, in the order of requests
         self._by_ticket: dict[Ticket, _Waiting] = {}
         self._by_name: dict[str, _Waiting] = {}
-        self._asked: dict[RunKey, _Waiting] = {}
+        self._asked: dict[RunKey, list[_Waiting]] = {}
+        self._joining: dict[Ticket, _Waiting] = {}
+        """Requests that wait to be asked together, by the first ticket."""
+        self._joint: set[RunKey] = set()
+        """The runs under way that were asked for such requests. Others do not count: they would hold these up."""
+        budget = federation.budget
+        self._joins = federation.policy.explores_alike and not (budget is not None and budget.explores)
+        """Whether requests may share runs. A schedule of exploration counts batches of each size apart, and a budget
+        that ends in exploration counts what was asked for: then a request must not depend on who else asks."""
         self._epoch: ActorEpoch | None = None
         self._reported = arm_reports(federation).kind
         self._unwritten: set[int] = set()
         """Runs whose one-hots are being written down."""
         self._before_end: set[int] | None = None
         """Those of earlier epochs among them, as long as END_OF_ARMS is still to be sent."""
+        self._chosen: Counter[int] = Counter()
 
     @property
     def idle(self) -> bool:
@@ -355,41 +429,103 @@ class Actor(Client):
 
     def health(self) -> Health:
         """How it is doing."""
-        return Health(waiting=len(self._waiting), out_of_stock=self._epoch is not None and self._epoch.out_of_stock)
+        return Health(
+            waiting=len(self._waiting),
+            out_of_stock=self._epoch is not None and self._epoch.out_of_stock,
+            arms=dict(self._chosen),
+            values=self.values,
+        )
 
     def ask(
-        self, *keys: str, after: int = 0, request: str | None = None, eligible: Iterable[int] | None = None
+        self,
+        *keys: str,
+        after: int = 0,
+        request: str | None = None,
+        eligible: Iterable[int] | None = None,
+        excluded: Iterable[int] = (),
+        deferred: bool = False,
+        together: bool = False,
     ) -> Ticket:
         """Ask for decisions, now or when an epoch is open. `eligible` names the arms that may be chosen for each of the
-        keys; all may unless given."""
+        keys; all may unless given, but not those that are `excluded`. A decision that is `deferred` is to be activated
+        before it is rewarded. With `together`, a request for one key may wait for runs that are under way, and share
+        one with others."""
         check_request(keys, after, self._max_batch)
-        asked = Asked(keys, after, self._checked_eligible(eligible))
+        if deferred and (request is None or len(keys) != 1):
+            raise InputError("only a single decision whose request has a name can be deferred")
+        asked = Asked(keys, after, self._named(eligible), self._named(list(excluded) or None) or frozenset())
         ticket = next(self._tickets)
         digest = b""
         if request is not None:
             digest = asked.digest
-            if self._answer_again(ticket, check_name(request), digest, keys):
+            if self._answer_again(ticket, check_name(request), digest, keys, deferred):
                 return ticket
+        self._check_allowed(asked)
         if len(self._waiting) >= MAX_ASKED or (self._epoch is not None and self._epoch.full):
             raise UnavailableError(f"{MAX_ASKED} requests wait already; make this one again later")
-        waiting = _Waiting(request, digest, asked, ticket, {ticket})
+        waiting = _Waiting(request, digest, asked, ticket, {ticket}, together and len(keys) == 1 and self._joins)
         self._waiting[ticket] = self._by_ticket[ticket] = waiting
         if request is not None:
             self._by_name[request] = waiting
-            self._records.ask(request, digest, lambda: None)
+            self._records.ask(request, digest, lambda: None, deferred=deferred)
         if self._epoch is not None:
-            self._asked[self._epoch.ask(asked)] = waiting
+            self._ask_or_join(self._epoch, waiting)
+            self._ask_joined(self._epoch)
         return ticket
 
-    def _checked_eligible(self, eligible: Iterable[int] | None) -> frozenset[int] | None:
-        """Some arms; None if it is all of them."""
-        if eligible is None:
+    # Asking the parties
+
+    def _ask_or_join(self, epoch: ActorEpoch, waiting: _Waiting) -> None:
+        """Ask, or have a request wait for others. One that needs a lesson which is still to come would hold them up."""
+        if waiting.together and waiting.asked.after <= epoch.version:
+            self._joining[waiting.first] = waiting
+        else:
+            self._ask_now(epoch, [waiting])
+
+    def _ask_joined(self, epoch: ActorEpoch) -> None:
+        """Ask for what waits, unless enough is under way."""
+        while self._joining and len(self._joint) < RUNS_AT_ONCE:
+            count = batch_size(len(self._joining), self._most_joined)
+            batch = [self._joining.pop(first) for first in list(itertools.islice(self._joining, count))]
+            self._joint.add(self._ask_now(epoch, batch))
+
+    def _ask_now(self, epoch: ActorEpoch, batch: list[_Waiting]) -> RunKey:
+        name = epoch.ask(*(waiting.asked for waiting in batch))
+        self._asked[name] = batch
+        return name
+
+    @cached_property
+    def _most_joined(self) -> int:
+        """How many requests may share a run: no more than fit into what is dealt at once, however many arms there
+        are."""
+        layout = layout_of(program_text(self.federation, DECIDE_ONE), self.federation.parties, 1)
+        return max(1, min(self._max_batch, BATCH_BYTES // max(1, step_bytes(layout))))
+
+    def _ask_again(self, epoch: ActorEpoch, batch: Sequence[_Waiting], most: int) -> None:
+        """What was asked together and has no answer is asked again, at most so many at once, and with no others: or
+        these might keep it from an answer for ever."""
+        left = [waiting for waiting in batch if waiting.wanted]
+        while left:
+            count = batch_size(len(left), most)
+            self._joint.add(self._ask_now(epoch, left[:count]))
+            left = left[count:]
+
+    def _named(self, arms: Iterable[int] | None) -> frozenset[int] | None:
+        """Arms of this federation that a request names."""
+        if arms is None:
             return None
         if not self.federation.learner.takes_eligible:
             raise InputError(f"suite {self.federation.suite} takes no eligible arms: all may be chosen")
-        arms = list(eligible)
-        eligible_words(self.federation.arms, arms)  # raises if they are none, repeated or not there
-        return None if len(arms) == self.federation.arms else frozenset(int(arm) for arm in arms)
+        named = list(arms)
+        eligible_words(self.federation.arms, named)  # raises if there is none, or one that is not there
+        return frozenset(int(arm) for arm in named)
+
+    def _check_allowed(self, asked: Asked) -> None:
+        """Refuse a new request that leaves nothing to choose. One that was answered is known before: arms may have been
+        retired since."""
+        allowed = asked.allowed(self.federation.arms)
+        if allowed is not None:
+            eligible_words(self.federation.arms, sorted(allowed), self.federation.retired)
 
     def expected(self, ticket: Ticket) -> bool:
         """Whether an answer is awaited, or there."""
@@ -402,17 +538,48 @@ class Actor(Client):
         waiting = self._by_ticket.pop(ticket, None)
         if waiting is not None:
             waiting.tickets.discard(ticket)
-            if not waiting.tickets and waiting.request is None:
+            if not waiting.wanted:
                 del self._waiting[waiting.first]
+                self._joining.pop(waiting.first, None)
 
-    def _answer_again(self, ticket: Ticket, request: str, digest: bytes, keys: Sequence[str]) -> bool:
+    # Deferred decisions
+
+    def decided_under(self, request: str) -> str:
+        """The id of the decision that a request got, if it may be rewarded."""
+        identifier = self._decided_under(request)
+        if self._records.deferral(request) is Deferral.WAITING:
+            raise EventError(f"the decision of request {request!r} is not activated", inactive=True)
+        return identifier
+
+    def activate(self, request: str, then: Callable[[], None]) -> str:
+        """Let the decision of a request be rewarded; it has lasted when `then` is called. The id of the decision."""
+        identifier = self._decided_under(request)
+        if self._records.deferral(request) is Deferral.WAITING:
+            self._records.activate(request, then)
+        else:
+            then()
+        return identifier
+
+    def _decided_under(self, request: str) -> str:
+        """The id of the only decision under a name, also of one that waits to be activated."""
+        ids = self._records.decided(check_name(request))
+        if ids is None:
+            raise EventError(f"no decision was made under the name {request!r}")
+        if len(ids) != 1:
+            raise EventError(f"request {request!r} has the decisions of {len(ids)} keys: use their ids")
+        return ids[0]
+
+    def _answer_again(self, ticket: Ticket, request: str, digest: bytes, keys: Sequence[str], deferred: bool) -> bool:
         """Give the reply that was given under this name, or is awaited; whether it was ever asked for."""
         waiting = self._by_name.get(request)
         for other in (self._records.asked(request), None if waiting is None else waiting.digest):
             if other is not None and other != digest:
-                raise InputError(
+                raise ConflictError(
                     f"request {request!r} was made before, with other keys, other eligible arms or another `after`"
                 )
+        known = waiting is not None or self._records.asked(request) is not None
+        if known and deferred is not (self._records.deferral(request) is not Deferral.NONE):
+            raise ConflictError(f"request {request!r} was made before, {'not ' if deferred else ''}deferred")
         if (reply := self._records.reply(request, keys, self._party_name)) is not None:
             self.outcomes[ticket] = reply
         elif waiting is not None:
@@ -428,15 +595,18 @@ class Actor(Client):
         return b"" if heard is None else heard.encode()
 
     def _start(self, plan: Plan, seed: bytes) -> None:
-        if self.federation.learner.answers.returned:
+        if self.lasting or self.federation.learner.answers.returned:  # else arms may be returned of earlier epochs only
             self._begin_arms()
         self._epoch = epoch = ActorEpoch(self.federation, self._send, seed, plan.length, self._party_name)
         for waiting in self._waiting.values():
             if not waiting.answered:
-                self._asked[epoch.ask(waiting.asked)] = waiting
+                self._ask_or_join(epoch, waiting)
+        self._ask_joined(epoch)
 
     def _stop(self) -> None:
         self._epoch = None
+        self._joining = {}
+        self._joint = set()
         self._before_end = None
         self._asked = {}
 
@@ -451,8 +621,9 @@ class Actor(Client):
         if self.lasting and frame.kind is self._reported:
             self._note_heard(identity, frame)
         while epoch.outcomes:
-            self._settle(*epoch.outcomes.popitem())
+            self._settle(epoch, *epoch.outcomes.popitem())
         epoch.release()
+        self._ask_joined(epoch)
 
     def _note_heard(self, identity: Identity, frame: Frame) -> None:
         assert self._epoch is not None
@@ -496,31 +667,62 @@ class Actor(Client):
 
     # Answering
 
-    def _settle(self, name: RunKey, outcome: Outcome) -> None:
-        """Give an answer. One that must be the same when the request is repeated lasts before, and so do arms that are
-        returned, together with it."""
-        assert self._epoch is not None
-        waiting, found = self._asked.pop(name), self._epoch.found.pop(name, None)
-        waiting.answered = True
-        give: Callable[[], None] = partial(self._give, waiting, outcome)
+    def _settle(self, epoch: ActorEpoch, name: RunKey, outcome: RunOutcome) -> None:
+        """Give answers, and ask again for what has none. One that must be the same when the request is repeated lasts
+        before, and so do arms that are returned, all of them together."""
+        batch, found = self._asked.pop(name), epoch.found.pop(name, None)
+        self._joint.discard(name)
+        if len(batch) == 1:
+            answered = [(batch[0], _whole(outcome))]
+        elif isinstance(outcome, HiddenArmError):
+            self._ask_again(epoch, batch, most=1)
+            return
+        else:
+            pairs = list(zip(batch, outcome, strict=True))
+            answered = [(waiting, [answer]) for waiting, answer in pairs if answer is not None]
+            self._ask_again(epoch, [waiting for waiting, answer in pairs if answer is None], self._most_joined)
+        for waiting, _ in answered:
+            waiting.answered = True
+        give: Callable[[], None] = partial(self._give_all, answered)
         if found is not None:
             self._unwritten.add(found.name)
             give = partial(self._arms_last, found, give)
-        answers = [] if isinstance(outcome, HiddenArmError) else outcome
-        if waiting.request is not None and any(isinstance(answer, Decision) for answer in answers):
-            self._records.answer(waiting.request, waiting.digest, answers, give, found)
+        if replies := [reply for each in answered if (reply := _reply(*each)) is not None]:
+            self._records.answer(replies, give, found)
         elif found is not None:
             self._records.keep_arms(found, give)
         else:
             give()
 
+    def _give_all(self, answered: Sequence[tuple[_Waiting, Outcome]]) -> None:
+        for waiting, outcome in answered:
+            self._give(waiting, outcome)
+
     def _give(self, waiting: _Waiting, outcome: Outcome) -> None:
         self._waiting.pop(waiting.first, None)
+        if not isinstance(outcome, HiddenArmError):
+            self._chosen.update(answer.arm for answer in outcome if isinstance(answer, Decision))
         if waiting.request is not None:
             self._by_name.pop(waiting.request, None)
         for ticket in waiting.tickets:
             del self._by_ticket[ticket]
             self.outcomes[ticket] = outcome
+
+
+def _whole(outcome: RunOutcome) -> Outcome:
+    """What became of a request that was asked alone: no key of it is left to be asked for again."""
+    if isinstance(outcome, HiddenArmError):
+        return outcome
+    return [answer for answer in outcome if answer is not None]
+
+
+def _reply(waiting: _Waiting, outcome: Outcome) -> Reply | None:
+    """What is kept of an answer, for when the request is repeated: nothing where it has no name, or no decision."""
+    if waiting.request is None or isinstance(outcome, HiddenArmError):
+        return None
+    if not any(isinstance(answer, Decision) for answer in outcome):
+        return None
+    return Reply(waiting.request, waiting.digest, outcome)
 
 
 def all_decided(answers: Sequence[KeyAnswer]) -> list[Decision]:
@@ -531,6 +733,12 @@ def all_decided(answers: Sequence[KeyAnswer]) -> list[Decision]:
             raise answer
         decisions.append(answer)
     return decisions
+
+
+def batch_size(waiting: int, most: int) -> int:
+    """How many of those that wait are decided together: a power of two, so that there are few programs, each of which
+    is compiled once and soon kept in stock."""
+    return 1 << (min(waiting, most).bit_length() - 1)
 
 
 def check_request(keys: Sequence[str], after: int, max_batch: int) -> None:

@@ -11,6 +11,7 @@ caller gets an error, and the parties a masked zero vector, so that they do not 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -53,8 +54,8 @@ class ArmReports(Protocol):
     def most_bytes(self, count: int) -> int:
         """The largest payload that tells of so many decisions."""
 
-    def collected(self, count: int, eligible: frozenset[int] | None) -> Collected:
-        """Where the actor collects the answers about a run, of which these arms were eligible, or all."""
+    def collected(self, may_win: Sequence[frozenset[int]]) -> Collected:
+        """Where the actor collects the answers about a run, in each decision of which these arms may win."""
 
 
 class PayloadReports:
@@ -71,8 +72,8 @@ class PayloadReports:
     def most_bytes(self, count: int) -> int:
         return payloads_bytes(count, self._arms)
 
-    def collected(self, count: int, eligible: frozenset[int] | None) -> Collected:
-        return _CollectedPayloads(count, self._arms, eligible)
+    def collected(self, may_win: Sequence[frozenset[int]]) -> Collected:
+        return _CollectedPayloads(self._arms, may_win)
 
 
 class OneHotReports:
@@ -89,42 +90,35 @@ class OneHotReports:
     def most_bytes(self, count: int) -> int:
         return one_hot_bytes(count, self._arms)
 
-    def collected(self, count: int, eligible: frozenset[int] | None) -> Collected:
-        return _CollectedOneHots(count, self._arms, eligible)
+    def collected(self, may_win: Sequence[frozenset[int]]) -> Collected:
+        return _CollectedOneHots(self._arms, may_win)
 
 
 class _CollectedPayloads:
     """The exclusive or of all shares, as one large number: of one decision nothing is quicker."""
 
-    def __init__(self, count: int, arms: int, eligible: frozenset[int] | None) -> None:
-        self._count = count
+    def __init__(self, arms: int, may_win: Sequence[frozenset[int]]) -> None:
         self._arms = arms
-        self._eligible = eligible
+        self._may_win = may_win
         self._xor = 0
 
     def take(self, frame: Frame) -> None:
         self._xor ^= int.from_bytes(read_payloads(frame, self._arms), "little")
 
     def arms(self) -> list[int]:
-        arms, words = self._arms, self._xor.to_bytes(payloads_bytes(self._count, self._arms), "little")
-        each = struct.unpack(f"<{self._count * arms}I", words)
-        return [self._only(each[first : first + arms]) for first in range(0, len(each), arms)]
-
-    def _only(self, words: tuple[int, ...]) -> int:
-        """The eligible arm whose word is zero."""
-        may_win = range(self._arms) if self._eligible is None else self._eligible
-        found = [arm for arm, word in enumerate(words) if not word and arm in may_win]
-        return found[0] if len(found) == 1 else TWO_ARMS if found else NO_ARM
+        arms, count = self._arms, len(self._may_win)
+        each = struct.unpack(f"<{count * arms}I", self._xor.to_bytes(payloads_bytes(count, arms), "little"))
+        return [_only(each[at * arms : (at + 1) * arms], may_win) for at, may_win in enumerate(self._may_win)]
 
 
 class _CollectedOneHots:
     """The sum of all shares; what comes out must be one-hots of eligible arms."""
 
-    def __init__(self, count: int, arms: int, eligible: frozenset[int] | None) -> None:
-        self._sum = np.zeros((count, arms), np.uint64)
-        self._eligible = np.full(arms, ALL_BITS)
-        if eligible is not None:
-            self._eligible[[arm for arm in range(arms) if arm not in eligible]] = 0
+    def __init__(self, arms: int, may_win: Sequence[frozenset[int]]) -> None:
+        self._sum = np.zeros((len(may_win), arms), np.uint64)
+        self._eligible = np.zeros_like(self._sum)
+        for row, allowed in zip(self._eligible, may_win, strict=True):
+            row[list(allowed)] = ALL_BITS
 
     def take(self, frame: Frame) -> None:
         self._sum += read_one_hots(frame, self._sum.shape[1])
@@ -132,6 +126,12 @@ class _CollectedOneHots:
     def arms(self) -> list[int] | None:
         arms: list[int] = arms_in(Answers.ONE_HOTS, [self._sum], self._eligible).tolist()
         return None if min(arms) < 0 else arms
+
+
+def _only(words: tuple[int, ...], may_win: frozenset[int]) -> int:
+    """The arm that may win and whose word is zero."""
+    found = [arm for arm, word in enumerate(words) if not word and arm in may_win]
+    return found[0] if len(found) == 1 else TWO_ARMS if found else NO_ARM
 
 
 def arm_reports(federation: Federation) -> ArmReports:

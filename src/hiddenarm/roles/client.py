@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+from hiddenarm.bandit.evaluation import OpenedValues
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import FrameError, HiddenArmError, InputError, PeerError, PeerLost, UnavailableError
 from hiddenarm.net.frames import Frame
@@ -15,8 +16,9 @@ from hiddenarm.net.logs import get_logger
 from hiddenarm.roles.epochs.attempts import Attempts, PeerLoss
 from hiddenarm.roles.epochs.plan import Plan
 from hiddenarm.roles.health import Health
-from hiddenarm.roles.messages import DEALER, Kind
+from hiddenarm.roles.messages import DEALER, Kind, read_values
 from hiddenarm.roles.runs import Send
+from hiddenarm.roles.values import HeardValues
 
 RECONNECT_SECONDS = 1.0
 START_SECONDS = 30.0
@@ -57,6 +59,7 @@ class Client(ABC):
         self._clock = clock
         self._was_active = False
         self._absent_since: float | None = clock()
+        self._values = self._heard_values()
 
     @property
     def active(self) -> bool:
@@ -72,6 +75,11 @@ class Client(ABC):
     def missing(self) -> list[Identity]:
         """Who is awaited."""
         return self._attempts.missing
+
+    @property
+    def values(self) -> OpenedValues | None:
+        """The values of policies that were opened to this role; None if none was, or they are opened to another."""
+        return None if self._values is None else self._values.values
 
     @property
     def busy(self) -> bool:
@@ -141,8 +149,24 @@ class Client(ABC):
             self._on_active(identity, Plan.decode(frame.payload))
         elif identity not in self._plans:
             raise FrameError(f"{identity} may not send {frame.kind.name}, or not before it is active")
+        elif frame.kind is Kind.VALUES:
+            self._on_values(identity, frame)
         else:
             self._on_epoch_frame(identity, frame)
+
+    def _heard_values(self) -> HeardValues | None:
+        values = self.federation.evaluation
+        receives = values is not None and values.opened_to == str(self.me)
+        return HeardValues(self.federation, self.parties, self._log_values) if receives else None
+
+    def _on_values(self, identity: Identity, frame: Frame) -> None:
+        if self._values is None or self.federation.evaluation is None:
+            raise FrameError(f"{identity} may not send {frame.kind.name}: values are not opened to {self.me}")
+        self._values.hear(identity, frame.step, read_values(frame, self.federation.evaluation.sums))
+
+    def _log_values(self, values: OpenedValues) -> None:
+        told = {name: round(value.unbiased, 4) for name, value in values.by_policy.items()}
+        self.log.info("values of policies opened", windows=values.windows, decisions=values.decisions, **told)
 
     def _on_active(self, identity: Identity, plan: Plan) -> None:
         if identity in self._plans:
@@ -184,6 +208,8 @@ class Client(ABC):
             raise PeerLost("another epoch was begun, and this federation has one")
         self._active = self._completed = False
         self._plans = {}
+        if self._values is not None:
+            self._values.begin()
         self._stop()
 
     # What an actor and a rewarder do differently

@@ -3,6 +3,7 @@
 role      area      key                   payload
 actor     request   request               digest of what was asked; once it is answered, for each key the id and the
                                           arm, or null, the number of the party that refused it and why (JSON)
+actor     deferred  request               whether the decision, which was deferred, is activated: a byte, 0 or 1
 actor     arms      epoch, number of a    the masked one-hots of all decisions of this run, until all parties have said
                     run's first decision  that they keep them
 actor     told      -                     the last run of which each party has told, and the last whose one-hots it has
@@ -12,8 +13,8 @@ rewarder  lesson    number                request; names of decisions and masked
 rewarder  request   request               number of the lesson
 rewarder  ending    number                why the lesson was refused, empty if it was learned
 rewarder  given     request               with reward slots: names of decisions and masked rewards that came under it
-rewarder  slot      -                     with reward slots: names of the decisions whose rewards are awaited until the
-                                          slot under way ends
+rewarder  slot      -                     with reward slots, or if decisions expire: names of the decisions whose
+                                          rewards are awaited until the slot under way ends
 rewarder  kept      -                     the first lesson that is not known to be kept by all parties
 both      me        -                     whose state this is (`owner`)
 """
@@ -26,6 +27,7 @@ import struct
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 
 from hiddenarm.bandit.answers import NO_ARM, TWO_ARMS
@@ -39,19 +41,21 @@ from hiddenarm.bandit.decisions import (
     split_number,
 )
 from hiddenarm.bandit.local import Decision
+from hiddenarm.bandit.retained import Retained
 from hiddenarm.errors import DamagedStoreError, NoArmError, RefusedKeyError
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import KEY_BYTES, SpentSteps
 from hiddenarm.roles.epochs.plan import Heard
-from hiddenarm.roles.messages import ReturnedArms
+from hiddenarm.roles.messages import ReturnedArms, Unlearning
 from hiddenarm.store.contract import Delete, DeleteFrom, Put, Store
 from hiddenarm.store.journal import Journal, Then
 
 _REQUEST, _ARMS, _TOLD, _EPOCH, _LESSON, _ENDING, _KEPT = "request", "arms", "told", "epoch", "lesson", "ending", "kept"
-_GIVEN, _SLOT = "given", "slot"
+_GIVEN, _SLOT, _DEFERRED = "given", "slot", "deferred"
 _HEARD = "heard"
 """In the place of `told` in earlier versions: epoch, how many at once, step."""
 _ONLY = b""
+_WAITING, _ACTIVE = b"\0", b"\1"
 _NUMBER = struct.Struct(">Q")
 _KEPT_STATE = struct.Struct("<QB")
 _TOLD_OF = struct.Struct("<HQQQQ")
@@ -59,6 +63,8 @@ _HEARD_OF = struct.Struct("<HQHQ")
 _RUN = struct.Struct(">QQ")
 _LENGTH = struct.Struct("<H")
 _REWARD = struct.Struct("<QQQ")
+_UNLEARNS = b"\x01"
+"""Ends the record of an unlearning, which is by this longer than any number of rewards."""
 _DIGEST_BYTES = 32
 _NO_EPOCH = 0
 """The name of no epoch: others are drawn from 2^48."""
@@ -66,6 +72,23 @@ _Spent = dict[tuple[int, ProgramId], SpentSteps]
 """Which rewards were masked, by the epoch of their decisions and the program that made them."""
 KeyAnswer = Decision | RefusedKeyError | NoArmError
 """What becomes of a key that was asked for."""
+
+
+class Deferral(Enum):
+    """Whether the decision of a request can be rewarded."""
+
+    NONE = "not deferred"
+    WAITING = "deferred"
+    ACTIVE = "activated"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Reply:
+    """What is kept of a request that was answered."""
+
+    request: str
+    digest: bytes
+    answers: Sequence[KeyAnswer]
 
 
 @dataclass(slots=True, repr=False)
@@ -86,6 +109,10 @@ class ActorRecords:
         self.heard = _decode_told(store)
         """What each party has told last, by its number. It is written down with what is answered, and when one-hots
         are forgotten that all parties keep."""
+        self._deferrals = {
+            key.decode(): Deferral.ACTIVE if state == _ACTIVE else Deferral.WAITING
+            for key, state in store.items(_DEFERRED)
+        }
         self._unkept: dict[int, _Unkept] = {}
         for key, masked in store.items(_ARMS):
             epoch, number = _RUN.unpack(key)
@@ -141,20 +168,37 @@ class ActorRecords:
         answers = json.loads(payload[_DIGEST_BYTES:])
         return [_decode_answer(name_of, key, *kept) for key, kept in zip(keys, answers, strict=True)]
 
-    def ask(self, request: str, digest: bytes, then: Then) -> None:
-        self._journal.append([Put(_REQUEST, request.encode(), digest)], then)
+    def decided(self, request: str) -> list[str] | None:
+        """The ids of the decisions that a request got, if it was answered."""
+        payload = self._store.get(_REQUEST, request.encode())
+        if payload is None or len(payload) == _DIGEST_BYTES:
+            return None
+        return [identifier for identifier, *_ in json.loads(payload[_DIGEST_BYTES:]) if identifier is not None]
 
-    def answer(
-        self,
-        request: str,
-        digest: bytes,
-        answers: Sequence[KeyAnswer],
-        then: Then,
-        returned: ReturnedArms | None = None,
-    ) -> None:
-        """Keep the reply to a request, with the one-hots of its decisions if they are to be returned."""
-        text = json.dumps([_encode_answer(answer) for answer in answers]).encode()
-        changes = [Put(_REQUEST, request.encode(), digest + text), self._told()]
+    def ask(self, request: str, digest: bytes, then: Then, *, deferred: bool = False) -> None:
+        """Note what is asked; a decision that is `deferred` cannot be rewarded until it is activated."""
+        changes = [Put(_REQUEST, request.encode(), digest)]
+        if deferred:
+            self._deferrals[request] = Deferral.WAITING
+            changes.append(Put(_DEFERRED, request.encode(), _WAITING))
+        self._journal.append(changes, then)
+
+    def activate(self, request: str, then: Then) -> None:
+        """The decision of a request can be rewarded from now on."""
+
+        def lasts() -> None:
+            self._deferrals[request] = Deferral.ACTIVE
+            then()
+
+        self._journal.append([Put(_DEFERRED, request.encode(), _ACTIVE)], lasts)
+
+    def deferral(self, request: str) -> Deferral:
+        return self._deferrals.get(request, Deferral.NONE)
+
+    def answer(self, replies: Sequence[Reply], then: Then, returned: ReturnedArms | None = None) -> None:
+        """Keep the replies to requests that were decided together, with the one-hots of all decisions of the run if
+        they are to be returned: all of it or nothing."""
+        changes = [*map(_encode_reply, replies), self._told()]
         if returned is None:
             self._journal.append(changes, then)
         else:
@@ -172,6 +216,7 @@ class MemoryActorRecords:
         self._most = most
         self._size = 0
         self._kept: OrderedDict[str, tuple[bytes, Sequence[KeyAnswer]]] = OrderedDict()
+        self._deferrals: dict[str, Deferral] = {}
 
     def keep_arms(self, returned: ReturnedArms, then: Then) -> None:
         then()
@@ -189,25 +234,36 @@ class MemoryActorRecords:
             return None
         return [_answered_again(answer, key, name_of) for answer, key in zip(answers, keys, strict=True)]
 
-    def ask(self, request: str, digest: bytes, then: Then) -> None:
-        self.answer(request, digest, (), then)
+    def decided(self, request: str) -> list[str] | None:
+        answers = self._kept[request][1] if request in self._kept else ()
+        return [answer.id for answer in answers if isinstance(answer, Decision)] or None
 
-    def answer(
-        self,
-        request: str,
-        digest: bytes,
-        answers: Sequence[KeyAnswer],
-        then: Then,
-        returned: ReturnedArms | None = None,
-    ) -> None:
+    def ask(self, request: str, digest: bytes, then: Then, *, deferred: bool = False) -> None:
+        if deferred:
+            self._deferrals[request] = Deferral.WAITING
+        self.answer([Reply(request, digest, ())], then)
+
+    def activate(self, request: str, then: Then) -> None:
+        self._deferrals[request] = Deferral.ACTIVE
+        then()
+
+    def deferral(self, request: str) -> Deferral:
+        return self._deferrals.get(request, Deferral.NONE)
+
+    def answer(self, replies: Sequence[Reply], then: Then, returned: ReturnedArms | None = None) -> None:
+        for reply in replies:
+            self._keep(reply.request, reply.digest, reply.answers)
+        then()
+
+    def _keep(self, request: str, digest: bytes, answers: Sequence[KeyAnswer]) -> None:
         if request in self._kept:
             self._size -= 1 + len(self._kept.pop(request)[1])
         self._kept[request] = digest, answers
         self._size += 1 + len(answers)
         while self._size > self._most:
-            _, (_, oldest) = self._kept.popitem(last=False)
+            name, (_, oldest) = self._kept.popitem(last=False)
+            self._deferrals.pop(name, None)
             self._size -= 1 + len(oldest)
-        then()
 
 
 def _run_key(name: int) -> bytes:
@@ -239,6 +295,11 @@ def _answered_again(answer: KeyAnswer, key: str, name_of: Callable[[Identity], s
     return RefusedKeyError(key, answer.party, answer.reason, named=name_of(Identity(Role.PARTY, answer.party)))
 
 
+def _encode_reply(reply: Reply) -> Put:
+    text = json.dumps([_encode_answer(answer) for answer in reply.answers]).encode()
+    return Put(_REQUEST, reply.request.encode(), reply.digest + text)
+
+
 def _encode_answer(answer: KeyAnswer) -> tuple[object, ...]:
     if isinstance(answer, Decision):
         return answer.id, answer.arm
@@ -267,10 +328,12 @@ class KnownEpoch:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MadeLesson:
-    """A lesson as it was made: under which request, and (name of the decision, masked reward)."""
+    """A lesson as it was made: under which request, and (name of the decision, masked reward); or an unlearning, which
+    has neither."""
 
     request: str
     rewards: list[tuple[int, int]]
+    unlearning: Unlearning | None = None
 
 
 class RewarderRecords:
@@ -289,6 +352,7 @@ class RewarderRecords:
         self.made = self.kept
         self._lessons: dict[int, MadeLesson] = {}
         self._spent: _Spent = {}
+        self._unlearned: dict[int, int] = {}
         self._load_lessons()
         self._given = _Given()
         for _, rewards in store.items(_GIVEN):
@@ -315,10 +379,36 @@ class RewarderRecords:
         number, self.made = self.made, self.made + 1
         self._spend(lesson)
         self._lessons[number] = lesson
-        key = _NUMBER.pack(number)
-        changes = [Put(_LESSON, key, _encode_lesson(lesson)), Put(_REQUEST, lesson.request.encode(), key)]
-        self._journal.append(changes, then)
+        self._journal.append(self._made(number, lesson), then)
         return number
+
+    def _made(self, number: int, lesson: MadeLesson) -> list[Put]:
+        """What is written of a lesson that was made."""
+        key = _NUMBER.pack(number)
+        changes = [Put(_LESSON, key, _encode_lesson(lesson))]
+        if lesson.unlearning is None:
+            changes.append(Put(_REQUEST, lesson.request.encode(), key))
+        else:
+            self._unlearned[lesson.unlearning.name] = number
+        return changes
+
+    # Unlearning
+
+    def unlearned_by(self, name: int) -> int | None:
+        """The unlearning of a decision, by its number, if there is one."""
+        return self._unlearned.get(name)
+
+    def learned_in(self, name: int) -> int | None:
+        """The lesson that has the reward of a decision. One with several rewards, or of a request that had a name, is
+        searched for in all of the log."""
+        for number, lesson in self._lessons.items():
+            if _has(lesson, name):
+                return number
+        single = self.lesson_of(self.name_of([name]))
+        if single is not None and _has(self.lesson(single), name):
+            return single
+        found = (key for key, payload in self._store.items(_LESSON) if _has(_decode_lesson(payload), name))
+        return next((int(_NUMBER.unpack(key)[0]) for key in found), None)
 
     # Reward slots
 
@@ -345,12 +435,11 @@ class RewarderRecords:
         neither."""
         changes: list[Put] = []
         for lesson in lessons:
-            key = _NUMBER.pack(self.made)
+            changes += self._made(self.made, lesson)
             self._lessons[self.made] = lesson
             self.made += 1
             self._spend(lesson)
             self._given.sent(lesson)
-            changes += [Put(_LESSON, key, _encode_lesson(lesson)), Put(_REQUEST, lesson.request.encode(), key)]
         self.awaited = awaited
         slot = b"".join(_RUN.pack(*split_name(name)) for name in awaited)
         self._journal.append([*changes, Put(_SLOT, _ONLY, slot)], then)
@@ -427,6 +516,8 @@ class RewarderRecords:
             (number,) = _NUMBER.unpack(key)
             lesson = _decode_lesson(payload)
             self._spend(lesson)
+            if lesson.unlearning is not None:
+                self._unlearned[lesson.unlearning.name] = number
             self.made = max(self.made, number + 1)
             if number >= self.kept:
                 self._lessons[number] = lesson
@@ -476,6 +567,8 @@ class MemoryRewarderRecords:
         self._given = _Given()
         self._given_under: OrderedDict[str, list[tuple[int, int]]] = OrderedDict()
         self.awaited: list[int] = []
+        self._learned_in: Retained[int] = Retained(most)
+        self._unlearned: Retained[int] = Retained(most)
 
     def give(self, request: str, rewards: list[tuple[int, int]], then: Then) -> None:
         self._given.add(rewards, self.is_spent)
@@ -514,8 +607,18 @@ class MemoryRewarderRecords:
         self._lessons[number] = lesson
         if lesson.request:
             self._numbers[lesson.request] = number
+        for name, _ in lesson.rewards:
+            self._learned_in.add(name, number)
+        if lesson.unlearning is not None:
+            self._unlearned.add(lesson.unlearning.name, number)
         then()
         return number
+
+    def unlearned_by(self, name: int) -> int | None:
+        return self._unlearned.get(name)
+
+    def learned_in(self, name: int) -> int | None:
+        return self._learned_in.get(name)
 
     def lesson(self, number: int) -> MadeLesson:
         return self._lessons[number]
@@ -561,8 +664,15 @@ class MemoryRewarderRecords:
 
 
 def _spend(spent: _Spent, lesson: MadeLesson) -> None:
+    """No other reward of these decisions is masked. One that is dropped has none."""
     for name, _ in lesson.rewards:
         _mark(spent, name)
+    if lesson.unlearning is not None and lesson.unlearning.drops:
+        _mark(spent, lesson.unlearning.name)
+
+
+def _has(lesson: MadeLesson, name: int) -> bool:
+    return any(own == name for own, _ in lesson.rewards)
 
 
 def _mark(spent: _Spent, name: int) -> None:
@@ -598,12 +708,17 @@ def _named(key: bytes) -> int:
 
 def _encode_lesson(lesson: MadeLesson) -> bytes:
     request = lesson.request.encode()
+    if lesson.unlearning is not None:
+        return _LENGTH.pack(len(request)) + request + lesson.unlearning.encode() + _UNLEARNS
     return _LENGTH.pack(len(request)) + request + _encode_rewards(lesson.rewards)
 
 
 def _decode_lesson(payload: bytes) -> MadeLesson:
     start = _LENGTH.size + _LENGTH.unpack_from(payload)[0]
-    return MadeLesson(payload[_LENGTH.size : start].decode(), _decode_rewards(payload[start:]))
+    request = payload[_LENGTH.size : start].decode()
+    if (len(payload) - start) % _REWARD.size:
+        return MadeLesson(request, [], Unlearning.decode(payload[start : -len(_UNLEARNS)]))
+    return MadeLesson(request, _decode_rewards(payload[start:]))
 
 
 def _encode_rewards(rewards: Sequence[tuple[int, int]]) -> bytes:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hiddenarm.bandit.catalogue import ProgramId, program_text
+from hiddenarm.bandit.catalogue import ProgramId, is_window, program_text
 from hiddenarm.bandit.decisions import new_epoch
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import FrameError, PeerLost
@@ -69,7 +69,7 @@ class DealerEpoch:
 
     def _bench(self, program: ProgramId) -> _Bench:
         """The dealer of a program; set up when it is first asked for."""
-        if program.count > self._max_batch:
+        if program.count > self._max_batch and not is_window(self._federation, program):
             raise FrameError(f"a program for {program.count} at once was asked for; the limit is {self._max_batch}")
         if program not in self._dealers:
             exploration = self._federation.policy.exploration(self.decided_before)

@@ -24,7 +24,7 @@ from hiddenarm.errors import ClientError
 from hiddenarm.privacy.ledger import COIN_UNITS, PrivacyLedger
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.epochs.plan import Plan, Spent
-from hiddenarm.roles.messages import ReturnedArms
+from hiddenarm.roles.messages import ReturnedArms, Unlearning
 from hiddenarm.roles.party_records import Records
 from hiddenarm.roles.updater import LessonEnded
 from hiddenarm.store.journal import Then
@@ -68,6 +68,10 @@ class Ledger:
             self._records.charge([COIN_UNITS] * program.count)
             return
         self._records.charge(self._policy.levels(self._origin + step * program.count, program.count))
+
+    def left_range(self, decisions: int, then: Then) -> None:
+        """Count decisions that ended as their scores were out of range; `then` is called when that lasts."""
+        self._records.left_range(decisions, then)
 
     def keep(
         self,
@@ -141,15 +145,29 @@ class Ledger:
         return interaction
 
     def __delitem__(self, name: int) -> None:
-        self._at_hand.pop(name, None)
+        interaction = self._at_hand.pop(name, None)
+        if interaction is not None:
+            self._records.begin_to_learn(name, interaction)
         self._begun.add(name)
+
+    def why_not_unlearned(self, unlearning: Unlearning) -> str:
+        """Why a decision cannot be unlearned, or dropped; empty if it can."""
+        return self._records.why_not_unlearned(unlearning)
+
+    def learned_reward(self, unlearning: Unlearning) -> int | None:
+        """The masked reward with which a decision was learned; None if it was not, in this lesson."""
+        return self._records.learned_reward(unlearning)
 
     def lesson_ended(self, ended: LessonEnded, then: Then) -> None:
         """A lesson was learned, or refused; `then` is called when that is noted. Of one that was learned again, only a
         checkpoint is."""
         lesson, checkpoint = ended.lesson, None if ended.checkpoint is None else (self._epoch, ended.checkpoint)
         if not lesson.logged:
-            self._records.log_lesson(lesson, ended.refused, checkpoint, then, refreshed=ended.refreshed)
+            self._records.log_lesson(
+                lesson, ended.refused, checkpoint, then, refreshed=ended.refreshed, values=ended.values
+            )
             self._begun.difference_update(name for name, _ in lesson.rewards)
+            if lesson.unlearning is not None:
+                self._begun.discard(lesson.unlearning.name)
         elif checkpoint is not None:
             self._records.keep_checkpoint(*checkpoint, then, refreshed=ended.refreshed)

@@ -3,7 +3,8 @@
     WANT         last party -> dealer      program, first step; number of steps (u32)
     CORRECTIONS  dealer -> last party      program, first step; rows of words
     DECIDE       actor -> parties          program, step; model version (u64); round = 1: a bitmap of the arms that are
-                                           eligible, the first arm lowest; keys (length u16, text)
+                                           eligible, the first arm lowest, round = 2: such a bitmap for each key; keys
+                                           (length u16, text)
     PAYLOADS     party -> actor            program, step; its share of a payload (u32) for each key and arm
     ONE_HOT      party -> actor            program, step; its share of a one-hot (words) for each key
     ARMS         actor -> parties          program, step; the run's epoch (u64), a masked one-hot (words) for each key;
@@ -12,10 +13,14 @@
                                            (u64 each)
     REWARD       rewarder -> parties       step = number of the lesson; for each: the decision's epoch and number (u64
                                            each), masked reward (u64)
+    UNLEARN      rewarder -> parties       step = number of the lesson; the decision's epoch and number, the number of
+                                           the lesson that learned it (u64 each), 2^64 - 1 if it has no reward
     SLOT         party -> rewarder         step = number of a reward slot that has ended, counted in each epoch; the
                                            decisions that can be rewarded since the one before: epoch and number (u64
                                            each); round = 1 if more of this slot follow
     LEARNED      party -> rewarder         step = number of the lesson now in the model; party 0 tells the actor too
+    VALUES       party -> receiver         step = windows so far; its shares of the noisy sums of all of them, added up
+                                           (words); the receiver is the client that `[evaluation]` names
     REFUSED      party -> anyone           program, step; how many keys of a DECIDE are refused (u16) and their
                                            positions (u16 each), 0 if it is all of it, and for all but the actor; why
                                            (text): this run ends, the federation goes on; round = 1 if the same may be
@@ -42,7 +47,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hiddenarm.bandit.catalogue import DECIDE, LEARN, PROGRAMS, SINGLE_PROGRAMS, STEP, ProgramId
+from hiddenarm.bandit.catalogue import DECIDE, LEARN, PROGRAMS, SINGLE_PROGRAMS, STEP, UNLEARN, ProgramId
 from hiddenarm.bandit.decisions import DecisionIds, decision_name, decision_number, split_name
 from hiddenarm.errors import ClientError, FrameError
 from hiddenarm.net.frames import Frame
@@ -70,6 +75,8 @@ class Kind(IntEnum):
     ARMS = 19
     ARMS_KEPT = 23
     SLOT = 24
+    UNLEARN = 25
+    VALUES = 26
 
     __hash__ = int.__hash__  # the hash of a kind is taken for every frame
 
@@ -100,6 +107,8 @@ _STEP_MASK = (1 << _STEP_BITS) - 1
 _COUNT = struct.Struct("<I")
 _LENGTH = struct.Struct("<H")
 _VERSION = struct.Struct("<Q")
+_EACH = 2
+"""In the field `round` of a DECIDE frame: there is a bitmap for each key."""
 _REWARD = struct.Struct("<QQQ")
 REWARD_BYTES = _REWARD.size
 _RUN = struct.Struct("<QQ")
@@ -183,22 +192,27 @@ def read_want(frame: Frame) -> tuple[ProgramId, int, int]:
     return *program_and_step(frame), _COUNT.unpack(frame.payload)[0]
 
 
-def decide_frame(program: ProgramId, step: int, version: int, keys: Sequence[str], eligible: bytes = b"") -> Frame:
-    """`eligible` is the bitmap of the arms that may be chosen, if not all may."""
-    encoded = [key.encode() for key in keys]
-    payload = _VERSION.pack(version) + eligible + b"".join([_LENGTH.pack(len(key)) + key for key in encoded])
-    return Frame(Kind.DECIDE, PROGRAM_NUMBERS[program.name], int(bool(eligible)), _address(len(keys), step), payload)
+def decide_frame(program: ProgramId, step: int, version: int, keys: Sequence[str], *eligible: bytes) -> Frame:
+    """`eligible` are bitmaps of the arms that may be chosen: none if all may, one for all keys, or one for each."""
+    encoded = b"".join([_LENGTH.pack(len(key)) + key for key in map(str.encode, keys)])
+    form = min(len(eligible), _EACH)
+    payload = b"".join((_VERSION.pack(version), *eligible, encoded))
+    return Frame(Kind.DECIDE, PROGRAM_NUMBERS[program.name], form, _address(len(keys), step), payload)
 
 
-def read_decide(frame: Frame, arms: int) -> tuple[int, list[str], bytes]:
-    """The model version, the keys, as many as the program's count says, and the bitmap of eligible arms, if not all."""
+def read_decide(frame: Frame, arms: int) -> tuple[int, list[str], list[bytes]]:
+    """The model version, the keys, as many as the program's count says, and the bitmaps of eligible arms: none if all
+    are, one for all keys, or one for each of several."""
     program, _ = program_and_step(frame)
-    at = _VERSION.size + (bitmap_bytes(arms) if frame.round else 0)
-    if program.name not in (DECIDE, STEP) or frame.round > 1 or len(frame.payload) < at:
+    bitmaps = program.count if frame.round == _EACH else frame.round
+    size = bitmap_bytes(arms)
+    at = _VERSION.size + bitmaps * size
+    known = program.name in (DECIDE, STEP) and frame.round <= _EACH and not (frame.round == _EACH and bitmaps == 1)
+    if not known or len(frame.payload) < at:
         raise FrameError(f"a DECIDE frame is malformed: program {program.name}, {len(frame.payload)} bytes")
-    eligible = frame.payload[_VERSION.size : at]
-    if eligible:
-        _check_bitmap(eligible, arms)
+    eligible = [frame.payload[start : start + size] for start in range(_VERSION.size, at, size)]
+    for bitmap in eligible:
+        _check_bitmap(bitmap, arms)
     keys = []
     while at + _LENGTH.size <= len(frame.payload):
         (length,) = _LENGTH.unpack_from(frame.payload, at)
@@ -215,13 +229,22 @@ def bitmap_bytes(arms: int) -> int:
 
 def eligible_bitmap(arms: int, eligible: Iterable[int]) -> bytes:
     """Some arms as a bitmap."""
-    return sum(1 << arm for arm in eligible).to_bytes(bitmap_bytes(arms), "little")
+    bits = np.zeros(arms, np.uint8)
+    bits[list(eligible)] = 1
+    return np.packbits(bits, bitorder="little").tobytes()
 
 
 def bitmap_arms(bitmap: bytes) -> list[int]:
-    """The arms of a bitmap, in order."""
-    bits = int.from_bytes(bitmap, "little")
-    return [arm for arm in range(bits.bit_length()) if bits >> arm & 1]
+    """The arms of a bitmap, in order. In time linear in the arms: a party reads one for each key of a request."""
+    arms: list[int] = np.flatnonzero(np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little")).tolist()
+    return arms
+
+
+def bitmap_words(bitmap: bytes, arms: int) -> Words:
+    """A word for each arm: all bits set for those of a bitmap, which was checked, or none."""
+    bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), count=arms, bitorder="little")
+    words: Words = np.uint64(0) - bits.astype(np.uint64)
+    return words
 
 
 def _check_bitmap(bitmap: bytes, arms: int) -> None:
@@ -297,10 +320,14 @@ def arms_frame(returned: ReturnedArms) -> Frame:
     return run_frame(Kind.ARMS, program, step, payload=_VERSION.pack(epoch) + masked)
 
 
-def read_arms(frame: Frame, arms: int) -> ReturnedArms:
-    """Not of END_OF_ARMS."""
+def read_arms(frame: Frame, arms: int, epoch: int | None = None) -> ReturnedArms:
+    """Not of END_OF_ARMS. In `epoch` there are so many arms; in others there may have been fewer, but two at least."""
     program, step = program_and_step(frame)
-    _check_length(frame, arms_bytes(program.count, arms))
+    named, size = frame.payload[: _VERSION.size], len(frame.payload)
+    fewer = epoch is not None and len(named) == _VERSION.size and _VERSION.unpack(named)[0] != epoch
+    allowed = {arms_bytes(program.count, had) for had in range(2, arms)} if fewer else set()
+    if size not in allowed:
+        _check_length(frame, arms_bytes(program.count, arms))
     if program.name not in (DECIDE, STEP):
         raise FrameError(f"an ARMS frame is about program {program.name}")
     return ReturnedArms(_VERSION.unpack_from(frame.payload)[0], program, step, frame.payload[_VERSION.size :])
@@ -341,6 +368,56 @@ def read_slot(frame: Frame) -> tuple[list[int], bool]:
 
 def slot_bytes() -> int:
     return NAMED_AT_ONCE * _RUN.size
+
+
+NEVER_LEARNED = 2**64 - 1
+"""In the place of a lesson: there was none."""
+
+
+class Unlearning(NamedTuple):
+    """A decision that is to be unlearned, by its name, and the lesson that learned it. One that was never learned is
+    dropped."""
+
+    name: int
+    learned_in: int = NEVER_LEARNED
+
+    @property
+    def drops(self) -> bool:
+        return self.learned_in == NEVER_LEARNED
+
+    def encode(self) -> bytes:
+        return _REWARD.pack(*split_name(self.name), self.learned_in)
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Unlearning:
+        epoch, number, lesson = _REWARD.unpack(payload)
+        return cls(decision_name(epoch, number), lesson)
+
+
+def unlearn_frame(lesson: int, unlearning: Unlearning) -> Frame:
+    return Frame(Kind.UNLEARN, PROGRAM_NUMBERS[UNLEARN], 0, lesson, unlearning.encode())
+
+
+def read_unlearn(frame: Frame) -> Unlearning:
+    _check_length(frame, _REWARD.size)
+    unlearning = Unlearning.decode(frame.payload)
+    if not unlearning.drops and unlearning.learned_in >= frame.step:
+        raise FrameError("an UNLEARN frame names a lesson that is still to come")
+    return unlearning
+
+
+def values_frame(windows: int, shares: Words) -> Frame:
+    """This party's shares of the sums of so many windows."""
+    return Frame(Kind.VALUES, 0, 0, windows, np.ascontiguousarray(shares, _WORD).tobytes())
+
+
+def read_values(frame: Frame, sums: int) -> Words:
+    _check_length(frame, values_bytes(sums))
+    return np.frombuffer(frame.payload, _WORD).astype(np.uint64)
+
+
+def values_bytes(sums: int) -> int:
+    return sums * _WORD_BYTES
 
 
 def reward_frame(lesson: int, *rewards: tuple[int, int]) -> Frame:

@@ -54,7 +54,7 @@ from hiddenarm.roles.messages import (
     read_seed,
     refused_frame,
 )
-from hiddenarm.roles.party_epoch import TAKEN, Links, PartyEpoch, Setup
+from hiddenarm.roles.party_epoch import TAKEN, Links, LookUp, PartyEpoch, Setup
 from hiddenarm.roles.party_records import Records
 from hiddenarm.roles.runs import Exchange, Send, send_to_all
 from hiddenarm.roles.supply import CompiledPrograms
@@ -86,8 +86,9 @@ class _Opening:
 
 class Party:
     """Party `number` of a federation. `own_words` gives its features by key, clipped and encoded, or `FeatureError` for
-    a key without any. `send` delivers a frame; frames arrive through the `on_` methods. See `party_epoch` for what
-    `exchange` and `send_later` are, if there are any."""
+    a key without any; where that takes a while, `look_up` does, and `own_words` is not asked. `send` delivers a frame;
+    frames arrive through the `on_` methods. See `party_epoch` for what `exchange` and `send_later` are, if there are
+    any."""
 
     def __init__(
         self,
@@ -105,6 +106,7 @@ class Party:
         max_batch: int = 256,
         checkpoint_every: int = CHECKPOINT_EVERY,
         compiled: CompiledPrograms | None = None,
+        look_up: LookUp | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.federation = federation
@@ -125,6 +127,7 @@ class Party:
             checkpoint_every=checkpoint_every if self._lasting else 0,
             compiled=compiled or CompiledPrograms(federation, number),
             clock=clock,
+            look_up=look_up,
         )
         self._log = get_logger("hiddenarm.party")
         self._peers = [Identity(Role.PARTY, p) for p in range(federation.parties) if p != number]
@@ -172,6 +175,7 @@ class Party:
         self._attempts.on_ready(identity)
         if self._epoch is not None and self._opening.plan is not None:  # a client that comes to an open epoch
             self._send(identity, Frame(Kind.ACTIVE, payload=self._opening.plan.encode()))
+            self._epoch.tell_values(identity)
 
     def on_lost(self, identity: Identity, reason: str, graceful: bool) -> None:
         """The epoch ends with any of its members; but where state lasts, it goes on from stock without the dealer. A
@@ -228,6 +232,7 @@ class Party:
         if self._epoch is not None:
             if not self._lasting:
                 raise PeerLost("another epoch was begun, and this federation has one")
+            self._epoch.end()
             self._stocked.update(self._epoch.health().stock)
             self._log.info("epoch ended", epoch=self.records.activated, missing=[str(peer) for peer in self.absent])
         self._epoch = None
@@ -264,12 +269,23 @@ class Party:
             self._complain(behind)
             return
         opening.plan = self._plan(statements)
+        self._check_pruned(opening.plan)
         opening.spent = agree_on_spent(statements)
         attempt = self._attempts.number
         self.records.prepare(opening.plan, lambda: self._when(attempt, self._when_prepared), opening.spent.ledger)
 
     def _plan(self, statements: list[PartyStatement]) -> Plan:
         return make_plan(bytes.fromhex(self._seed()[0]), statements)
+
+    def _check_pruned(self, plan: Plan) -> None:
+        """End if lessons would have to be learned again whose interactions were pruned."""
+        lesson = self.records.lacks_pruned(plan)
+        if lesson is not None:
+            raise StaleStateError(
+                f"a party has lost state, and lessons would have to be learned again from lesson {lesson} on, of which "
+                f"interactions are pruned here (keep_interactions is {self.federation.keep_interactions}): bring back "
+                "a newer state of the party that lost it"
+            )
 
     def _used_refreshes(self, statements: list[PartyStatement]) -> list[Behind]:
         """All parties, if lessons would be learned again behind which decisions have used noisy sums: noise would be
@@ -363,9 +379,14 @@ class Party:
         epoch = PartyEpoch(self._setup, links, ledger, named=plan.named, present=self._attempts.present)
         state = self.records.state(plan.checkpoint)
         before = self.records.lessons(state.ungathered, plan.checkpoint.version)
-        ungathered = [lesson for lesson in before if not lesson.refused]
+        ungathered = [lesson for lesson in before if lesson.rewards and not lesson.refused]
         again = self.records.lessons(plan.checkpoint.version, plan.length)
         epoch.resume(state, ungathered, again, self._since_refresh(plan))
+        if self.federation.evaluation is not None:
+            totals = self.records.window_totals()
+            first = 0 if totals is None else totals.version - 1
+            since = [lesson for lesson in self.records.lessons(first, plan.length) if not lesson.refused]
+            epoch.resume_windows(totals, since)
         return epoch
 
     def _since_refresh(self, plan: Plan) -> list[Lesson]:

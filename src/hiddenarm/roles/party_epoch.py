@@ -4,6 +4,9 @@ It holds its own features, its shares of the model and of every decision that wa
 DECIDE and the rewarder's REWARD by running programs with the other parties. Runs of several decisions may overlap;
 lessons are learned one after another, in the rewarder's order (`updater`).
 
+Features may have to be waited for (`LookUp`): of a database, say. Then the look-up of a request begins when the request
+comes, and its decision when the features are there; meanwhile rounds, rewards and other requests are taken as ever.
+
 The actor returns the arms that it has found, under masks (ARMS). Where state lasts it sends them until this party has
 said that it keeps them, which is not urgent: some runs are named together, when there is nothing else to do.
 """
@@ -13,19 +16,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum
 from functools import partial
 
 import numpy as np
 
-from hiddenarm.bandit.answers import eligible_words
-from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, LEARN, LEARN_ONE, STEP, STEP_ONE, ProgramId
+from hiddenarm.bandit.answers import eligible_words, without_retired
+from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, LEARN, LEARN_ONE, STEP, STEP_ONE, ProgramId, is_window
 from hiddenarm.bandit.decisions import decision_name, decision_number, split_name, split_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Decided, row_digest
 from hiddenarm.bandit.noisy_sums import noisy_sums
 from hiddenarm.bandit.schedule import GATHERED_BEFORE_A_BATCH
-from hiddenarm.errors import ClientError, FeatureError, FrameError, InputError
+from hiddenarm.errors import ClientError, FeatureError, FrameError, InputError, UnavailableError
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.logs import get_logger
@@ -35,6 +38,7 @@ from hiddenarm.roles.health import Health, RunTimes
 from hiddenarm.roles.ledger import Ledger
 from hiddenarm.roles.messages import (
     ACTOR,
+    CLIENTS,
     DEALER,
     END_OF_ARMS,
     KEPT_AT_ONCE,
@@ -43,7 +47,7 @@ from hiddenarm.roles.messages import (
     REWARDER,
     Kind,
     arms_kept_frame,
-    bitmap_arms,
+    bitmap_words,
     learned_frame,
     misuse,
     program_and_step,
@@ -51,21 +55,33 @@ from hiddenarm.roles.messages import (
     read_decide,
     read_refused,
     read_rewards,
+    read_unlearn,
     refused_frame,
+    values_frame,
 )
 from hiddenarm.roles.runs import MAX_WAITING, Exchange, Outcome, RunKey, RunTable, Send
 from hiddenarm.roles.slots import OwnSlots
 from hiddenarm.roles.supply import CompiledPrograms, Supply
 from hiddenarm.roles.updater import LearnedState, Lesson, LessonEnded, Updater
+from hiddenarm.roles.values import WindowTotals
 
 NO_FEATURES = "it has no usable features under this key"
 """All that others are told about a party's data; the reason is in its own log."""
+NO_SOURCE = "its source of features does not answer; ask again later"
+"""All that others are told if features cannot be looked up now; the reason is in its own log."""
 LESSON_SECONDS = 5.0
 """How long the first request of the queue waits for a lesson that the rewarder has not sent, when nothing else is under
 way."""
 LOOKED_UP_AHEAD = 4
 """Requests in the queue whose features are looked up before their turn comes."""
 NO_LESSON = "the lesson it needs has not been taught; ask again when its reward was given"
+
+
+Found = Words | FeatureError | UnavailableError
+"""What a look-up gives for a key: features as words; that there are none; or that its source does not answer."""
+LookUp = Callable[[Sequence[str], Callable[[list[Found]], None]], None]
+"""Begins to look up the features under some keys. What is found is called back, later, by the loop of the party: in the
+order of the keys, once, and within bounded time."""
 
 
 TAKEN = (
@@ -75,6 +91,7 @@ TAKEN = (
     (Role.ACTOR, Kind.DECIDE),
     (Role.ACTOR, Kind.ARMS),
     (Role.REWARDER, Kind.REWARD),
+    (Role.REWARDER, Kind.UNLEARN),
 )
 """What an open epoch takes, and from whom."""
 
@@ -87,15 +104,28 @@ class _NoFeatures:
     why: str
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class _NoSource:
+    """That features cannot be looked up now, and why."""
+
+    why: str
+
+
+class _Awaited(Enum):
+    """That features are being looked up."""
+
+    FEATURES = "features"
+
+
 @dataclass(slots=True, repr=False)
 class _DecideRequest:
     program: ProgramId
     step: int
     version: int
     keys: list[str]
-    eligible: Words | None
-    """Which arms may be chosen; None where a request cannot say so."""
-    features: Words | _NoFeatures | None = None
+    bitmaps: Sequence[bytes]
+    """The arms that may be chosen: of each key, of all keys, or none where all arms may."""
+    features: Words | _NoFeatures | _NoSource | _Awaited | None = None
     """None until they are looked up."""
     blocked_since: float | None = None
     """Since when there is nothing to do but to wait for the lesson that it needs."""
@@ -115,7 +145,8 @@ class Links:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Setup:
-    """What is the same in all epochs of a party: its features, as words by key; how much it keeps in stock and expands
+    """What is the same in all epochs of a party: its features, as words by key, or how they are looked up where that
+    takes a while; how much it keeps in stock and expands
     ahead; the most that is asked for at once; whether state lasts, so that the actor hears of a decision when it is
     kept; after how many lessons a checkpoint is kept, 0 for never; the programs that were recorded, the runs that were
     counted."""
@@ -131,6 +162,7 @@ class Setup:
     compiled: CompiledPrograms
     clock: Callable[[], float]
     run_times: dict[str, RunTimes] = field(default_factory=dict)
+    look_up: LookUp | None = None
 
 
 class PartyEpoch:
@@ -144,6 +176,8 @@ class PartyEpoch:
         self.federation = federation
         self.number = number
         self._own_words = setup.own_words
+        self._look_up = setup.look_up
+        self._ended = False
         self._max_batch = setup.max_batch
         self._lasting = setup.lasting
         self._log = get_logger("hiddenarm.party")
@@ -161,7 +195,8 @@ class PartyEpoch:
         """Runs whose returned one-hots last here, and of which the actor was not told."""
         self._takes_eligible = federation.learner.takes_eligible
         self._counts_rows = noisy_sums(federation) is not None
-        self._all_eligible: dict[int, Words] = {}
+        self._all_eligible: Words | None = None
+        """Of all arms, once it was needed."""
         self._interactions = ledger
         self._budget = federation.budget
         self._charged_before, self._asked = ledger.charged, 0
@@ -169,7 +204,9 @@ class PartyEpoch:
         self._deciding: set[RunKey] = set()
         """Runs that are not charged yet; kept where there is a budget."""
         self._epoch = named
-        self._slots = OwnSlots(federation.reward_slot, setup.clock) if federation.reward_slot else None
+        self._slots = OwnSlots(federation.naming_seconds, setup.clock) if federation.naming_seconds else None
+        self._totals: WindowTotals | None = None
+        """Of the windows of values that last here."""
         self._out_of_stock = False
         handlers = (
             self._on_round,
@@ -178,6 +215,7 @@ class PartyEpoch:
             self._on_decide,
             self._on_arms,
             self._on_reward,
+            self._on_unlearn,
         )
         self._handlers: dict[tuple[Role, IntEnum], Callable[[Identity, Frame], None]] = dict(
             zip(TAKEN, handlers, strict=True)
@@ -200,6 +238,7 @@ class PartyEpoch:
             stock=self._supply.in_stock,
             out_of_stock=self._out_of_stock,
             runs=self._runs.times,
+            last_runs=self._runs.last,
             ledger=self._interactions.released,
         )
 
@@ -213,12 +252,22 @@ class PartyEpoch:
         """Go on from what was learned in earlier epochs (see `Updater.resume`)."""
         self._updater.resume(state, ungathered, again, since_refresh)
 
+    def resume_windows(self, totals: WindowTotals | None, since: Sequence[Lesson]) -> None:
+        """Go on with the windows of values from what lasts (see `Updater.resume_windows`)."""
+        self._updater.resume_windows(totals, since)
+        self._totals = totals
+
     def start(self, seed: bytes) -> None:
         """Begin, with the seed of this epoch."""
         self._supply.set_seed(seed, self.federation.learner.single_programs)
         if self._slots is not None:
             self._slots.add(self._interactions.complete_before())
+        self.tell_values(*CLIENTS)
         self._start_what_can_start()
+
+    def end(self) -> None:
+        """Nothing may begin any more: what is found for a request of this epoch comes too late."""
+        self._ended = True
 
     def on_dealer_away(self) -> None:
         """Go on with what is in stock."""
@@ -247,7 +296,8 @@ class PartyEpoch:
             if self._runs.on_round(identity, key, frame):
                 self._start_what_can_start()
             return
-        self._check_batch(identity, program.count)
+        if not is_window(self.federation, program):
+            self._check_batch(identity, program.count)
         is_over = step < self._supply.next_step(program) or self._updater.is_over(key)
         if not is_over:  # otherwise it is of a run that was refused
             self._runs.on_early_round(identity, key, frame, self._supply.layout(program).rounds)
@@ -258,10 +308,19 @@ class PartyEpoch:
         except FrameError as error:
             raise ClientError(str(error)) from None
         request.pure = self._is_pure(request.program.count)
-        if len(self._requests) < LOOKED_UP_AHEAD:
+        if self._look_up is not None:
+            request.features = _Awaited.FEATURES
+            self._look_up(request.keys, partial(self._on_found, request))
+        elif len(self._requests) < LOOKED_UP_AHEAD:
             request.features = self._own_features(request.keys)
         self._requests.append(request)
         self._start_what_can_start()
+
+    def _on_found(self, request: _DecideRequest, found: list[Found]) -> None:
+        """The features of a request were looked up."""
+        request.features = _joined(found)
+        if not self._ended:
+            self._start_what_can_start()
 
     def _read_request(self, identity: Identity, frame: Frame) -> _DecideRequest:
         version, keys, eligible = read_decide(frame, self.federation.arms)
@@ -274,19 +333,33 @@ class PartyEpoch:
             raise FrameError(f"the actor asked for decision {step} where {due} was due")
         if len(self._requests) >= MAX_WAITING:
             raise FrameError(f"the actor has more than {MAX_WAITING} requests waiting")
-        return _DecideRequest(program, step, version, keys, self._eligible(program.count, eligible))
+        if eligible and not self._takes_eligible:
+            raise FrameError("the actor named eligible arms, which this suite does not take")
+        for bitmap in dict.fromkeys(eligible):
+            self._eligible_words(bitmap)  # raises if no arm can be chosen
+        return _DecideRequest(program, step, version, keys, eligible)
 
-    def _eligible(self, count: int, bitmap: bytes) -> Words | None:
-        """The eligible arms as a program takes them, [1, count, arms]."""
-        if not self._takes_eligible:
-            if bitmap:
-                raise FrameError("the actor named eligible arms, which this suite does not take")
-            return None
-        if bitmap:
-            return _repeated(eligible_words(self.federation.arms, bitmap_arms(bitmap)), count)
-        if count not in self._all_eligible:
-            self._all_eligible[count] = _repeated(eligible_words(self.federation.arms), count)
-        return self._all_eligible[count]
+    def _eligible(self, request: _DecideRequest) -> Words:
+        """The eligible arms of a request as a program takes them, [1, count, arms]. With many arms these are many
+        words: they are there for requests that run, not for those that wait."""
+        count, bitmaps = request.program.count, request.bitmaps
+        if not bitmaps:
+            if self._all_eligible is None:
+                self._all_eligible = self._eligible_words()
+            return _repeated(self._all_eligible, count)
+        known = {bitmap: self._eligible_words(bitmap) for bitmap in dict.fromkeys(bitmaps)}
+        each = [known[bitmap] for bitmap in bitmaps]
+        return _repeated(each[0], count) if len(each) == 1 else np.array(each)[None]
+
+    def _eligible_words(self, bitmap: bytes | None = None) -> Words:
+        """No party lets a retired arm win, whatever the actor asks."""
+        arms, retired = self.federation.arms, self.federation.retired
+        try:
+            if bitmap is None:
+                return eligible_words(arms, None, retired)
+            return without_retired(bitmap_words(bitmap, arms), retired)
+        except InputError as error:
+            raise FrameError(f"the actor asked for no arm that can be chosen: {error}") from None
 
     def _on_arms(self, identity: Identity, frame: Frame) -> None:
         """The actor has returned the arms of a run, or all of earlier epochs."""
@@ -294,7 +367,7 @@ class PartyEpoch:
             self._interactions.end_arms()
         else:
             try:
-                returned = read_arms(frame, self.federation.arms)
+                returned = read_arms(frame, self.federation.arm_width, self._epoch)
                 self._check_batch(identity, returned.program.count)
             except FrameError as error:
                 raise ClientError(str(error)) from None
@@ -334,6 +407,13 @@ class PartyEpoch:
             raise ClientError(str(error)) from None
         self._start_what_can_start()
 
+    def _on_unlearn(self, identity: Identity, frame: Frame) -> None:
+        try:
+            self._updater.receive(Lesson(frame.step, [], unlearning=read_unlearn(frame)))
+        except FrameError as error:
+            raise ClientError(str(error)) from None
+        self._start_what_can_start()
+
     def _on_refused(self, identity: Identity, frame: Frame) -> None:
         """A peer cannot take part in a decision or a lesson: end it here too. Its randomness is never used again."""
         program, step = program_and_step(frame)
@@ -366,6 +446,8 @@ class PartyEpoch:
         if self._is_hopeless(request):
             return True
         if request.version > self._updater.version or not self._updater.may_decide(request.version):
+            return False
+        if request.features is _Awaited.FEATURES:
             return False
         return self._supply.ready(request.program, request.step) or self._is_out_of_stock()
 
@@ -419,12 +501,17 @@ class PartyEpoch:
         try:
             model = self._brought(request)
         except InputError as error:
-            self._refuse_decision(key, str(error))
+            self._refuse_decision(key, str(error), retry=request.version < self._updater.version)
             return
         if model is None:
             self._refuse_decision(key, NO_MODEL, retry=True)
             return
         features = self._own_features(request.keys) if request.features is None else request.features
+        assert not isinstance(features, _Awaited), "a request begins when its features are there"
+        if isinstance(features, _NoSource):
+            self._log.error("features not found", number=request.step, reason=features.why)
+            self._refuse_decision(key, NO_SOURCE, retry=True)
+            return
         if isinstance(features, _NoFeatures):
             refused = len(features.positions)
             self._log.warning("refused a decision", number=request.step, refused=refused, reason=features.why)
@@ -463,12 +550,13 @@ class PartyEpoch:
     def _launch_decision(self, request: _DecideRequest, model: list[Words], features: Words) -> None:
         program, step = key = request.program, request.step
         given = [*model, features]
-        if request.eligible is not None:
-            given.append(request.eligible)
+        if self._takes_eligible:
+            given += self.federation.learner.public_inputs(self._eligible(request))
         evaluation = self._supply.evaluate(program, step, given)
 
         def out_of_range(why: str) -> None:  # seen by all parties alike: the decision ends, the federation goes on
-            self._tell(self._send, [ACTOR], refused_frame(program, step, why))
+            tell = partial(self._tell, self._send, [ACTOR], refused_frame(program, step, why))
+            self._interactions.left_range(program.count, tell)
 
         def decided(found: Decided) -> None:
             assert found.answer is not None
@@ -504,17 +592,15 @@ class PartyEpoch:
         """Whose rows these are, where rows of one key are counted."""
         return [row_digest(key) for key in keys] if self._counts_rows else []
 
-    def _own_features(self, keys: list[str]) -> Words | _NoFeatures:
+    def _own_features(self, keys: list[str]) -> Words | _NoFeatures | _NoSource:
         """This party's features under some keys, [1, keys, features], or which of them have none."""
-        rows, refused = [], []
-        for position, key in enumerate(keys):
+        found: list[Found] = []
+        for key in keys:
             try:
-                rows.append(self._own_words(key))
+                found.append(self._own_words(key))
             except FeatureError as error:
-                refused.append((position, str(error)))
-        if refused:
-            return _NoFeatures([position for position, _ in refused], refused[0][1])
-        return np.array(rows)[None]
+                found.append(error)
+        return _joined(found)
 
     def _refuse_decision(self, key: RunKey, why: str, positions: Sequence[int] = (), retry: bool = False) -> None:
         """End a decision everywhere. Only the actor is told which keys it is for: it asks again for the others."""
@@ -555,8 +641,21 @@ class PartyEpoch:
         """The end of a lesson lasts. Decisions that wait for a refresh go on with the next frame, or on idle."""
         if ended.refreshed:
             self._updater.refresh_kept(ended.lesson.number + 1)
+        if ended.values is not None:
+            self._totals = ended.values
+            self.tell_values(*CLIENTS)
         if not ended.lesson.logged:  # else they were told when the epoch was opened
             self._tell(self._send_later, told, frame)
+
+    def tell_values(self, *clients: Identity) -> None:
+        """Tell whoever of these receives them what lasts here of the values of policies; in every epoch from its start
+        on, as the receiver keeps nothing."""
+        values, totals = self.federation.evaluation, self._totals
+        if values is None:
+            return
+        shares = np.zeros(values.sums, np.uint64) if totals is None else totals.shares
+        frame = values_frame(0 if totals is None else totals.windows, shares)
+        self._tell(self._send_later, [client for client in clients if str(client) == values.opened_to], frame)
 
     def _tell(self, send: Send, identities: list[Identity], frame: Frame) -> None:
         for identity in identities:
@@ -564,6 +663,17 @@ class PartyEpoch:
                 send(identity, frame)
 
 
+def _joined(found: Sequence[Found]) -> Words | _NoFeatures | _NoSource:
+    """The features of a request, [1, keys, features], if all of its keys have some."""
+    for one in found:
+        if isinstance(one, UnavailableError):
+            return _NoSource(str(one))
+    refused = [(position, one) for position, one in enumerate(found) if isinstance(one, FeatureError)]
+    if refused:
+        return _NoFeatures([position for position, _ in refused], str(refused[0][1]))
+    return np.array(found)[None]
+
+
 def _repeated(words: Words, count: int) -> Words:
     """The same words for each of some decisions: [1, count, *words]."""
-    return np.ascontiguousarray(np.broadcast_to(words, (1, count, len(words))))
+    return words[None, None] if count == 1 else np.ascontiguousarray(np.broadcast_to(words, (1, count, len(words))))

@@ -7,15 +7,21 @@
     opened      epoch                        the plan of an epoch that was activated
     went back   -                            the last epoch that was prepared with the consent of all to go back
     decision    epoch's name, count, step    own features, shares of the masks of one-hots and rewards; where sums are
-                                             noisy, digests of the keys; the count is 0 for a decision by `step`
+                                             noisy, digests of the keys; where values are evaluated, shares of the
+                                             coins; the count is 0 for a decision by `step`
     arms        epoch's name, count, step    the masked one-hots that the actor has returned, of all decisions of this
                                              run
-    lesson      number                       learned or why refused; names of decisions and masked rewards
+    lesson      number                       learned or why refused; names of decisions and masked rewards, or the
+                                             decision that is unlearned and the lesson that learned it
     checkpoint  version, epoch               counters; this party's shares, by name (`bandit.state`)
+    values      version                      the totals of all windows of values, the last of them filled by the lesson
+                                             before (`roles.values`)
     refresh     version                      the epoch in which noise was added to the sums with the lesson before
     noise used  -                            the version of the newest refresh that a decision has used
     undone      version, epoch               a refresh that decisions have used and from before which all agreed to go
                                              on; the epoch with which they did
+    pruned      -                            the first lesson whose interactions are kept: of earlier ones the records
+                                             `decision` and `arms` are emptied (`retention`)
     privacy     -                            the privacy ledger: it is written with the decisions that it counts, before
                                              any of them is told
 
@@ -26,8 +32,10 @@ only, when all parties have agreed on a shorter one.
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,14 +45,26 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Decided, Interaction, own_words
 from hiddenarm.bandit.noisy_sums import noisy_sums
 from hiddenarm.bandit.policy import Learner
-from hiddenarm.bandit.state import State, check_state, decode_array, decode_arrays, encode_arrays, initial_state
+from hiddenarm.bandit.retained import Retained
+from hiddenarm.bandit.state import (
+    State,
+    check_state,
+    decode_array,
+    decode_arrays,
+    encode_arrays,
+    grown_state,
+    initial_state,
+    padded_arms,
+)
 from hiddenarm.errors import DamagedStoreError, StoreError
 from hiddenarm.privacy.ledger import NOTHING_RELEASED, PrivacyLedger
 from hiddenarm.ring.streams import SpentSteps
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.epochs.plan import INITIAL, MAX_CHECKPOINTS, CheckpointName, Committed, Heard, PartyStatement, Plan
-from hiddenarm.roles.messages import ReturnedArms
+from hiddenarm.roles.messages import ReturnedArms, Unlearning
+from hiddenarm.roles.retention import CheckpointNeeds, Retention
 from hiddenarm.roles.updater import LearnedState, Lesson
+from hiddenarm.roles.values import WindowTotals
 from hiddenarm.store.contract import Change, Delete, DeleteFrom, Put, Store
 from hiddenarm.store.journal import Journal, Then
 
@@ -52,11 +72,13 @@ _EPOCH, _OPENED, _DECISION, _ARMS, _LESSON = "epoch", "opened", "decision", "arm
 _CHECKPOINT = "checkpoint"
 _REFRESH, _NOISE_USED, _UNDONE = "refresh", "noise used", "undone"
 _WENT_BACK = "went back"
+_VALUES = "values"
 PRIVACY = "privacy"
 _ONLY = b""
 _NUMBER = struct.Struct(">Q")
 _DECISIONS = struct.Struct(">QHQ")
 _NAME = struct.Struct(">QQ")
+_WINDOWS = struct.Struct("<QQ")
 _EPOCHS = struct.Struct("<QQBB")
 _PAIR = struct.Struct("<QQ")
 _LESSON_HEAD = struct.Struct("<H")
@@ -68,15 +90,36 @@ _FULL, _NAMED, _DUE = 1, 2, 3
 """How a checkpoint is written: its sums were full, which earlier versions went beyond; its arrays have names; the same,
 and a repair is due. Earlier versions, whose arrays had no names, otherwise wrote zero."""
 _UNNAMED_ARRAYS = 4
+_PRUNED, _EMPTIED = "pruned", b"\x02"
+"""The record of decisions, or of returned one-hots, that was pruned: that there was one is still known."""
+KEPT_IN_MEMORY = 1000
+"""Interactions that were learned, and are kept to be unlearned, where state does not last."""
+_UNLEARNS = b"\x01"
+"""Ends the record of an unlearning, which is by this longer than any number of rewards."""
+UNLEARNED_BEFORE = "this decision was unlearned before"
+WAS_TAUGHT = "this decision was learned, or dropped"
+NOT_LEARNED = "this decision was not learned in the lesson that is named"
+NOT_KEPT = "this interaction is no longer kept"
+"""Why an unlearning is refused."""
 _OF_ONE_HOTS, _HIDES_ZERO, _RETURNED = b"", b"\x00", b"\x01"
 """How a record of decisions begins: earlier versions kept shares of the one-hots, with no head; the masks of the
 one-hots hide zero; the actor returns the one-hots under them."""
 
 
 class PartyRecords:
-    """The records of party `number`. Reading is immediate; what is written lasts when `then` is called."""
+    """The records of party `number`. Reading is immediate; what is written lasts when `then` is called.
 
-    def __init__(self, store: Store, journal: Journal, federation: Federation, number: int) -> None:
+    `with_activation` is written with every epoch that is activated: whose state this is. So nothing is kept under a new
+    version of the federation before it is written down that this is one; until then a role may go back."""
+
+    def __init__(
+        self,
+        store: Store,
+        journal: Journal,
+        federation: Federation,
+        number: int,
+        with_activation: Sequence[Change] = (),
+    ) -> None:
         self.prepared = 0
         self.activated = 0
         self.epoch = 0
@@ -91,6 +134,7 @@ class PartyRecords:
         self._journal = journal
         self._federation = federation
         self._number = number
+        self._with_activation = with_activation
         self._appended = 0
         self._cuts = 0
         """Cuts of the log that are being written down."""
@@ -100,7 +144,19 @@ class PartyRecords:
         self._unwritten_arms: dict[bytes, bytes] = {}
         self._taught: dict[tuple[int, ProgramId], SpentSteps] = {}
         self._taught_count = 0
+        self._unlearned: set[int] = set()
+        """Decisions that were learned, and unlearned."""
+        self._dropped = 0
+        """Decisions without a reward that were unlearned: no lesson will use them."""
+        self._unwritten_lessons: dict[int, Lesson] = {}
+        self._retention = Retention(0)
+        self._pruned = 0
+        """The first lesson whose interactions are kept."""
+        self._partly: Counter[bytes] = Counter()
+        """Of runs, how many of their decisions were pruned, if not all."""
+        self._needs: dict[CheckpointName, CheckpointNeeds] = {}
         self._counts_rows = noisy_sums(federation) is not None
+        self._values = federation.evaluation
         self._refreshes: set[CheckpointName] = set()
         self._undone: dict[CheckpointName, int] = {}
         self._noise_used = 0
@@ -149,7 +205,12 @@ class PartyRecords:
             Put(_OPENED, _NUMBER.pack(plan.epoch), plan.encode()),
             *(Delete(_CHECKPOINT, _NAME.pack(*name)) for name in gone),
             *self._undo_refreshes(plan),
+            *self._with_activation,
+            *self._undo_values(plan),
         ]
+        if self._pruned > plan.length:
+            self._pruned = plan.length
+            changes.append(Put(_PRUNED, _ONLY, _NUMBER.pack(self._pruned)))
         if cut:
             changes.append(DeleteFrom(_LESSON, _NUMBER.pack(plan.length)))
         self._journal.append(changes, partial(self._activated, cut, then))
@@ -168,6 +229,29 @@ class PartyRecords:
         if self._noise_used > plan.checkpoint.version:
             changes.append(self._use_noise(self.refreshed))
         return changes
+
+    def _undo_values(self, plan: Plan) -> list[Change]:
+        """Forget windows of lessons that are cut off. Their decisions will be part of another opening. Without them
+        nobody can have learned the first one, unless all agreed to go back; it is counted in any case."""
+        if self._values is None:
+            return []
+        gone = list(self._store.items(_VALUES, _NUMBER.pack(plan.length + 1)))
+        if not gone:
+            return []
+        self.ledger = self.ledger.opens_again(self._values.mu)
+        return [DeleteFrom(_VALUES, _NUMBER.pack(plan.length + 1)), self._privacy()]
+
+    def window_totals(self) -> WindowTotals | None:
+        """The totals of all windows so far, after an epoch was activated; None if no window was full."""
+        last = max(self._store.items(_VALUES), default=None)
+        if last is None or self._values is None:
+            return None
+        key, payload = last
+        if len(payload) != _WINDOWS.size + self._values.sums * _WORD_BYTES:
+            raise DamagedStoreError("a record of values has a wrong length")
+        windows, position = _WINDOWS.unpack_from(payload)
+        shares = np.frombuffer(payload, _WORD, offset=_WINDOWS.size).astype(np.uint64)
+        return WindowTotals(windows, _NUMBER.unpack(key)[0], position, shares)
 
     def _after(self, checkpoint: CheckpointName) -> list[CheckpointName]:
         """Refreshes that a checkpoint does not hold."""
@@ -216,6 +300,11 @@ class PartyRecords:
         """Count decisions that are about to be told. It is written down with what is kept of them."""
         self.ledger = self.ledger.decided(*thresholds)
 
+    def left_range(self, decisions: int, then: Then) -> None:
+        """Count decisions whose scores were out of range."""
+        self.ledger = self.ledger.left_range(decisions)
+        self._journal.append([self._privacy()], then)
+
     def keep_decisions(
         self,
         epoch: int,
@@ -230,6 +319,8 @@ class PartyRecords:
     ) -> None:
         """Keep decisions that were made together by a version of the model, and that they were charged."""
         arrays = [features, *own_words(decided.arm_mask, decided.reward_mask), np.array(rows_of, np.uint64)]
+        if decided.kept is not None:
+            arrays.extend(own_words(decided.kept))
         words = b"".join(np.ascontiguousarray(array, _WORD).tobytes() for array in arrays)
         payload = (_HIDES_ZERO if decided.masked_arm is not None else _RETURNED) + words
         used = sum(name.version <= version for name in self._refreshes) + len(self._undone)
@@ -250,33 +341,40 @@ class PartyRecords:
         program, step, position = split_number(number)
         count, key = program.count, _run_key(epoch, program, step)
         payload = self._store.get(_DECISION, key)
-        if payload is None or position >= count:
+        if payload is None or payload == _EMPTIED or position >= count:
             return None
-        own, arms = self._federation.features[self._number], self._federation.arms
-        size = count * (own + arms + 1 + self._counts_rows) * _WORD_BYTES
-        head = payload[: len(payload) - size]
-        if len(payload) < size or head not in (_OF_ONE_HOTS, _HIDES_ZERO, _RETURNED):
-            raise DamagedStoreError("a record of decisions has a wrong length")
+        own, head = self._federation.features[self._number], payload[: len(payload) % _WORD_BYTES]
+        evaluates = self._values is not None
         words = np.frombuffer(payload, _WORD, offset=len(head))
+        arms, left = divmod(len(words) - count * (own + 1 + self._counts_rows + evaluates), count)
+        if left or not self._had_arms(arms) or head not in (_OF_ONE_HOTS, _HIDES_ZERO, _RETURNED):
+            raise DamagedStoreError("a record of decisions has a wrong length")
         ends = [count * own, count * (own + arms), count * (own + arms + 1)]
-        features, arm_masks, reward_masks, rows_of = np.split(words, ends)
-        arm_mask = arm_masks.reshape(1, count, arms)[:, position]
+        features, arm_masks, reward_masks, others = np.split(words, ends)
+        by_position = others.reshape(-1, count)
+        arm_mask = padded_arms(arm_masks.reshape(1, count, arms)[:, position], self._federation.arm_width)
         return Interaction(
             features.reshape(1, count, own)[:, position].copy(),
             -arm_mask if head == _OF_ONE_HOTS else arm_mask.copy(),
-            self._returned_arm(key, count, position) if head == _RETURNED else np.zeros_like(arm_mask),
+            self._returned_arm(key, count, arms, position) if head == _RETURNED else np.zeros_like(arm_mask),
             reward_masks.reshape(1, count)[:, position].copy(),
-            int(rows_of[position]) if self._counts_rows else 0,
+            int(by_position[0, position]) if self._counts_rows else 0,
+            by_position[-1:, position].copy() if evaluates else None,
         )
 
-    def _returned_arm(self, key: bytes, count: int, position: int) -> Words | None:
+    def _returned_arm(self, key: bytes, count: int, arms: int, position: int) -> Words | None:
         masked = self._arms(key)
         if masked is None:
             return None
-        arms = self._federation.arms
         if len(masked) != count * arms * _WORD_BYTES:
             raise DamagedStoreError("a record of returned one-hots has a wrong length")
-        return np.frombuffer(masked, _WORD).reshape(1, count, arms)[:, position].copy()
+        words = np.frombuffer(masked, _WORD).reshape(1, count, arms)[:, position].copy()
+        return padded_arms(words, self._federation.arm_width)
+
+    def _had_arms(self, arms: int) -> bool:
+        """Whether there were ever so many arms, as far as is known here: they become more, never fewer."""
+        width = self._federation.arm_width
+        return arms == width or (self._federation.arm_features is None and 2 <= arms < width)
 
     def _arms(self, key: bytes) -> bytes | None:
         return self._unwritten_arms.get(key) or self._store.get(_ARMS, key)
@@ -286,7 +384,7 @@ class PartyRecords:
         are kept."""
         key = _run_key(returned.epoch, returned.program, returned.step)
         kept = self._arms(key)
-        if kept is not None and kept != returned.masked:
+        if not self._fits_run(key, returned) or (kept is not None and kept not in (returned.masked, _EMPTIED)):
             return False
         if key in self._unwritten_arms or kept is None:
             self._unwritten_arms[key] = returned.masked
@@ -294,6 +392,14 @@ class PartyRecords:
         else:
             then()
         return True
+
+    def _fits_run(self, key: bytes, returned: ReturnedArms) -> bool:
+        """Whether they are of as many arms as there were in this run, if it is known here."""
+        payload = self._store.get(_DECISION, key)
+        if payload is None or payload == _EMPTIED:
+            return True
+        others = self._federation.features[self._number] + 1 + self._counts_rows + (self._values is not None)
+        return len(returned.masked) == (len(payload) // _WORD_BYTES - returned.program.count * others) * _WORD_BYTES
 
     def _arms_lasting(self, key: bytes, then: Then) -> None:
         self._unwritten_arms.pop(key, None)
@@ -340,6 +446,100 @@ class PartyRecords:
         self._taught.setdefault(line, SpentSteps(in_order=False)).spend(place)
         self._taught_count += 1
 
+    # Unlearning
+
+    def begin_to_learn(self, name: int, interaction: Interaction) -> None:
+        """A lesson has begun with this decision, which lasts here."""
+
+    def why_not_unlearned(self, unlearning: Unlearning) -> str:
+        """Why a decision cannot be unlearned, or dropped; empty if it can. All but the last follows from the log."""
+        name = unlearning.name
+        if name in self._unlearned:
+            return UNLEARNED_BEFORE
+        if unlearning.drops:
+            return WAS_TAUGHT if self.is_taught(name) else ""
+        if self.learned_reward(unlearning) is None:
+            return NOT_LEARNED
+        if not self._retention.keeps(unlearning.learned_in):
+            return NOT_KEPT
+        interaction = self.interaction(name)
+        return "" if interaction is not None and interaction.masked_arm is not None else NOT_KEPT
+
+    def learned_reward(self, unlearning: Unlearning) -> int | None:
+        """The masked reward with which a decision was learned; None if it was not, in this lesson."""
+        lesson = self._lesson(unlearning.learned_in)
+        return None if lesson is None or lesson.refused else dict(lesson.rewards).get(unlearning.name)
+
+    def _unlearn(self, unlearning: Unlearning | None) -> None:
+        """An unlearning of the log has ended."""
+        if unlearning is None:
+            return
+        if unlearning.drops:
+            self._teach(unlearning.name)
+            self._dropped += 1
+        else:
+            self._unlearned.add(unlearning.name)
+
+    # Pruning
+
+    def lacks_pruned(self, plan: Plan) -> int | None:
+        """The first lesson whose interactions are needed to start from a plan and were pruned, if there is one."""
+        needed = 0 if plan.checkpoint == INITIAL else self._needs[plan.checkpoint].ungathered
+        return needed if needed < min(self._pruned, plan.length) else None
+
+    def _prune(self) -> list[Change]:
+        """Empty the records of interactions that nobody needs any more. It is done with a checkpoint, in one commit, so
+        between lessons: an unlearning under way has what it needs."""
+        if not self._federation.keep_interactions:
+            return []
+        needs = [self._needs[name] for name in self.checkpoints]
+        oldest = min((each.version for each in needs), default=0)
+        lessons = self._retention.prunable(self._pruned, needs, self._first_needed(oldest))
+        if not lessons:
+            return []
+        self._pruned = lessons.stop
+        changes: list[Change] = [Put(_PRUNED, _ONLY, _NUMBER.pack(self._pruned))]
+        for number in lessons:
+            lesson = self._lesson(number)
+            for key in self._wholly_pruned(lesson):
+                changes.append(Put(_DECISION, key, _EMPTIED))
+                if self._arms(key) is not None:
+                    changes.append(Put(_ARMS, key, _EMPTIED))
+        return changes
+
+    def _first_needed(self, version: int) -> int:
+        """The first lesson whose interactions an epoch that starts from this version, or from a later one, may need
+        besides: to unlearn them again, for the window of values under way, to count rows since the last refresh."""
+        behind = [lesson for lesson in (*self._log(version), *self._unwritten_lessons.values()) if not lesson.refused]
+        unlearnings = [lesson.unlearning for lesson in behind if lesson.unlearning is not None]
+        needed = [version, *(unlearning.learned_in for unlearning in unlearnings if not unlearning.drops)]
+        if self._values is not None:
+            filled = (_NUMBER.unpack(key)[0] for key, _ in self._store.items(_VALUES))
+            needed.append(max((by for by in filled if by <= version), default=1) - 1)
+        if self._counts_rows:
+            needed.append(max((name.version for name in self._refreshes if name.version <= version), default=0))
+        return min(needed)
+
+    def _wholly_pruned(self, lesson: Lesson | None) -> Iterator[bytes]:
+        """The runs all of whose decisions are pruned with those of a lesson."""
+        for name in _used_by(lesson):
+            epoch, number = split_name(name)
+            program, step, _ = split_number(number)
+            key = _run_key(epoch, program, step)
+            self._partly[key] += 1
+            if self._partly[key] == program.count:
+                del self._partly[key]
+                if self._store.get(_DECISION, key) is not None:
+                    yield key
+
+    def _lesson(self, number: int) -> Lesson | None:
+        """A lesson of the log, whether it lasts already or not."""
+        lesson = self._unwritten_lessons.get(number)
+        if lesson is not None:
+            return lesson
+        payload = self._store.get(_LESSON, _NUMBER.pack(number))
+        return None if payload is None else _decode_lesson(number, payload)
+
     # Lessons
 
     def log_lesson(
@@ -350,20 +550,36 @@ class PartyRecords:
         then: Then,
         *,
         refreshed: bool = False,
+        values: WindowTotals | None = None,
     ) -> None:
         """Note how a lesson ended; with the state after it, and the epoch that made it, where a checkpoint is due. That
-        of a lesson which `refreshed` the model lasts with it, or not at all."""
+        of a lesson which `refreshed` the model lasts with it, or not at all; and so do the totals of windows that it
+        has filled, with the count of what they tell."""
         if lesson.number != self._appended:
             raise StoreError(f"lesson {lesson.number} cannot follow a log of {self._appended}")
         self._appended += 1
-        for name, _ in () if refused is not None else lesson.rewards:
-            self._teach(name)
+        if refused is None:
+            for name, _ in lesson.rewards:
+                self._teach(name)
+            self._unlearn(lesson.unlearning)
+            self._unwritten_lessons[lesson.number] = lesson
+        self._retention.ended(0 if refused is not None else len(lesson.rewards))
         changes = [Put(_LESSON, _NUMBER.pack(lesson.number), _encode_lesson(lesson, refused)), *self._new_notes()]
         if checkpoint is not None:
             changes.extend(self._checkpoint(*checkpoint, refreshed=refreshed))
+        if values is not None:
+            changes.extend(self._window_totals(values))
         self._journal.append(changes, partial(self._lesson_lasting, lesson.number, then))
 
+    def _window_totals(self, totals: WindowTotals) -> list[Change]:
+        assert self._values is not None
+        for _ in range(totals.new):
+            self.ledger = self.ledger.opened_with(self._values.mu)
+        payload = _WINDOWS.pack(totals.windows, totals.position) + np.ascontiguousarray(totals.shares, _WORD).tobytes()
+        return [Put(_VALUES, _NUMBER.pack(totals.version), payload), self._privacy()]
+
     def _lesson_lasting(self, number: int, then: Then) -> None:
+        self._unwritten_lessons.pop(number, None)
         if not self._cuts:  # else it is about to be cut off
             self.committed = Committed(number + 1, self.committed.decisions)
         then()
@@ -383,10 +599,13 @@ class PartyRecords:
         old = {kept for kept in self.checkpoints if common and kept.version < max(common).version}
         left = self._newest(self.checkpoints - old | {name})
         gone, self.checkpoints = self.checkpoints - left, left
+        self._needs[name] = CheckpointNeeds(state.version, state.ungathered)
         changes: list[Change] = [Put(_CHECKPOINT, _NAME.pack(*name), _encode_state(state))]
         if refreshed:
             self._refreshes.add(name)
             changes.append(Put(_REFRESH, _NUMBER.pack(name.version), _NUMBER.pack(epoch)))
+        if common or self._origin != INITIAL:  # else all may still have to start from nothing
+            changes.extend(self._prune())
         return [*changes, *(Delete(_CHECKPOINT, _NAME.pack(*kept)) for kept in gone)]
 
     def _newest(self, names: set[CheckpointName]) -> set[CheckpointName]:
@@ -409,7 +628,7 @@ class PartyRecords:
         payload = self._store.get(_CHECKPOINT, _NAME.pack(*name))
         if payload is None:
             raise DamagedStoreError(f"the checkpoint of version {name.version} is not there")
-        return _decode_state(payload, self._federation.learner)
+        return _decode_state(payload, self._federation.learner, self._number)
 
     def opened(self) -> dict[int, Plan]:
         """The plans of all epochs that were activated, by number."""
@@ -428,7 +647,12 @@ class PartyRecords:
         self._kept_notes = list(self.noted)
         if (plan := self._store.get(_OPENED, _NUMBER.pack(self.activated))) is not None:
             self.epoch = Plan.decode(plan).named
-        self.checkpoints = {CheckpointName(*_NAME.unpack(key)) for key, _ in self._store.items(_CHECKPOINT)}
+        self._needs = {
+            CheckpointName(*_NAME.unpack(key)): _needs(payload) for key, payload in self._store.items(_CHECKPOINT)
+        }
+        self.checkpoints = set(self._needs)
+        pruned = self._store.get(_PRUNED, _ONLY)
+        self._pruned = 0 if pruned is None else _NUMBER.unpack(pruned)[0]
         self._refreshes = {
             CheckpointName(*_NUMBER.unpack(key), *_NUMBER.unpack(epoch)) for key, epoch in self._store.items(_REFRESH)
         }
@@ -445,19 +669,28 @@ class PartyRecords:
     def _load_log(self) -> None:
         """Count the lessons, and find out which decisions they used."""
         self._taught, self._taught_count = {}, 0
+        self._unlearned, self._dropped = set(), 0
+        self._retention, self._partly = Retention(self._federation.keep_interactions), Counter()
         length = 0
         for lesson in self._log(0):
             if lesson.number != length:
                 raise DamagedStoreError(f"lesson {length} is missing in the log")
             length += 1
-            for name, _ in () if lesson.refused else lesson.rewards:
-                self._teach(name)
+            if not lesson.refused:
+                for name, _ in lesson.rewards:
+                    self._teach(name)
+                self._unlearn(lesson.unlearning)
+            self._retention.ended(0 if lesson.refused else len(lesson.rewards))
+            if lesson.number < self._pruned:
+                for _ in self._wholly_pruned(lesson):
+                    pass
         self._appended = length
         self.committed = Committed(length, self.committed.decisions)
         most = self._federation.max_interactions
-        if self._federation.learner.learns_many and self._taught_count > most:
+        held = self._taught_count - self._dropped - len(self._unlearned)
+        if self._federation.learner.learns_many and held > most:
             raise StoreError(
-                f"this state was written by an earlier version and holds {self._taught_count:,} interactions; this "
+                f"this state was written by an earlier version and holds {held:,} interactions; this "
                 f"federation holds at most {most:,} (`max_interactions`), and scores of more may be compared wrongly: "
                 "start a new federation"
             )
@@ -478,9 +711,18 @@ class PartyRecords:
         return [self._epochs()] if self.noted != self._kept_notes else []
 
 
+class _Retained(NamedTuple):
+    """An interaction that was learned in a lesson, with its masked reward."""
+
+    lesson: int
+    interaction: Interaction
+    masked: int
+
+
 class MemoryPartyRecords:
     """The records of a party whose state ends with it. There is one epoch, and nothing to read back: of lessons their
-    number is kept; decisions that wait for a reward are in the `ledger`; nothing is encoded."""
+    number is kept, and the newest interactions; decisions that wait for a reward are in the `ledger`; nothing is
+    encoded."""
 
     consents = False
     refreshed = 0
@@ -494,6 +736,10 @@ class MemoryPartyRecords:
         self.ledger = NOTHING_RELEASED
         self._federation = federation
         self._number = number
+        self._learning: dict[int, Interaction] = {}
+        self._retained: Retained[_Retained] = Retained(
+            0 if federation.learner.schedule().no_unlearning else federation.keep_interactions or KEPT_IN_MEMORY
+        )
 
     def statement(self) -> PartyStatement:
         noted = (Committed(0, 0),) * self._federation.parties
@@ -513,6 +759,14 @@ class MemoryPartyRecords:
     def charge(self, thresholds: Sequence[int]) -> None:
         self.ledger = self.ledger.decided(*thresholds)
 
+    def left_range(self, decisions: int, then: Then) -> None:
+        self.ledger = self.ledger.left_range(decisions)
+        then()
+
+    def window_totals(self) -> WindowTotals | None:
+        """There is no epoch before this one."""
+        return None
+
     def keep_decisions(
         self,
         epoch: int,
@@ -528,7 +782,9 @@ class MemoryPartyRecords:
         then()
 
     def interaction(self, name: int) -> Interaction | None:
-        return None
+        """One that was learned, and is kept to be unlearned."""
+        kept = self._retained.get(name)
+        return None if kept is None else kept.interaction
 
     def keep_arms(self, returned: ReturnedArms, then: Then) -> bool:
         """They are in the ledger. The actor sends them once, and does not ask."""
@@ -542,7 +798,31 @@ class MemoryPartyRecords:
         return iter(())
 
     def is_taught(self, name: int) -> bool:
-        return False
+        return name in self._retained
+
+    def begin_to_learn(self, name: int, interaction: Interaction) -> None:
+        """Keep it until the lesson has ended."""
+        self._learning[name] = interaction
+
+    def why_not_unlearned(self, unlearning: Unlearning) -> str:
+        if unlearning.drops:
+            return WAS_TAUGHT if self.is_taught(unlearning.name) else ""
+        return NOT_KEPT if self.learned_reward(unlearning) is None else ""
+
+    def learned_reward(self, unlearning: Unlearning) -> int | None:
+        kept = self._retained.get(unlearning.name)
+        return None if kept is None or kept.lesson != unlearning.learned_in else kept.masked
+
+    def _retain(self, lesson: Lesson, refused: str | None) -> None:
+        """Keep what was learned, so that it can be unlearned; not what was unlearned."""
+        for name, masked in lesson.rewards:
+            interaction = self._learning.pop(name, None)
+            if refused is None and interaction is not None:
+                self._retained.add(name, _Retained(lesson.number, interaction, masked))
+        if lesson.unlearning is not None:
+            self._learning.pop(lesson.unlearning.name, None)
+            if refused is None:
+                self._retained.pop(lesson.unlearning.name, None)
 
     def log_lesson(
         self,
@@ -552,8 +832,13 @@ class MemoryPartyRecords:
         then: Then,
         *,
         refreshed: bool = False,
+        values: WindowTotals | None = None,
     ) -> None:
         self.committed = Committed(lesson.number + 1, 0)
+        self._retain(lesson, refused)
+        if values is not None and self._federation.evaluation is not None:
+            for _ in range(values.new):
+                self.ledger = self.ledger.opened_with(self._federation.evaluation.mu)
         if refreshed:
             self.ledger = self.ledger.refreshed()
         then()
@@ -563,6 +848,9 @@ class MemoryPartyRecords:
 
     def undoes_used(self, plan: Plan) -> bool:
         return False
+
+    def lacks_pruned(self, plan: Plan) -> int | None:
+        return None
 
     def lessons(self, first: int, end: int) -> list[Lesson]:
         return []
@@ -603,8 +891,26 @@ def _place(name: int) -> tuple[tuple[int, ProgramId], int]:
     return (epoch, program), step * program.count + position
 
 
+def _used_by(lesson: Lesson | None) -> list[int]:
+    """The decisions that no other lesson will use."""
+    if lesson is None or lesson.refused:
+        return []
+    dropped = [lesson.unlearning.name] if lesson.unlearning is not None and lesson.unlearning.drops else []
+    return [*(name for name, _ in lesson.rewards), *dropped]
+
+
+def _needs(payload: bytes) -> CheckpointNeeds:
+    """What is needed to start from a checkpoint; one of an earlier version, or a damaged one, may need all lessons."""
+    if len(payload) < _COUNTERS.size:
+        return CheckpointNeeds(0, 0)
+    version, _, form, ungathered = _COUNTERS.unpack_from(payload)
+    return CheckpointNeeds(version, ungathered if form in (_NAMED, _DUE) else 0)
+
+
 def _encode_lesson(lesson: Lesson, refused: str | None) -> bytes:
     why = (refused or "").encode()
+    if lesson.unlearning is not None:
+        return _LESSON_HEAD.pack(len(why)) + why + lesson.unlearning.encode() + _UNLEARNS
     rewards = (_REWARD.pack(*split_name(name), masked) for name, masked in lesson.rewards)
     return _LESSON_HEAD.pack(len(why)) + why + b"".join(rewards)
 
@@ -612,8 +918,12 @@ def _encode_lesson(lesson: Lesson, refused: str | None) -> bytes:
 def _decode_lesson(number: int, payload: bytes) -> Lesson:
     (length,) = _LESSON_HEAD.unpack_from(payload)
     start = _LESSON_HEAD.size + length
+    refused = payload[_LESSON_HEAD.size : start].decode()
+    if (len(payload) - start) % _REWARD.size:
+        unlearning = Unlearning.decode(payload[start : -len(_UNLEARNS)])
+        return Lesson(number, [], logged=True, refused=refused, unlearning=unlearning)
     rewards = [(decision_name(epoch, number), word) for epoch, number, word in _REWARD.iter_unpack(payload[start:])]
-    return Lesson(number, rewards, logged=True, refused=payload[_LESSON_HEAD.size : start].decode())
+    return Lesson(number, rewards, logged=True, refused=refused)
 
 
 def _encode_state(state: LearnedState) -> bytes:
@@ -621,16 +931,17 @@ def _encode_state(state: LearnedState) -> bytes:
     return _COUNTERS.pack(state.version, state.gathered, form, state.ungathered) + encode_arrays(state.arrays)
 
 
-def _decode_state(payload: bytes, learner: Learner) -> LearnedState:
+def _decode_state(payload: bytes, learner: Learner, party: int) -> LearnedState:
+    """A checkpoint; one that was made when there were fewer arms grows to those that there are now."""
     version, gathered, form, ungathered = _COUNTERS.unpack_from(payload)
     if form not in (_NAMED, _DUE):
-        return _decode_unnamed(payload, learner)
-    arrays = decode_arrays(payload[_COUNTERS.size :])
+        return _decode_unnamed(payload, learner, party)
+    arrays = grown_state(learner.arrays, decode_arrays(payload[_COUNTERS.size :]), party)
     check_state(learner.arrays, arrays)
     return LearnedState(version, arrays, gathered, ungathered, due=form == _DUE)
 
 
-def _decode_unnamed(payload: bytes, learner: Learner) -> LearnedState:
+def _decode_unnamed(payload: bytes, learner: Learner, party: int) -> LearnedState:
     """A checkpoint of an earlier version: counters, whether the sums were full, and four arrays without names in the
     order of the learner's. The paper's suite, which has two, kept sums that it did not use. Earlier versions could make
     a wrong model: a repair is due."""
@@ -644,6 +955,7 @@ def _decode_unnamed(payload: bytes, learner: Learner) -> LearnedState:
     for _ in range(_UNNAMED_ARRAYS):
         words, at = decode_array(payload, at)
         arrays.append(words)
-    named = State(zip((array.name for array in learner.arrays), arrays, strict=False))
+    unnamed = State(zip((array.name for array in learner.arrays), arrays, strict=False))
+    named = grown_state(learner.arrays, unnamed, party)
     check_state(learner.arrays, named)
     return LearnedState(version, named, gathered, ungathered if learner.learns_many else version, learner.learns_many)

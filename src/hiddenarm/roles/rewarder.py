@@ -14,6 +14,9 @@ With reward slots (`slots`) a reward is only masked and written down when it com
 one before are made lessons, in the order of the decisions, with the default for those that have not come; the sizes of
 lessons follow from the number of decisions. What comes later is refused: its mask was used.
 
+Where decisions expire, slots are those of expiry: rewards are sent when they come, and a decision that has none by the
+end of the slot after its own is learned with a reward that was agreed, or dropped.
+
 No lesson is made before an epoch has opened in this process. Only then do the parties know that this state is not an
 old backup: one that made lessons before would seem to have all that it lost.
 """
@@ -21,13 +24,24 @@ old backup: one that made lessons before would seem to have all that it lost.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from hiddenarm.bandit.catalogue import ProgramId
 from hiddenarm.bandit.decisions import decision_name, epoch_of, split_name, split_number
 from hiddenarm.bandit.features import checked_reward
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.slots import Slots, in_lessons
-from hiddenarm.errors import DecisionIdError, FrameError, InputError, PeerError, StaleStateError, UnavailableError
+from hiddenarm.errors import (
+    ConflictError,
+    DecisionIdError,
+    FrameError,
+    InputError,
+    PeerError,
+    RefusedRewardError,
+    RewardedError,
+    StaleStateError,
+    UnavailableError,
+)
 from hiddenarm.mpc.material import program_stream
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity
@@ -36,15 +50,18 @@ from hiddenarm.roles.client import Client, check_name
 from hiddenarm.roles.client_records import KnownEpoch, MadeLesson, MemoryRewarderRecords, RewarderRecords
 from hiddenarm.roles.epochs.attempts import PeerLoss
 from hiddenarm.roles.epochs.plan import Plan, RewarderStatement, Standing
-from hiddenarm.roles.health import Health
+from hiddenarm.roles.health import Health, RewardSums
 from hiddenarm.roles.messages import (
+    NEVER_LEARNED,
     REWARDER,
     Kind,
+    Unlearning,
     read_client_seed,
     read_learned,
     read_refused,
     read_slot,
     reward_frame,
+    unlearn_frame,
 )
 from hiddenarm.roles.runs import MAX_WAITING, Send
 from hiddenarm.roles.slots import HeardSlots
@@ -76,6 +93,7 @@ class Rewarder(Client):
     ) -> None:
         super().__init__(federation, send, peer_loss=peer_loss, max_batch=max_batch, name_of=name_of)
         self._learns_many = federation.learner.learns_many
+        self._no_unlearning = federation.learner.schedule().no_unlearning
         self.checked = False
         """Whether an epoch has opened in this process: this state is known to be the newest."""
         self._records = records
@@ -87,9 +105,12 @@ class Rewarder(Client):
         self._unwritten: dict[str, int] = {}
         self._streams: _Streams = {}
         self.has_slots = federation.reward_slot > 0
+        self.ends_slots = federation.naming_seconds > 0
+        """Whether something is to be done when a slot ends: rewards are sent, or decisions have expired."""
         self._heard = HeardSlots(self.parties)
         self._slots = Slots(records.awaited)
         self._receipts = self._receipts_written = 0
+        self._sums = RewardSums()
         self._unwritten_given: dict[str, tuple[int, list[tuple[int, int]]]] = {}
 
     # What the application asks
@@ -103,10 +124,41 @@ class Rewarder(Client):
         if known is None:
             self._check_can_make()
             self._check_unspent(names, [decision for decision, _ in rewards])
-            return self._make(MadeLesson(request, self._masked(names, values, self._streams)))
+            number = self._make(MadeLesson(request, self._masked(names, values, self._streams)))
+            self._sums.observe(reward for _, reward in rewards)
+            return number
         if self._records.lesson(known).rewards != self._masked(names, values, {}):
-            raise InputError(f"request {request!r} was made before, with other decisions or other rewards")
+            raise ConflictError(f"request {request!r} was made before, with other decisions or other rewards")
         return known
+
+    def unlearn(self, decision: str) -> int:
+        """Have a decision unlearned: taken out of the model if it was learned, dropped if it has no reward. The number
+        of the lesson that does it. It is done once: asked for again, it is the same one."""
+        if self._no_unlearning:
+            raise InputError(self._no_unlearning)
+        name = self._name_of(decision)
+        known = self._records.unlearned_by(name)
+        if known is None:
+            self._check_can_make()
+            known = self._make(MadeLesson("", [], Unlearning(name, self._learned_in(name, decision))))
+        return known
+
+    def _learned_in(self, name: int, decision: str) -> int:
+        """The lesson that has the reward of a decision."""
+        if not self._records.is_spent(name):
+            if self.has_slots:
+                raise UnavailableError(
+                    f"the reward of decision {decision} is still to be sent, with its slot; ask again after that "
+                    f"(reward_slot is {self.federation.reward_slot} s)",
+                    float(self.federation.reward_slot),
+                )
+            return NEVER_LEARNED
+        lesson = self._records.learned_in(name)
+        if lesson is None:
+            raise DecisionIdError(f"decision {decision} is no longer kept: it cannot be unlearned")
+        if refused := self.ending(lesson):
+            raise DecisionIdError(f"decision {decision} was not learned: {refused}")
+        return lesson
 
     def give(self, *rewards: tuple[str, float], request: str | None = None) -> int:
         """With reward slots: keep some rewards until the slots of their decisions are sent. The number of a receipt
@@ -117,13 +169,15 @@ class Rewarder(Client):
         receipt, known = self._unwritten_given.get(request, (-1, self._records.given_under(request)))
         if known is not None:
             if known != self._masked(names, values, {}):
-                raise InputError(f"request {request!r} was made before, with other decisions or other rewards")
+                raise ConflictError(f"request {request!r} was made before, with other decisions or other rewards")
             return receipt
         if not self.checked:
             raise UnavailableError(NOT_CHECKED)
         for name, (decision, _) in zip(names, rewards, strict=True):
             self._check_in_time(name, decision)
-        return self._give(request, self._masked(names, values, self._streams))
+        receipt = self._give(request, self._masked(names, values, self._streams))
+        self._sums.observe(reward for _, reward in rewards)
+        return receipt
 
     def is_given(self, receipt: int) -> bool:
         """Whether rewards that were given are written down."""
@@ -143,9 +197,9 @@ class Rewarder(Client):
 
     def _check_in_time(self, name: int, decision: str) -> None:
         if self._records.was_given(name):
-            raise DecisionIdError(f"decision {decision} was rewarded before")
+            raise RewardedError(f"decision {decision} was rewarded before")
         if self._records.is_spent(name):
-            raise DecisionIdError(
+            raise RewardedError(
                 f"the reward of decision {decision} comes too late: its slot was sent without it, with "
                 f"{self.federation.default_reward:g} in its place (reward_slot is {self.federation.reward_slot} s)"
             )
@@ -157,6 +211,9 @@ class Rewarder(Client):
         if len(rewards) > 1 and not self._learns_many:
             raise InputError(f"the paper's suite learns from one reward at a time, got {len(rewards)}")
         names = [self._name_of(decision) for decision, _ in rewards]
+        for name, (decision, _) in zip(names, rewards, strict=True):
+            if self._records.unlearned_by(name) is not None:
+                raise DecisionIdError(f"decision {decision} was unlearned{self._or_expired}")
         _check_distinct(names)
         values = [self._fixed_point(checked_reward(reward)) for _, reward in rewards]
         return names, values, check_name(request) if request else self._records.name_of(names)
@@ -166,7 +223,8 @@ class Rewarder(Client):
 
     def health(self) -> Health:
         """How it is doing."""
-        return Health(waiting=self._records.made - self._records.kept)
+        waiting = self._records.made - self._records.kept
+        return Health(waiting=waiting, rewards=replace(self._sums), values=self.values)
 
     def ending(self, number: int) -> str | None:
         """Why a lesson was refused, empty if it was learned; None while that is not known."""
@@ -179,7 +237,7 @@ class Rewarder(Client):
     def check_learned(self, number: int) -> None:
         """Raise if a lesson that has ended was refused."""
         if refused := self.ending(number):
-            raise DecisionIdError(refused)
+            raise RefusedRewardError(refused)
 
     def lasts(self, number: int) -> bool:
         """Whether a lesson is written down."""
@@ -220,14 +278,20 @@ class Rewarder(Client):
         if self._records.made - self._records.kept >= MAX_WAITING:
             raise UnavailableError(f"{MAX_WAITING} lessons wait to be learned; make the same request again later")
 
+    @property
+    def _or_expired(self) -> str:
+        """What else may have become of a decision."""
+        seconds = self.federation.expires_after
+        return f", or has expired (expires_after is {seconds} s)" if seconds else ""
+
     def _check_unspent(self, names: Sequence[int], decisions: Sequence[str]) -> None:
         for name, decision in zip(names, decisions, strict=True):
             if self._records.is_spent(name):
-                raise DecisionIdError(f"decision {decision} was rewarded before")
+                raise RewardedError(f"decision {decision} was rewarded before{self._or_expired}")
 
     def _make(self, lesson: MadeLesson) -> int:
         number = self._records.make(lesson, lambda: self._lesson_lasts(lesson))
-        if number >= self._written:
+        if number >= self._written and lesson.unlearning is None:
             self._unwritten[lesson.request] = number
         return number
 
@@ -310,7 +374,11 @@ class Rewarder(Client):
         """Send lessons that last and were not sent in this epoch, in order, as many as may wait at the parties. The
         rest follows as lessons end."""
         while self._sent < min(self._written, self._records.kept + MAX_WAITING):
-            frame = reward_frame(self._sent, *self._records.lesson(self._sent).rewards)
+            lesson = self._records.lesson(self._sent)
+            if lesson.unlearning is None:
+                frame = reward_frame(self._sent, *lesson.rewards)
+            else:
+                frame = unlearn_frame(self._sent, lesson.unlearning)
             for party in self.parties:
                 self._send(party, frame)
             self._sent += 1
@@ -319,7 +387,7 @@ class Rewarder(Client):
         match frame.kind:
             case Kind.LEARNED:
                 self._on_ending(identity, read_learned(frame), "")
-            case Kind.SLOT if self.has_slots:
+            case Kind.SLOT if self.ends_slots:
                 names, more = read_slot(frame)
                 for slot in self._heard.hear(identity, frame.step, names, more):
                     self._end_slot(slot)
@@ -335,11 +403,8 @@ class Rewarder(Client):
         """A slot has ended: send the rewards of the one before, await those of its own decisions."""
         awaited = set(self._slots.awaited)
         self._slots.add(name for name in names if name not in awaited and self._can_send(name))
-        due = [(name, self._word_for(name)) for name in self._slots.end() if self._can_send(name)]
-        lessons = [
-            MadeLesson(self._records.name_of([name for name, _ in part]), list(part))
-            for part in in_lessons(due, self._max_batch)
-        ]
+        due = [name for name in self._slots.end() if self._can_send(name)]
+        lessons = self._lessons_of_slot(due) if self.has_slots else self._lessons_of_expired(due)
 
         def last() -> None:
             for lesson in lessons:
@@ -347,6 +412,26 @@ class Rewarder(Client):
 
         if lessons or self._slots.awaited or self._records.awaited:
             self._records.end_slot(lessons, list(self._slots.awaited), last)
+
+    def _lessons_of_slot(self, due: Sequence[int]) -> list[MadeLesson]:
+        """The rewards of the decisions of a slot."""
+        return [
+            MadeLesson(self._records.name_of(part), [(name, self._word_for(name)) for name in part])
+            for part in in_lessons(due, self._max_batch)
+        ]
+
+    def _lessons_of_expired(self, due: Sequence[int]) -> list[MadeLesson]:
+        """What becomes of decisions that have expired: they are learned with the reward that was agreed for them, under
+        masks that nothing else was hidden by; or dropped, each by all parties alike."""
+        reward = self.federation.expired_reward
+        if reward is None:
+            return [MadeLesson("", [], Unlearning(name)) for name in due]
+        value, lessons = self._fixed_point(reward), list[MadeLesson]()
+        for part in in_lessons(due, self._max_batch if self._learns_many else 1):
+            named = self._records.name_of(part)
+            masked = self._masked(part, [value] * len(part), self._streams)
+            lessons.append(MadeLesson(f"expired {named}" if named else "", masked))
+        return lessons
 
     def _can_send(self, name: int) -> bool:
         """Not of an epoch that was given up, nor what was sent."""

@@ -14,9 +14,9 @@ from typing import Any
 from hiddenarm.bandit.catalogue import ProgramId
 from hiddenarm.errors import FrameError, ScoreRangeError
 from hiddenarm.mpc.evaluation import Evaluation
-from hiddenarm.net.frames import Frame
+from hiddenarm.net.frames import Frame, quick_frame
 from hiddenarm.net.identity import Identity
-from hiddenarm.roles.health import RunTimes
+from hiddenarm.roles.health import LastRun, RunTimes
 from hiddenarm.roles.messages import Kind, run_frame
 
 Send = Callable[[Identity, Frame], None]
@@ -56,6 +56,8 @@ class _ActiveRun:
     announced: bool = False
     waits_since: float | None = None
     """When only words from outside were missing."""
+    sent: list[tuple[float, int]] = field(default_factory=list)
+    """When each round left, and its bytes."""
 
 
 class RunTable:
@@ -72,6 +74,7 @@ class RunTable:
         times: dict[str, RunTimes] | None = None,
     ) -> None:
         self.times: dict[str, RunTimes] = {} if times is None else times
+        self.last: dict[str, LastRun] = {}
         self._clock = clock
         self._parties = range(parties)
         self._peers = peers
@@ -133,18 +136,18 @@ class RunTable:
         messages[identity.number] = frame.payload
 
     def _computed(self, active: _ActiveRun) -> None:
-        """Announce what became known, and send the current round, if there is one."""
+        """Announce what became known, and send the current round, if there is one; the peers' words for it may come
+        back at once."""
         evaluation = active.evaluation
         if evaluation.announced is not None and not active.announced:
             self._announce(active)
-        if evaluation.payload is not None:
-            self._send_round(active, evaluation.payload)
-
-    def _send_round(self, active: _ActiveRun, payload: bytes) -> None:
-        """Send this party's words for the current round; the peers' may come back at once."""
+        payload = evaluation.payload
+        if payload is None:
+            return
         kind, program, _, step, _ = active.frame
-        number = active.evaluation.round
-        frame = Frame(kind, program, number, step, payload)
+        number = evaluation.round
+        frame = quick_frame((kind, program, number, step, payload))
+        active.sent.append((self._clock(), len(payload)))
         if active.patient or number in active.inbox:  # in the latter case not all answers are still to come
             send_to_all(self._send, self._peers, frame)
             return
@@ -196,7 +199,11 @@ class RunTable:
     def _note_time(self, program: ProgramId, active: _ActiveRun) -> None:
         if program.name not in self.times:
             self.times[program.name] = RunTimes()
-        self.times[program.name].observe(program.count, self._clock() - active.began)
+        now = self._clock()
+        self.times[program.name].observe(program.count, now - active.began)
+        first = active.sent[0][0] if active.sent else now
+        sent = tuple(when - first for when, _ in active.sent)
+        self.last[program.name] = LastRun(program.count, sent, tuple(size for _, size in active.sent), now - first)
 
 
 def send_to_all(send: Send, peers: Sequence[Identity], frame: Frame) -> None:

@@ -56,13 +56,13 @@ class HeardSlots:
             raise FrameError(f"{party} ended slot {slot} where {self._ended[party]} was due")
         for name in names:
             self._named_by.setdefault(name, set()).add(party)
-        if len(self._named_by) > 2 * MAX_PENDING:
-            raise FrameError(f"{party} has named more than {2 * MAX_PENDING} decisions that other parties do not know")
         self._ended[party] += not more
         ended = []
         while min(self._ended.values()) > self._number:
             self._number += 1
             ended.append(self._take())
+        if ended and len(self._named_by) > 2 * MAX_PENDING:  # before, the others may be about to name them
+            raise FrameError(f"{party} has named more than {2 * MAX_PENDING} decisions that other parties do not know")
         return ended
 
     def _take(self) -> list[int]:

@@ -12,6 +12,10 @@ interactions. What follows from a lesson's end is returned as an effect: the par
 A lesson that names an unknown decision changes nothing, but has its number, so that all parties count alike. Only the
 first program of a lesson can be refused: when it has ended, all parties have taken part.
 
+An unlearning is a lesson, too, in the same order: it has no reward, and takes one decision out of the model that an
+earlier lesson has learned, or drops one that has no reward. Which it is follows from the log, which is the same at all
+parties; and a party that no longer has the interaction refuses it for all, as it would refuse a lesson.
+
 A decision by `step` has a run that goes on after the decision: with the one-hot of the arm that the actor returns, and
 then with the reward. It was begun with the model of a version v. If lesson v is the reward of this decision alone, the
 run is the first of this lesson; if it is another lesson, the run is dropped at its end, and its decision is learned
@@ -29,7 +33,7 @@ from typing import Protocol
 import numpy as np
 
 from hiddenarm.bandit.batches import FULL
-from hiddenarm.bandit.catalogue import STEP_ONE, ProgramId
+from hiddenarm.bandit.catalogue import STEP_ONE, VALUE, ProgramId
 from hiddenarm.bandit.decisions import split_name, split_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Interaction, Rewarded, joined
@@ -41,8 +45,10 @@ from hiddenarm.errors import FrameError, InputError
 from hiddenarm.mpc.evaluation import Evaluation
 from hiddenarm.net.identity import Identity
 from hiddenarm.ring.words import Words
+from hiddenarm.roles.messages import Unlearning
 from hiddenarm.roles.runs import MAX_WAITING, Outcome, RunKey, RunTable
 from hiddenarm.roles.supply import Supply
+from hiddenarm.roles.values import OwnWindows, WindowTotals
 
 KEPT_VERSIONS = 64
 """How many past versions of the model a decision may still ask for."""
@@ -54,13 +60,14 @@ MAX_STEPS = 8
 
 @dataclass(slots=True, repr=False)
 class Lesson:
-    """Rewards of some decisions: (name of the decision, masked reward). One that was `logged` ended before an
-    interruption, learned or refused, and is only learned again."""
+    """Rewards of some decisions: (name of the decision, masked reward); or none, and an unlearning. One that was
+    `logged` ended before an interruption, learned or refused, and is only learned again."""
 
     number: int
     rewards: list[tuple[int, int]]
     logged: bool = False
     refused: str = ""
+    unlearning: Unlearning | None = None
 
 
 class Decisions(Protocol):
@@ -77,6 +84,12 @@ class Decisions(Protocol):
 
     def awaits_arm(self, name: int) -> bool:
         """Whether a decision waits for its reward, and the one-hot of its arm is still to be returned."""
+
+    def why_not_unlearned(self, unlearning: Unlearning) -> str:
+        """Why a decision cannot be unlearned, or dropped; empty if it can."""
+
+    def learned_reward(self, unlearning: Unlearning) -> int | None:
+        """The masked reward with which a decision was learned; None if it was not, in this lesson."""
 
 
 @dataclass(slots=True, repr=False)
@@ -102,6 +115,8 @@ class LessonEnded:
     checkpoint: LearnedState | None
     tells_peers: bool
     refreshed: bool = False
+    values: WindowTotals | None = None
+    """What a window that it has filled adds to: kept with the lesson, and then told to who receives it."""
 
 
 @dataclass(slots=True, repr=False)
@@ -220,6 +235,7 @@ class Updater:
         self._second: _Second | None = None
         privacy = noisy_sums(federation)
         self._row_limit = None if privacy is None else RowLimit(privacy.rows_per_key)
+        self._windows = None if federation.evaluation is None else OwnWindows(federation, number)
         self._unkept: list[int] = []
         """Versions made by refreshes whose checkpoints do not last yet."""
 
@@ -245,6 +261,14 @@ class Updater:
                 self._row_limit.count(self._rewarded(lesson).kept)
         self._lessons.extend(again)
         self._logged = state.version + len(again)
+
+    def resume_windows(self, totals: WindowTotals | None, since: Sequence[Lesson]) -> None:
+        """Go on with the windows of values: from what was kept, and from the lessons since, by which no value was
+        told."""
+        if self._windows is not None:
+            rewards = [(lesson.number, lesson.rewards) for lesson in since]
+            unlearned = {lesson.unlearning.name for lesson in since if lesson.unlearning is not None}
+            self._windows.resume(totals, rewards, unlearned, self._ledger.__getitem__)
 
     @property
     def taught(self) -> int:
@@ -281,6 +305,8 @@ class Updater:
 
     def receive(self, lesson: Lesson) -> None:
         """Take a lesson from the rewarder."""
+        if lesson.unlearning is not None and self.schedule.no_unlearning:
+            raise FrameError("the rewarder sent an unlearning where there is none")
         if len(lesson.rewards) > 1 and not self.schedule.learns_many:
             raise FrameError(f"the rewarder sent {len(lesson.rewards)} rewards where one is learned at a time")
         if lesson.number != self.taught:
@@ -325,7 +351,7 @@ class Updater:
 
     def _step_of(self, lesson: Lesson) -> int | None:
         """The run of `step` that is the first of a lesson, if there is one."""
-        if not self._steps or len(lesson.rewards) > 1:
+        if not self._steps or len(lesson.rewards) != 1:
             return None
         name = lesson.rewards[0][0]
         run = self._steps.get(_step_number(name))
@@ -383,6 +409,9 @@ class Updater:
         if lesson.logged:
             self._begin_again(lesson)
             return
+        if lesson.unlearning is not None:
+            self._begin_unlearning(lesson, lesson.unlearning)
+            return
         unknown = [number for number in numbers if number not in self._ledger]
         if lesson.number in self._refused:
             self._end(lesson, refused=self._refused.pop(lesson.number))
@@ -401,27 +430,53 @@ class Updater:
         """It was begun before, so nothing about it is in doubt."""
         if lesson.refused:
             self._end(lesson, refused=lesson.refused)
+        elif lesson.unlearning is not None and lesson.unlearning.drops:
+            self._end(lesson)
+        else:
+            self._set_current(lesson)
+
+    def _begin_unlearning(self, lesson: Lesson, unlearning: Unlearning) -> None:
+        """To drop a decision takes no run, and nothing that a party might not have."""
+        why = self._ledger.why_not_unlearned(unlearning)
+        if lesson.number in self._refused:
+            self._end(lesson, refused=self._refused.pop(lesson.number))
+        elif why:
+            self._end(lesson, refused=why, tells_peers=True)
+        elif unlearning.drops:
+            del self._ledger[unlearning.name]
+            self._end(lesson)
         else:
             self._set_current(lesson)
 
     def _set_current(self, lesson: Lesson) -> None:
         plan, rewarded = self._plan(lesson), self._rewarded(lesson)
+        if self._windows is not None and not lesson.logged and lesson.unlearning is None:
+            plan = self._windows.planned(plan, lesson.rewards, rewarded.kept)
         if self._row_limit is not None:
             rewarded = Rewarded(self._row_limit.taken(rewarded.kept), rewarded.masked)
         self._current = _Current(lesson, rewarded, plan, deque(plan.actions))
 
     def _plan(self, lesson: Lesson) -> LessonPlan:
+        if lesson.unlearning is not None:
+            return self.schedule.unlearning(lesson.number)
         return self.schedule.lesson(lesson.number, len(lesson.rewards), self._step_of(lesson))
 
     def _give_up(self, lesson: Lesson) -> None:
         """Spend the randomness of a lesson that nobody learns, and forget what came for it."""
+        if lesson.unlearning is not None and lesson.unlearning.drops:
+            return
         first = self._plan(lesson).first
         if first.program != STEP_ONE:  # that is spent
             self._supply.begin(first.program, first.step)
         self._runs.drop((first.program, first.step))
 
     def _end(
-        self, lesson: Lesson, refused: str | None = None, tells_peers: bool = False, refreshed: bool = False
+        self,
+        lesson: Lesson,
+        refused: str | None = None,
+        tells_peers: bool = False,
+        refreshed: bool = False,
+        values: WindowTotals | None = None,
     ) -> None:
         if refused is not None:
             self._give_up(lesson)
@@ -432,7 +487,7 @@ class Updater:
         self._keep_version()
         due = refreshed or (self._checkpoint_every and self.version % self._checkpoint_every == 0)
         checkpoint = self.learned() if due else None
-        self._effects.append(LessonEnded(lesson, refused, checkpoint, tells_peers, refreshed))
+        self._effects.append(LessonEnded(lesson, refused, checkpoint, tells_peers, refreshed, values))
 
     def learned(self) -> LearnedState:
         """What was learned so far; between lessons."""
@@ -477,6 +532,8 @@ class Updater:
         self._runs.launch((run.program, run.step), evaluation, outcome)
 
     def _program(self, run: Run) -> LearnerProgram:
+        if run.program.name == VALUE and self._windows is not None:
+            return self._windows.run_by
         if run.program not in self._programs:
             self._programs[run.program] = self._learner.program(run.program)
         return self._programs[run.program]
@@ -515,7 +572,13 @@ class Updater:
                 self._row_limit.begin_anew()
         if refreshed:
             self._unkept.append(self.version + 1)
-        self._end(current.lesson, refreshed=refreshed)
+        values = None
+        if self._windows is not None and not current.lesson.logged:  # of one that was, all is known
+            if current.lesson.unlearning is None:
+                values = self._windows.lesson_learned(current.lesson.number)
+            else:
+                self._windows.forget(current.lesson.unlearning.name)
+        self._end(current.lesson, refreshed=refreshed, values=values)
 
     # The second model
 
@@ -558,6 +621,11 @@ class Updater:
         self._runs.launch((run.program, run.step), evaluation, Outcome(finish), patient=True)
 
     def _rewarded(self, lesson: Lesson) -> Rewarded:
+        """The interactions that a lesson learns, or the one that it unlearns."""
+        unlearning = lesson.unlearning
+        if unlearning is not None:
+            masked = self._ledger.learned_reward(unlearning)
+            return Rewarded([self._ledger[unlearning.name]], np.array([[masked]], np.uint64))
         kept = [self._ledger[name] for name, _ in lesson.rewards]
         return Rewarded(kept, np.array([[masked for _, masked in lesson.rewards]], np.uint64))
 

@@ -1,2 +1,2 @@
-"""Durable records of a role: one contract, kept in memory or in SQLite, and commits in groups. Knows nothing of
-bandits."""
+"""Durable records of a role: one contract, kept in memory, in SQLite or in PostgreSQL, and commits in groups. Knows
+nothing of bandits."""

@@ -9,7 +9,8 @@ returned.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 SEAL_BYTES: Final = 16
@@ -57,6 +58,28 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of the store. What was committed stays."""
+
+
+Carry = Callable[[Store, Store], None]
+"""(the records, the copy that takes their place)."""
+
+
+class Place(Protocol):
+    """Where the records of one role lie, opened or not. Its text names it, without a password."""
+
+    def open(self) -> Store:
+        """The store, for one writer. Raises `StoreError` if another instance has it."""
+
+    def read_record(self, area: str, key: bytes) -> bytes | None:
+        """The payload of one record, None if there is none or no store. The store may be in use."""
+
+    def export(self, path: Path) -> None:
+        """Write a consistent copy of all records to a new file (0600), the same for all places. The store may be in
+        use."""
+
+    def restore(self, path: Path, carry: Carry | None = None) -> None:
+        """Put a copy in the place of the records, which are kept beside it. The store must not be in use. `carry` takes
+        over into the copy what must not be lost of the records."""
 
 
 def seal(area: str, key: bytes, payload: bytes) -> bytes:

@@ -12,7 +12,7 @@ import hmac
 import os
 import sqlite3
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -66,6 +66,11 @@ class SqliteStore:
         for key, payload, kept in self._read(query, area, first):
             yield key, self._sealed(area, key, payload, kept)
 
+    def records(self) -> Iterator[Put]:
+        """All records, in the order of area and key."""
+        for area, key, payload, kept in self._read("SELECT area, key, payload, seal FROM records ORDER BY area, key"):
+            yield Put(area, key, self._sealed(area, key, payload, kept))
+
     def close(self) -> None:
         self._reader.close()
         self._writer.close()
@@ -111,8 +116,8 @@ class SqliteStore:
         problems = [row[0] for row in self._read("PRAGMA integrity_check(1)")]
         if problems != ["ok"]:
             raise DamagedStoreError(f"{self._path} is damaged: {_printable(str(problems[0]))}")
-        for area, key, payload, kept in self._read("SELECT area, key, payload, seal FROM records"):
-            self._sealed(area, key, payload, kept)
+        for _ in self.records():  # which compares each with its seal
+            pass
 
     def _sealed(self, area: str, key: bytes, payload: bytes, kept: bytes) -> bytes:
         """The payload, if it and its name match the seal; damage may have changed even the types of the columns."""
@@ -135,6 +140,21 @@ class SqliteStore:
         if isinstance(error, sqlite3.OperationalError):
             return StoreError(f"{self._path} cannot be used: {text}")
         return DamagedStoreError(f"{self._path} is damaged: {text}")
+
+
+def write_copy(path: Path, records: Iterable[Put]) -> None:
+    """Make a file of these records where an empty one is, as it is after all was brought into one file."""
+    try:
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("BEGIN")
+            connection.execute(_TABLE)
+            connection.execute(f"PRAGMA user_version = {_FORMAT}")
+            for area, key, payload in records:
+                connection.execute(_PUT, (area, key, payload, seal(area, key, payload)))
+            connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise StoreError(f"{path} could not be written: {_printable(str(error))}") from None
 
 
 def read_record(folder: Path, area: str, key: bytes) -> bytes | None:
@@ -185,7 +205,7 @@ def _check_file(path: Path) -> None:
 
 def _check_mode(path: Path, status: os.stat_result, allowed: int) -> None:
     mode = stat.S_IMODE(status.st_mode)
-    if mode & ~allowed:
+    if mode & ~(allowed | stat.S_ISGID):  # which a folder inherits, and which lets nobody in
         raise StoreError(f"{path} has mode {mode:04o} and holds shares: run chmod {allowed:04o} {path}")
 
 
