@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
+from deployment import PATIENCE
 from hiddenarm.cli.main import main
-
-PATIENCE = 100.0
-"""Seconds after which a command is called hung, and killed."""
 
 KEYS = {
     "reward",
@@ -65,11 +63,14 @@ def hiddenarm(*arguments: object, folder: Path, stdin: str = "", patience: float
 
 def hiddenarm_here(*arguments: object) -> int:
     """Run `hiddenarm` in this process; only for what ends before any work. Its exit code."""
+    interrupts = signal.getsignal(signal.SIGINT)
     with patch.object(sys, "argv", ["hiddenarm", *map(str, arguments)]):
         try:
             main()
         except SystemExit as end:
             return int(end.code or 0)
+        finally:
+            signal.signal(signal.SIGINT, interrupts)  # which are ignored once a command was interrupted
     return 0
 
 

@@ -120,6 +120,35 @@ def test_warnings_do_not_fail(kits: Path, table: str, words: str) -> None:
     assert f"-> hiddenarm request {kits / 'hotel'}" in output
 
 
+def test_how_many_rows_are_clipped_and_which_features_are_constant(kits: Path) -> None:
+    rows = ["a,0.1,1,0.2", "b,9,1,0.2", "c,,1,0.2", "d,0.3,1,0.2"]
+    (kits / "hotel" / "features.csv").write_text("\n".join(["key,nights,stars,spend", *rows]) + "\n")
+    code, output = check(kits / "hotel", "--offline")
+    assert code == 0
+    assert "warn  features: 1 of 4 keys have features that are missing or not finite" in output
+    assert "warn  norm: 3 of 4 rows are clipped to 1 -> scale the features" in output
+    assert "warn  constant: 2 of 3 features are the same in all rows: stars, spend -> one of them is enough" in output
+    (kits / "hotel" / "features.csv").write_text("key,nights,stars,spend\na,0.1,0.5,0.2\nb,0.2,0.5,0.1\n")
+    code, output = check(kits / "hotel", "--offline")
+    assert "ok    norm: 0 of 2 rows are clipped to 1\n" in output
+    assert "ok    constant: 1 of 3 features are the same in all rows: stars\n" in output
+
+
+def test_a_source_that_is_asked_is_tried(kits: Path) -> None:
+    hotel = kits / "hotel"
+    (hotel / "features.toml").write_text('source = "sqlite"\nfile = "u.db"\nquery = "SELECT 1 WHERE 1 = :key"\n')
+    (hotel / "features.toml").chmod(0o600)
+    code, output = check(hotel, "--offline")
+    assert code == ConfigError.exit_code
+    assert "FAIL  features: SQLite did not answer: OperationalError (SQLITE_CANTOPEN) -> correct the file" in output
+    (hotel / "u.py").write_text("def features(key): return [0, 0, 0]\n")
+    (hotel / "u.py").chmod(0o600)
+    (hotel / "features.toml").write_text('source = "python"\nfile = "u.py"\n')
+    code, output = check(hotel, "--offline")
+    assert code == 0
+    assert "ok    features: python can be asked; decisions about others are refused" in output
+
+
 @pytest.mark.parametrize(
     ("row", "words"),
     [

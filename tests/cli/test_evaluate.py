@@ -22,6 +22,17 @@ def test_values_are_reported_beside_the_true_ones(tmp_path: Path) -> None:
     assert abs(result["greedy"]["ratio"] - result["greedy"]["true"]) < 0.02
 
 
+def test_the_estimator_of_low_variance_is_told_beside_the_other(tmp_path: Path) -> None:
+    """Without bias by four standard errors of a seeded run, and with much less deviation, as pi is near the learner."""
+    arguments = ["--steps", 300, "--epsilon", 0.3, "--replicates", 20, "--seed", 3, "--json", tmp_path / "values.json"]
+    assert hiddenarm_here("evaluate", *arguments, "--estimator", "both") == 0
+    result = json.loads((tmp_path / "values.json").read_text())
+    usual, low = result["model"], result["model_low_variance"]
+    assert low["true"] == usual["true"]
+    assert abs(low["value"] - low["true"]) <= 4 * low["standard_error"]
+    assert low["standard_error"] < 0.8 * usual["standard_error"]
+
+
 def test_openings_with_noise_are_added_up(tmp_path: Path) -> None:
     arguments = ["--steps", 250, "--epsilon", 0.3, "--opening-epsilon", 1, "--json", tmp_path / "values.json"]
     assert hiddenarm_here("evaluate", *arguments) == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from hiddenarm.bandit.catalogue import ABOUT
+from hiddenarm.bandit.catalogue import ABOUT, DECIDE_AMONG
 from hiddenarm.cli.main import commands
 from hiddenarm.errors import ConfigError
 
@@ -21,12 +21,22 @@ def printed(*arguments: str) -> str:
     return result.output
 
 
-@pytest.mark.parametrize("name", ABOUT)
+@pytest.mark.parametrize("name", [name for name in ABOUT if name not in DECIDE_AMONG.values()])
 def test_every_program_can_be_explained(name: str) -> None:
     text = printed(*name.split(), *SMALL)
     assert text.startswith(f"{name}: {ABOUT[name]}\n3 arms; features of each party: 2, 1\n")
     assert "In all: " in text
     assert "instructions" not in text
+
+
+@pytest.mark.parametrize("slots", [4, 48, 96])
+def test_a_decision_among_some_of_many_arms_is_that_of_its_slots(slots: int) -> None:
+    among, whole = (
+        printed(*name.split(), "--arms", str(arms), "--features", "2,1").splitlines()
+        for name, arms in ((f"decide among {slots}", 200), ("decide", slots))
+    )
+    assert among[0] == f"decide among {slots}: choose one of up to {slots} eligible arms for a context"
+    assert among[2:] == whole[2:]
 
 
 def test_bytes_of_parties_that_send_different_numbers_are_told_apart() -> None:
@@ -79,6 +89,7 @@ def test_features_may_be_the_same_for_so_many_parties() -> None:
         (("decide", "--features", "4"), "at least two parties, got 1"),
         (("decide", "--arms", "1"), "at least two arms"),
         (("step", "--arms", "100"), "'step' is for decisions that are not shuffled: for at most 48 arms"),
+        (("decide", "among", "4"), "'decide among 4' is for more arms: give --arms 49, or more"),
         (("learn", "--count", "2"), "'learn' treats one interaction at a time: leave --count at 1"),
         (("gather", "--count", "0"), "--count must lie in 1..256, got 0"),
         (("decide", "--json", "no/such/folder/x.json"), "cannot write no/such/folder/x.json: No such file"),

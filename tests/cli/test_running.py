@@ -7,23 +7,26 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
-from deployment import ROLES, SERVERS, Deployment, provision, running
+from deployment import PATIENCE, ROLES, SERVERS, Deployment, provision, running
 from hiddenarm.bandit.accounting import Budget
 from hiddenarm.cli.main import commands
 from hiddenarm.cli.status import parse_metrics
 from hiddenarm.errors import ConfigError, PeerLost
 from hiddenarm.privacy.actions import epsilon_total
 from hiddenarm.privacy.ledger import COIN_UNITS, PrivacyLedger
-from hiddenarm.service.kit import Kit
-from hiddenarm.service.metrics import BUDGET, FAMILIES, _of_privacy, start_monitor
+from hiddenarm.service.kit import Kit, read_kit_file
+from hiddenarm.service.metrics import BUDGET, EVALUATED, FAMILIES, VALUE, VALUE_NOISE, _of_privacy, start_monitor
 from hiddenarm.service.process import DRAIN_SECONDS, Endpoint
 
+OF_VALUES = (VALUE, VALUE_NOISE, EVALUATED)
 SUFFIXES = ("_bucket", "_sum", "_count", "")
 
 
@@ -99,7 +102,7 @@ def test_every_family_is_shown_by_some_role_and_no_other(deployment: Deployment)
                 assert families[name].kind == kind
                 seen.add(name)
         assert all(any(name.removesuffix(suffix) in families for suffix in SUFFIXES) for name in parse_metrics(text))
-    assert seen == set(families) - {BUDGET.name}  # there is none here
+    assert seen == set(families) - {BUDGET.name, *(family.name for family in OF_VALUES)}  # there are none here
 
 
 def test_the_budget_is_a_metric_where_there_is_one() -> None:
@@ -188,9 +191,35 @@ def test_lines_of_the_log_are_json_with_time_level_and_role(deployment: Deployme
 def test_a_monitor_port_that_is_taken(deployment: Deployment) -> None:
     kit = deployment.kits / "actor"
     command = [sys.executable, "-m", "hiddenarm", "serve", str(kit)]
-    ended = subprocess.run(command, input="", capture_output=True, text=True, timeout=40)
+    ended = subprocess.run(command, input="", capture_output=True, text=True, timeout=PATIENCE)
     assert ended.returncode == ConfigError.exit_code
     assert "set another monitor_port in kit.json" in ended.stderr
+
+
+def test_metrics_at_another_address_of_the_machine(tmp_path: Path) -> None:
+    """For a scraper that is let in: at the address that the file names only, and `status` finds it there."""
+    kits = provision(tmp_path, airline='monitor_listen = "127.0.0.2"')
+    port = read_kit_file(kits / "airline").monitor_port
+    with Deployment(kits) as roles:
+        roles.start("airline")
+        roles.until("airline", "serving")
+        assert hiddenarm("status", kits / "airline", "--live").exit_code == 0
+        with urllib.request.urlopen(f"http://127.0.0.2:{port}/metrics", timeout=PATIENCE) as answer:
+            assert b"hiddenarm_info" in answer.read()
+        with pytest.raises(urllib.error.URLError, match="refused"):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE)
+
+
+def test_metrics_at_all_addresses_of_the_machine(tmp_path: Path) -> None:
+    kits = provision(tmp_path, airline='monitor_listen = "0.0.0.0"')
+    port = read_kit_file(kits / "airline").monitor_port
+    with Deployment(kits) as roles:
+        roles.start("airline")
+        roles.until("airline", "serving")
+        assert hiddenarm("status", kits / "airline", "--live").exit_code == 0
+        for address in ("127.0.0.1", "127.0.0.2"):
+            with urllib.request.urlopen(f"http://{address}:{port}/livez", timeout=PATIENCE) as answer:
+                assert answer.status == 200
 
 
 def test_a_stopped_federation_ends_with_0_and_a_missing_peer_is_named(deployment: Deployment) -> None:
@@ -236,7 +265,7 @@ def test_what_is_under_way_is_finished_before_a_party_stops(tmp_path: Path) -> N
         dealer.send_signal(signal.SIGSTOP)
         actor.stdin.write(json.dumps({"keys": ["user 17"] * 256}) + "\n")
         actor.stdin.flush()
-        deadline = time.monotonic() + 8
+        deadline = time.monotonic() + PATIENCE
         while waiting(deployment, "hotel") == 0:
             assert time.monotonic() < deadline
         deployment.processes["hotel"].send_signal(signal.SIGTERM)

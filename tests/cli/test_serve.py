@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import PATIENCE, check_error, hiddenarm
+from commands import check_error, hiddenarm
 
-from deployment import provision
+from deployment import PATIENCE, provision
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.cli.request_lines import max_line_bytes
 from hiddenarm.net.identity import Identity, Role
@@ -97,7 +97,7 @@ def roles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRoles]:
     contexts = np.random.default_rng(0).uniform(-0.5, 0.5, (21, 4))
     keys = [*(f"user {number}" for number in range(20)), LONGEST_KEY]
     with LocalRoles(tmp_path_factory.mktemp("serve") / "kits", federation, keys, contexts, bytes(32)) as roles:
-        watchdog = threading.Timer(PATIENCE, lambda: roles.process(Identity(Role.PARTY, 0)).kill())
+        watchdog = threading.Timer(3 * PATIENCE, lambda: roles.process(Identity(Role.PARTY, 0)).kill())
         watchdog.start()
         yield roles
         watchdog.cancel()

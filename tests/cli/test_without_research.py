@@ -14,8 +14,14 @@ from hiddenarm.cli.operator_commands import SERVICE_COMMANDS
 from hiddenarm.cli.research import LIBRARIES, ResearchCommand
 from hiddenarm.errors import ConfigError
 
-GROUPS = {name: group for name, group in commands.commands.items() if isinstance(group, click.Group)}
-ALONE = ("demo", "simulate", "reproduce", "audit", "evaluate")
+OF_A_PARTY = {"features"}
+"""Groups that a party's installation can run."""
+GROUPS = {
+    name: group
+    for name, group in commands.commands.items()
+    if isinstance(group, click.Group) and name not in OF_A_PARTY
+}
+ALONE = ("demo", "simulate", "sweep", "reproduce", "audit", "evaluate")
 RESEARCH = [*((name,) for name in ALONE), *((name, one) for name, group in GROUPS.items() for one in group.commands)]
 """The commands that need the extra."""
 
@@ -61,7 +67,7 @@ def test_help_needs_no_library(command: tuple[str, ...], capsys: pytest.CaptureF
 
 
 def test_every_command_is_of_a_role_or_of_research() -> None:
-    others = {"explain", "privacy", *GROUPS, *(command.name for command in SERVICE_COMMANDS)}
+    others = {"explain", "privacy", *OF_A_PARTY, *GROUPS, *(command.name for command in SERVICE_COMMANDS)}
     assert set(ALONE) == set(commands.commands) - others
     for path in RESEARCH:
         group = GROUPS[path[0]] if len(path) == 2 else commands

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from federation_files import TRAVEL, write_federation_file
+from hiddenarm.bandit.evaluation import PolicyValues
 from hiddenarm.bandit.policies.epsilon_schedule import EpsilonSchedule
 from hiddenarm.errors import ConfigError
 from hiddenarm.net.identity import Identity, Role
@@ -68,13 +69,15 @@ def test_options_reach_the_kits(tmp_path: Path) -> None:
         "port = 7401", "port = 7401\nstock=8"
     )
     path = tmp_path / "federation.toml"
-    path.write_text(text + 'monitor_port = 9000\nlisten = "0.0.0.0"\n[actor]\nmonitor_port = 9001\n')
+    dealer = 'monitor_port = 9000\nmonitor_listen = "10.0.0.3"\nlisten = "0.0.0.0"\n'
+    path.write_text(f"{text}{dealer}[actor]\nmonitor_port = 9001\n")
     federation_file = FederationFile.read(path)
     files = {member: federation_file.kit_file(member) for member in federation_file.members}
     assert {file.max_batch for file in files.values()} == {50}
     assert {(file.federation.suite, file.federation.fraction_bits) for file in files.values()} == {("paper", 18)}
     assert (files[AIRLINE].stock, files[HOTEL].stock) == (8, 256)
     assert (files[DEALER].monitor_port, files[ACTOR].monitor_port) == (9000, 9001)
+    assert (files[DEALER].monitor_listen, files[ACTOR].monitor_listen) == ("10.0.0.3", "127.0.0.1")
     assert (files[DEALER].listen, files[HOTEL].listen) == ("0.0.0.0", None)
 
 
@@ -87,6 +90,19 @@ def test_every_name_counts_in_the_hello(tmp_path: Path, old: str, new: str) -> N
 
 
 SCHEDULED = '[policy]\nname = "epsilon-schedule"\ninitial = 0.5\n'
+
+
+def test_a_federation_file_may_say_which_values_are_opened(tmp_path: Path) -> None:
+    path = write_federation_file(tmp_path)
+    whole = path.read_text()
+    path.write_text(f'{whole}\n[evaluation]\nmu = 0.2\nopened_to = "actor"\npolicies = "uniform"\n')
+    federation_file = FederationFile.read(path)
+    values = [federation_file.kit_file(member).build_federation().evaluation for member in federation_file.members]
+    assert values == [PolicyValues(0.2, "actor", policies="uniform")] * 5
+    for table, word in (("mu = 0.2", "needs opened_to"), ('mu = -1\nopened_to = "actor"', "mu must be a positive")):
+        path.write_text(f"{whole}\n[evaluation]\n{table}\n")
+        with pytest.raises(ConfigError, match=rf"line \d+: .*{word}.*; for example: \[evaluation\]"):
+            FederationFile.read(path)
 
 
 def test_a_federation_file_may_name_a_policy(tmp_path: Path) -> None:

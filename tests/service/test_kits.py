@@ -25,6 +25,7 @@ from role_processes import (
     serve,
 )
 
+from hiddenarm.bandit.evaluation import PolicyValues
 from hiddenarm.bandit.federation import DEFAULT_MAX_BATCH, SUITES, Federation
 from hiddenarm.bandit.policies.epsilon_schedule import EpsilonSchedule
 from hiddenarm.errors import ConfigError, FeatureError, HiddenArmError, IdentityError
@@ -54,9 +55,10 @@ def edit(kit: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 def test_a_kit_holds_every_number_of_a_federation_and_the_hello_compares_it(folder: Path) -> None:
-    """`max_batch` stands in the kit itself, and a bound of scores only in kits of earlier versions."""
+    """`max_batch` stands in the kit itself, a bound of scores only in earlier kits, arm features as a table."""
     names = {field.name for field in fields(Federation)}
-    assert KitFederation.model_fields.keys() == names - {"max_batch"} | {"epsilon", "score_bound"}
+    held = names - {"max_batch", "arm_features"} | {"epsilon", "score_bound", "arm_table"}
+    assert KitFederation.model_fields.keys() == held
     assert KitFile.model_fields["max_batch"].default == DEFAULT_MAX_BATCH
     given: dict[str, Any] = {"arms": 3, "features": (2, 2), "epsilon": 0.1}
     for suite in SUITES:
@@ -64,7 +66,8 @@ def test_a_kit_holds_every_number_of_a_federation_and_the_hello_compares_it(fold
         assert file.federation(DEFAULT_MAX_BATCH) == Federation(**given, suite=suite)
         assert KitFederation.of(file.federation(DEFAULT_MAX_BATCH)).federation(7).arms == 3
     hello = Kit.read(kit_of(folder, PARTY0)).hello
-    assert hello.keys() >= names - {"newton_iterations", "reward_slot", "default_reward"} | {"epsilon"}
+    only_if_given = {"newton_iterations", "reward_slot", "default_reward", "retired", "expires_after", "expired_reward"}
+    assert hello.keys() >= names - only_if_given - {"evaluation", "keep_interactions", "arm_features"} | {"epsilon"}
     assert (hello["suite"], hello["policy"], hello["epsilon"]) == ("fast", "epsilon-greedy", 0.2)
 
 
@@ -74,6 +77,27 @@ def test_a_kit_holds_reward_slots_and_the_hello_has_them_where_there_are_any() -
     assert (file.reward_slot, file.default_reward) == (60, 0.25)
     assert file.federation(DEFAULT_MAX_BATCH) == federation
     assert not {"reward_slot", "default_reward"} & Federation(arms=3, features=(2, 2), epsilon=0.1).terms.keys()
+
+
+def test_a_kit_holds_how_many_interactions_are_kept() -> None:
+    federation = Federation(arms=3, features=(2, 2), epsilon=0.1, keep_interactions=500)
+    assert KitFederation.of(federation).federation(DEFAULT_MAX_BATCH) == federation
+    assert federation.terms["keep_interactions"] == 500
+    with pytest.raises(ConfigError, match="keep_interactions must lie in 0"):
+        Federation(arms=3, features=(2, 2), epsilon=0.1, keep_interactions=-1)
+    values = PolicyValues(0.2, "rewarder", window=300)
+    with pytest.raises(ConfigError, match="keep_interactions must be at least 556, got 500"):
+        Federation(arms=3, features=(2, 2), epsilon=0.1, evaluation=values, keep_interactions=500)
+    Federation(arms=3, features=(2, 2), epsilon=0.1, evaluation=values, keep_interactions=556)
+
+
+def test_a_kit_holds_an_evaluation_and_the_hello_has_it_where_there_is_one() -> None:
+    federation = Federation(arms=3, features=(2, 2), epsilon=0.1, evaluation=PolicyValues(0.2, "rewarder", window=300))
+    file = KitFederation.of(federation)
+    assert file.evaluation == {"mu": 0.2, "opened_to": "rewarder", "window": 300, "policies": "greedy,uniform"}
+    assert KitFederation.model_validate_json(file.model_dump_json(exclude_none=True)).federation(256) == federation
+    assert federation.terms["evaluation"] == "mu=0.2,opened_to=rewarder,window=300,policies=greedy,uniform"
+    assert "evaluation" not in Federation(arms=3, features=(2, 2), epsilon=0.1).terms
 
 
 def test_a_kit_holds_a_policy_and_the_hello_has_its_options_under_their_names() -> None:

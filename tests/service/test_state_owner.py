@@ -34,7 +34,7 @@ def terms_of(federation: Federation) -> dict:  # type: ignore[type-arg]
 
 
 def owner(terms: dict | None = None, role: str = "party 0", defaults: dict | None = None) -> Owner:  # type: ignore[type-arg]
-    kit, state = Path("/kits/hotel/kit.json"), Path("/kits/hotel/state")
+    kit, state = Path("/kits/hotel/kit.json"), "/kits/hotel/state"
     return Owner(role, terms or terms_of(FEDERATION), defaults or {}, EARLIER, kit, state)
 
 
@@ -122,7 +122,7 @@ def test_a_record_that_cannot_be_read() -> None:
 def test_defaults_are_what_they_come_to_in_the_federation(tmp_path: Path) -> None:
     """A state without a field whose default follows from others, such as the norms, is that of this kit."""
     kit = Kit.read(provision(tmp_path, durable=True) / "hotel")
-    defaults = owner_of(kit, tmp_path).defaults
+    defaults = owner_of(kit, str(tmp_path)).defaults
     assert defaults["norms"] == (1.0, 1.0)
     assert (defaults["ridge"], defaults["repair_every"]) == (1.0, 10_000)
     assert "epsilon" not in defaults
@@ -135,7 +135,7 @@ def test_state_that_the_version_before_policies_wrote_is_accepted(tmp_path: Path
     kit = Kit.read(provision(tmp_path, durable=True) / "hotel")
     federation = Federation(arms=4, features=(3, 2), epsilon=0.1, suite=suite)
     kit.federation = federation
-    ours = owner_of(kit, tmp_path)
+    ours = owner_of(kit, str(tmp_path))
     written = {"role": ours.role, **{name: value for name, value in ours.terms.items() if name != "policy"}}
     if suite == "paper":
         del written["newton_iterations"]
@@ -148,4 +148,4 @@ def test_state_that_the_version_before_policies_wrote_is_accepted(tmp_path: Path
     assert parse_hello(kept)["policy"] == "epsilon-greedy"
     kit.federation = replace(federation, policy=EpsilonSchedule(0.5))
     with pytest.raises(StoreError, match=r"field 'policy' differs: .epsilon-greedy. at .*field 'epsilon' differs: 0.1"):
-        owner_of(kit, tmp_path).claim(written_with(hello_payload(written)))
+        owner_of(kit, str(tmp_path)).claim(written_with(hello_payload(written)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,29 +16,41 @@ from pathlib import Path
 from typing import Final
 
 import click
+import numpy as np
 from cryptography import x509
 
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.errors import ConfigError, HelloError, HiddenArmError, IdentityError, PeerLost, StoreError
+from hiddenarm.errors import (
+    ConfigError,
+    HelloError,
+    HiddenArmError,
+    IdentityError,
+    PeerLost,
+    StoreError,
+    UnavailableError,
+)
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.probe import probe
 from hiddenarm.net.tls import client_context
 from hiddenarm.privacy.mechanisms import NoisySums
+from hiddenarm.service.features import StoredFeatures
 from hiddenarm.service.kit import (
     AUTHORITY_FILE,
     CERTIFICATE_FILE,
     KEY_FILE,
     SECRET_FILES,
     Kit,
-    is_open,
     read_kit_file,
-    refuse_open,
 )
 from hiddenarm.service.metrics import needed_peers
+from hiddenarm.service.modes import is_open, refuse_open
 from hiddenarm.service.provision import REQUEST_FILE, authorities_in, check_issuer
 from hiddenarm.service.state import check_state, keeps_state
 
 SOON: Final = timedelta(days=30)
+MANY_CLIPPED: Final = 0.1
+"""Of all rows."""
+_NAMES_SHOWN: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +89,9 @@ def _findings(folder: Path, offline: bool, seconds: float) -> Iterator[Finding]:
     except HiddenArmError:
         return
     with suppress(HiddenArmError):  # which was found above
-        yield from look_at_privacy(file.build_federation())
+        federation = file.build_federation()
+        yield from look_at_privacy(federation)
+        yield from _look_at_arms(federation)
     if not (folder / CERTIFICATE_FILE).exists():
         yield _no_certificate(folder)
         return
@@ -122,6 +136,19 @@ def look_at_privacy(federation: Federation) -> Iterator[Finding]:
         f"norms {norms} allow contexts of norm {norm:.3g}: the noise of W has a deviation of "
         f"{privacy.sigma_gram(norm):.3g}, {norm**2:.2f} times that of norm 1; smaller norms earn more",
     )
+
+
+def _look_at_arms(federation: Federation) -> Iterator[Finding]:
+    """Where arms have features: how many, and which tell nothing."""
+    table = federation.arm_features
+    if table is None:
+        return
+    largest = np.abs(table.features).max(axis=0)
+    empty = [table.columns[place] if table.columns else str(place) for place in np.flatnonzero(largest == 0)]
+    found = f"{table.arms:,} with {table.width} features each, {len(federation.retired):,} of them retired"
+    if empty:
+        found += f"; {len(empty)} features are zero for all of them: {', '.join(empty[:_NAMES_SHOWN])}"
+    yield Finding("arms", found, "scale these features up, or leave them out" if empty else "")
 
 
 def _look_at_modes(folder: Path) -> Iterator[Finding]:
@@ -175,20 +202,45 @@ def _date(what: str, certificate: x509.Certificate, remedy: str) -> Finding:
 
 
 def _look_at_features(kit: Kit) -> Iterator[Finding]:
-    try:
-        features = kit.features()
-    except ConfigError as error:
-        yield Finding("features", str(error), "correct the file", ConfigError)
-        return
-    refuses = kit.missing_keys[kit.identity.number] == "refuse"
+    number = kit.identity.number
+    refuses = kit.missing_keys[number] == "refuse"
     others = "decisions about others are refused" if refuses else "all others count as zeros"
+    try:
+        source = kit.feature_source()
+        if source.waits:
+            source.open(zeros=not refuses).try_out()
+            yield Finding("features", f"{source.file.source} can be asked; {others}")
+            return
+        features = source.load()
+    except (ConfigError, UnavailableError) as error:
+        yield Finding("features", str(error), "correct the file, or what it names", ConfigError)
+        return
     if not len(features):
         yield Finding("features", "there are none", f"add a row for every key; {others}")
-    elif features.unusable:
+        return
+    if features.unusable:
         found = f"{features.unusable} of {len(features)} keys have features that are missing or not finite"
         yield Finding("features", found, "decisions about these are refused until that is corrected")
     else:
         yield Finding("features", f"{len(features)} keys; {others}")
+    yield from _look_at_clipping(features, kit.federation.norms[number])
+    yield from _look_at_constants(features, kit.file.feature_names)
+
+
+def _look_at_clipping(features: StoredFeatures, norm: float) -> Iterator[Finding]:
+    """How many rows are beyond the norm: many, and what tells them apart may be lost."""
+    clipped, count = features.clipped(norm), len(features)
+    advice = "scale the features, as docs/features.md shows" if clipped > MANY_CLIPPED * count else ""
+    yield Finding("norm", f"{clipped} of {count} rows are clipped to {norm:g}", advice)
+
+
+def _look_at_constants(features: StoredFeatures, names: Sequence[str]) -> Iterator[Finding]:
+    """Features that are the same in all rows. One is an intercept; more tell nothing, and cost as much as others."""
+    constant = features.constant
+    called = ", ".join(names[column] if names else str(column) for column in constant[:_NAMES_SHOWN])
+    found = f"{len(constant)} of {features.count} features are the same in all rows"
+    advice = "one of them is enough, as an intercept: leave out the others" if len(constant) > 1 else ""
+    yield Finding("constant", found + (f": {called}" if constant else ""), advice)
 
 
 def _look_at_state(kit: Kit) -> Finding:

@@ -10,16 +10,17 @@ from pathlib import Path
 
 import click
 
-from hiddenarm.bandit.catalogue import ABOUT, REFRESH, STEP, ProgramId, program_text
+from hiddenarm.bandit.catalogue import ABOUT, DECIDE_AMONG, REFRESH, STEP, VALUE, ProgramId, program_text, slots_of
+from hiddenarm.bandit.evaluation import PolicyValues
 from hiddenarm.bandit.federation import PAYLOAD_ARMS, Federation
 from hiddenarm.bandit.policy import Policy
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.explanation import Array, Explanation, Opened, Stage, explain
 from hiddenarm.privacy.mechanisms import NoisySums
 
-_TOTAL_EPSILON = 1.0
-"""Costs and openings do not depend on it, but for the dealer's own words."""
-_BATCHED = ("decide", "gather", "solve", "repair")
+_TOTAL_EPSILON = _MU = 1.0
+"""Costs and openings do not depend on them, but for the dealer's own words."""
+_BATCHED = ("decide", *DECIDE_AMONG.values(), "gather", "solve", "repair", "value")
 """Programs that treat several interactions at once."""
 
 
@@ -36,8 +37,15 @@ def explain_program(
     """Print the explanation of a program, or write it."""
     if name not in ABOUT:
         raise ConfigError(f"there is no program {name!r}; the programs are: {', '.join(ABOUT)}")
-    privacy = NoisySums(_TOTAL_EPSILON) if name == REFRESH else None
-    federation = Federation(arms=arms, features=_features(features, parties), policy=policy, privacy=privacy)
+    federation = Federation(
+        arms=arms,
+        features=_features(features, parties),
+        policy=policy,
+        privacy=NoisySums(_TOTAL_EPSILON) if name == REFRESH else None,
+        evaluation=PolicyValues(_MU, "actor", window=count) if name == VALUE else None,
+    )
+    if (slots := slots_of(ProgramId(name))) is not None and (slots >= arms or federation.decides_by_payloads):
+        raise ConfigError(f"{name!r} is for more arms: give --arms {max(slots, PAYLOAD_ARMS) + 1}, or more")
     if name == STEP and not federation.learner.has_step:
         raise ConfigError(f"{STEP!r} is for decisions that are not shuffled: for at most {PAYLOAD_ARMS} arms")
     if count != 1 and name not in _BATCHED:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
+from hiddenarm.cli.features import features
 from hiddenarm.cli.operator_commands import SERVICE_COMMANDS
 from hiddenarm.cli.options import (
     FILE,
@@ -38,6 +40,7 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # on its way out, with this code
         click.echo("interrupted", err=True)
         sys.exit(130)
 
@@ -52,6 +55,7 @@ commands.add_command(bench)
 commands.add_command(reproduce)
 commands.add_command(attack)
 commands.add_command(audit)
+commands.add_command(features)
 for _command in SERVICE_COMMANDS:
     commands.add_command(_command)
 
@@ -62,6 +66,16 @@ def _norms(context: click.Context, parameter: click.Parameter, value: str | None
         return () if value is None else tuple(float(part) for part in value.split(","))
     except ValueError:
         raise click.BadParameter(f"{value!r} is not a list of numbers such as 0.9,0.6") from None
+
+
+def _data(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """A world that there is, or a table of one's own."""
+    if value not in _WORLDS and not value.endswith(".csv"):
+        raise click.BadParameter(f"{value!r} is neither a file.csv nor one of {', '.join(_WORLDS)}")
+    return value
+
+
+_DATA_HELP = "digits, mnist or clusters; or a file.csv with columns PARTY.FEATURE, and reward.ARM or label."
 
 
 def _run_options(steps: int) -> Decorator:
@@ -93,21 +107,30 @@ def _run_options(steps: int) -> Decorator:
     )
 
 
+_ARM_FEATURES = click.option(
+    "--arm-features",
+    type=int,
+    help="One model for all arms, of so many features of each, a constant among them; contexts get a constant, too.",
+)
+
+
 @commands.command(cls=ResearchCommand)
 @_run_options(steps=1500)
-def demo(plot_path: Path | None, **options: Any) -> None:
+@_ARM_FEATURES
+@click.option("--web", is_flag=True, help="Show all roles on a page of this machine, until Ctrl-C.")
+def demo(plot_path: Path | None, arm_features: int | None, web: bool, **options: Any) -> None:
     """Run every role as its own process, on handwritten digits split between the parties by feature."""
     from hiddenarm.research.demo import Demo
 
     plot_path = plot_path or Path("hiddenarm-demo.png")
-    federation, world, key = _prepare(options, "digits", plot_path)
-    run = Demo(federation, world, options["steps"], key)
+    federation, world, key = _prepare(options, "digits", plot_path, arm_features=arm_features)
+    run = Demo(federation, world, options["steps"], key, web)
     _show(run, f"{federation.parties} parties, digits", "digits", plot_path, options)
 
 
 @commands.command(cls=ResearchCommand)
 @_run_options(steps=1500)
-@click.option("--data", type=click.Choice(_WORLDS), default="digits", show_default=True)
+@click.option("--data", default="digits", show_default=True, callback=_data, help=_DATA_HELP)
 @click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Folder with the MNIST files.")
 @click.option("--fetch", type=click.Choice(_SOURCES), help="Fetch MNIST into the cache, unless it is there already.")
 @click.option("--replicates", default=1, show_default=True, help="Independent runs that advance together.")
@@ -118,6 +141,7 @@ def demo(plot_path: Path | None, **options: Any) -> None:
     show_default=True,
     help="Send rewards at the ends of slots of so many decisions, those of one slot at the end of the next.",
 )
+@_ARM_FEATURES
 @click.option("--state", type=FILE, help="Keep the state in a file, and go on from it if it is there.")
 def simulate(
     plot_path: Path | None,
@@ -127,6 +151,7 @@ def simulate(
     replicates: int,
     batch: int,
     reward_slot: int,
+    arm_features: int | None,
     state: Path | None,
     **options: Any,
 ) -> None:
@@ -141,10 +166,46 @@ def simulate(
         raise ConfigError("--fetch gets MNIST into the cache: give --data mnist with it, and no --data-dir")
     if options["suite"] == "paper" and batch > 1:
         raise ConfigError("--suite paper learns from one reward at a time: leave --batch at 1")
-    federation, world, key = _prepare(options, data, plot_path, data_dir, fetch, batch, reward_slot)
+    table = _own_table(data, options)
+    if table is not None and arm_features is not None:
+        raise ConfigError(f"--arm-features are those of a world: {data} has none; leave them out")
+    federation, world, key = _prepare(
+        options, data, plot_path, data_dir, fetch, batch, reward_slot, table, arm_features
+    )
     worlds = [world.reseeded(world.seed + replicate) for replicate in range(replicates)]
     run = Simulation(federation, worlds, options["steps"], key, batch, state)
     _show(run, f"{federation.parties} parties in lockstep, {data}", data, plot_path, options)
+
+
+@commands.command(cls=ResearchCommand)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("hiddenarm-sweep"),
+    show_default=True,
+    help="Folder for the results.",
+)
+@click.option("--policy", "policies", multiple=True, metavar="NAME[:OPTION=VALUE,...]", help="May be given repeatedly.")
+@click.option("--epsilon", "epsilons", multiple=True, type=float, help="Of epsilon-greedy; may be given repeatedly.")
+@click.option("--data", default="digits", show_default=True, callback=_data, help=_DATA_HELP)
+@click.option("--steps", default=1500, show_default=True, help="Decisions of each run.")
+@click.option("--replicates", default=1, show_default=True, help="Independent learners of each run.")
+@click.option("--seed", default=0, show_default=True, help="Fixes data order, masks and coins of all runs.")
+@click.option("--parties", default=2, show_default=True, help="Organisations that hold features.")
+@click.option("--arms", default=10, show_default=True, help="Arms of the bandit.")
+@click.option("--features", default=20, show_default=True, help="Features of all parties together.")
+@click.option("--norms", callback=_norms, metavar="NORM,...", help="Largest norm of each party's features; 1 each.")
+@click.option("--ridge", default=1.0, show_default=True, help="Start of every arm's matrix: ridge times identity.")
+def sweep(out: Path, policies: tuple[str, ...], epsilons: tuple[float, ...], **options: Any) -> None:
+    """Run several policies in the same worlds, and write results and curves as CSV and JSON. Runs that have ended are
+    kept: interrupted, the same command goes on with those that are missing."""
+    from rich.console import Console
+
+    from hiddenarm.research.sweep import Sweep, print_sweep
+
+    _own_table(options["data"], options)
+    chosen = [*(f"epsilon-greedy:epsilon={epsilon:g}" for epsilon in epsilons), *policies]
+    print_sweep(Console(), Sweep(policies=chosen, **options).run_missing(out), out)
 
 
 @commands.command(cls=ResearchCommand)
@@ -152,6 +213,13 @@ def simulate(
 @with_options(*POLICY_OPTIONS)
 @click.option("--steps", default=1500, show_default=True, help="Decisions to make, learn from and evaluate.")
 @click.option("--window", default=100, show_default=True, help="Decisions whose sums are opened together.")
+@click.option(
+    "--estimator",
+    type=click.Choice(["importance", "low-variance", "both"]),
+    default="importance",
+    show_default=True,
+    help="Of the model's value: from explored decisions alone; or from all of them, which takes the policy's own arms.",
+)
 @click.option("--opening-epsilon", type=float, help="Most that one opening tells; no noise unless given.")
 @click.option("--delta", default=1e-6, show_default=True, help="Chance that an opening tells more.")
 @click.option("--replicates", default=1, show_default=True, help="Independent runs that advance together.")
@@ -236,11 +304,14 @@ def _prepare(
     fetch: Any = None,
     batch: int = 1,
     reward_slot: int = 0,
+    table: Any = None,
+    arm_features: int | None = None,
 ) -> tuple[Any, Any, bytes]:
     """Check everything that can be checked before work begins: federation, world, and the dealer's key."""
+    from hiddenarm.bandit.arm_table import ArmTable
     from hiddenarm.bandit.federation import DEFAULT_MAX_BATCH, Federation
     from hiddenarm.research.data.load import load_world
-    from hiddenarm.research.data.worlds import split_features
+    from hiddenarm.research.data.worlds import features_of_arms, split_features
     from hiddenarm.research.plots import check_plot_path
     from hiddenarm.ring.streams import fresh_key, seeded_key
 
@@ -248,14 +319,31 @@ def _prepare(
         raise ConfigError(f"--steps must be at least 1, got {options['steps']}")
     if options["parties"] < 2:
         raise ConfigError(f"a federation needs at least two parties, got {options['parties']}")
-    numbers: dict[str, Any] = {}
+    seed, numbers = options["seed"], dict[str, Any]()
     if options["max_interactions"]:
         numbers["max_interactions"] = options["max_interactions"]
     if batch > DEFAULT_MAX_BATCH:
         numbers["max_batch"] = batch
+
+    def load() -> Any:
+        return load_world(
+            data,
+            arms=options["arms"],
+            features=options["features"],
+            seed=seed or 0,
+            data_dir=data_dir,
+            steps=options["steps"],
+            fetch=fetch,
+        )
+
+    world, features = None, split_features(options["features"], options["parties"])
+    if arm_features is not None:  # which the world must tell first
+        world = load()
+        numbers["arm_features"] = ArmTable.of(features_of_arms(world.arm_points(), arm_features))
+        world, features[-1] = world.with_constant(), features[-1] + 1
     federation = Federation(
         arms=options["arms"],
-        features=tuple(split_features(options["features"], options["parties"])),
+        features=table.features if table else tuple(features),
         policy=chosen_policy(options),
         suite=options["suite"],
         ridge=options["ridge"],
@@ -275,18 +363,29 @@ def _prepare(
         check_plot_path(plot_path)
     if options["json_path"] is not None and not options["json_path"].absolute().parent.is_dir():
         raise ConfigError(f"cannot write {options['json_path']}: there is no folder {options['json_path'].parent}")
-    seed = options["seed"]
-    world = load_world(
-        data,
-        arms=federation.arms,
-        features=federation.dimension,
-        seed=seed or 0,
-        data_dir=data_dir,
-        steps=options["steps"],
-        fetch=fetch,
-    )
     key = fresh_key() if seed is None else seeded_key(seed)
+    if table is not None:
+        return federation, table.world(seed or 0), key
+    world = world or load()
     return federation, world, key
+
+
+def _own_table(data: str, options: dict[str, Any]) -> Any:
+    """The table that --data names, if it is a file; it says how many parties, arms and features there are."""
+    from hiddenarm.research.data.tables import read_table_data
+    from hiddenarm.research.sweep import is_table
+
+    if not is_table(data):
+        return None
+    table = read_table_data(Path(data))
+    counts = {"parties": len(table.parties), "arms": len(table.arms), "features": sum(table.features)}
+    context = click.get_current_context()
+    for name, count in counts.items():
+        given = context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+        if given and options[name] != count:
+            raise ConfigError(f"{data} has {count} {name}: leave out --{name} {options[name]}")
+    options.update(counts)
+    return table
 
 
 def _show(run: Any, title: str, data: str, plot_path: Path | None, options: dict[str, Any]) -> None:

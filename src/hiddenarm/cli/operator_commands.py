@@ -85,6 +85,32 @@ def install(kit: Path, certificate: Path) -> None:
 
 
 @click.command()
+@click.argument("authority", type=_KIT)
+@click.argument("federation_file", type=_EXISTING)
+@click.option(
+    "--out", type=FILE, help="Where the signed version goes; change-VERSION.json beside the file unless given."
+)
+def change(authority: Path, federation_file: Path, out: Path | None) -> None:
+    """Sign the next version of a federation's file, with the authority's folder; what cannot change while a model
+    lives is refused by name."""
+    from hiddenarm.cli.provisioning import sign_change
+
+    sign_change(authority, federation_file, out)
+
+
+@click.command()
+@click.argument("kit", type=_KIT)
+@click.argument("change", type=_EXISTING)
+@click.option("--yes", is_flag=True, help="Adopt it without asking.")
+def adopt(kit: Path, change: Path, yes: bool) -> None:
+    """Show what a signed version of the federation's file changes in a kit, and adopt it. It takes effect when the role
+    is started anew, with the state that it has."""
+    from hiddenarm.cli.provisioning import adopt_change
+
+    adopt_change(kit, change, yes)
+
+
+@click.command()
 @click.argument("kit", type=_KIT)
 @click.option("--offline", is_flag=True, help="Look at the kit only, not at the peers.")
 @click.option("--seconds", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="For each peer.")
@@ -139,4 +165,29 @@ def import_copy(kit: Path, file: Path) -> None:
     restore(kit, file)
 
 
-SERVICE_COMMANDS: Final = (provision, request, approve, install, check, serve, status, recover, export, import_copy)
+@click.command()
+@click.argument("kit", type=_KIT)
+@click.argument("decision", metavar="ID")
+def unlearn(kit: Path, decision: str) -> None:
+    """Have the interaction of a decision taken out of the model again, from the rewarder's kit. While the rewarder
+    runs, give it the line {"unlearn": ID} instead."""
+    from hiddenarm.cli.unlearn import unlearn_decision
+
+    unlearn_decision(kit, decision, sys.stdout)
+
+
+SERVICE_COMMANDS: Final = (
+    provision,
+    request,
+    approve,
+    install,
+    change,
+    adopt,
+    check,
+    serve,
+    status,
+    recover,
+    export,
+    import_copy,
+    unlearn,
+)

@@ -63,8 +63,17 @@ PRIVACY_OPTIONS: tuple[Decorator, ...] = (
     click.option("--first-refresh", type=int, help="Of noisy-sums: lessons before the first model; 500 unless given."),
     click.option("--refresh-ratio", type=float, help="Of noisy-sums: growth between two models; 1.3 unless given."),
     click.option("--rows-per-key", type=int, help="Of noisy-sums: rows of one key in a refresh; 1 unless given."),
+    click.option("--correlated", type=int, help="Of noisy-sums: refreshes whose noise is correlated; 0 unless given."),
 )
-_PRIVACY_NUMBERS = ("total_epsilon", "delta", "when_spent", "first_refresh", "refresh_ratio", "rows_per_key")
+_PRIVACY_NUMBERS = (
+    "total_epsilon",
+    "delta",
+    "when_spent",
+    "first_refresh",
+    "refresh_ratio",
+    "rows_per_key",
+    "correlated",
+)
 
 
 def chosen_privacy(options: dict[str, Any]) -> Any:

@@ -1,4 +1,5 @@
-"""What `provision`, `request`, `approve` and `install` say and ask. The work is in `service.provision`."""
+"""What `provision`, `request`, `approve`, `install`, `change` and `adopt` say and ask. The work is in
+`service.provision` and `service.changes`."""
 
 from __future__ import annotations
 
@@ -8,6 +9,9 @@ import click
 
 from hiddenarm.errors import HiddenArmError, IdentityError
 from hiddenarm.net.identity import Role
+from hiddenarm.service.arm_tables import read_arm_file
+from hiddenarm.service.changes import change, read_adoption
+from hiddenarm.service.federation_file import FederationFile
 from hiddenarm.service.provision import (
     AUTHORITY_FOLDER,
     SAMPLE_FILE,
@@ -27,6 +31,7 @@ def provision_kits(path: Path, out: Path, keys_on_site: bool, days: int) -> None
     for member, folder in kits.items():
         then = f"; put its features into features.csv as in {SAMPLE_FILE}" if member.role is Role.PARTY else ""
         click.echo(f"{folder!s:{width}}  for the machine of {member}{then}")
+    _show_arms(path)
     authority = out / AUTHORITY_FOLDER
     click.echo(f"{authority!s:{width}}  signs certificates: keep it apart, off the machines of the roles")
     if keys_on_site:
@@ -34,6 +39,17 @@ def provision_kits(path: Path, out: Path, keys_on_site: bool, days: int) -> None
     else:
         click.echo("Each kit holds its key: move it to its machine over a channel you trust, and delete it here.")
         click.echo("On each machine: hiddenarm check KIT")
+
+
+def _show_arms(path: Path) -> None:
+    """Say what was read of a table of arms, if the federation file names one."""
+    file = FederationFile.read(path)
+    if file.arm_table is not None:
+        arms = read_arm_file(file.path_of_arms(path))
+        click.echo(
+            f"{file.arm_table}: {arms.table.arms:,} arms with {arms.table.width} features each, in every kit; "
+            f"{arms.scaled:,} rows were scaled down to norm 1"
+        )
 
 
 def request_certificate(kit: Path) -> None:
@@ -66,6 +82,30 @@ def install_certificate(kit: Path, certificate: Path) -> None:
     else:
         click.echo(f"The one before is in {installed.retired} and stays valid until its own date.")
         click.echo("If the role is running, send it SIGHUP: new connections then see the new certificate.")
+
+
+def sign_change(authority: Path, path: Path, out: Path | None) -> None:
+    """Sign the next version of a federation's file, and say what it changes and how to go on."""
+    version = FederationFile.read(path).version
+    out = out or path.with_name(f"change-{version}.json")
+    for line in change(authority, path, out):
+        click.echo(line)
+    click.echo(f"Signed as {out}: send it to every member. It is public.")
+    click.echo(f"On each machine: hiddenarm adopt KIT {out.name}, then start the role anew")
+
+
+def adopt_change(kit: Path, path: Path, yes: bool) -> None:
+    """Show what differs; adopt it if the operator agrees."""
+    adoption = read_adoption(kit, path)
+    if not adoption.differences:
+        click.echo(f"{kit} has version {adoption.file.version} already: there is nothing to do")
+        return
+    for line in adoption.differences:
+        click.echo(line)
+    if not yes and not click.confirm(f"Adopt version {adoption.file.version} in {kit}?"):
+        raise HiddenArmError(f"{path} was not adopted, and {kit} is as it was")
+    adoption.write()
+    click.echo(f"{kit} has version {adoption.file.version}. Start the role anew: an epoch opens when all have it.")
 
 
 def _confirm(path: Path) -> None:

@@ -8,6 +8,9 @@ Many at once: {"keys": [...], "after": 3} -> {"decisions": [{"id": ..., "arm": .
 {"key": ..., "error": ...} in its place; the others are decided. "eligible": [0, 3] names the arms that may be chosen,
 by their numbers, for all keys of the request; all may where it is left out.
 
+{"unlearn": ID} has the rewarder take the interaction of a decision out of the model again, or drop it if it has no
+reward: {"id": ID, "unlearned": true, "version": 5}.
+
 With reward slots the rewarder answers {"id": ..., "kept": true}, or {"kept": true} to many: the reward is written down
 and is learned with the slot of its decision.
 
@@ -19,9 +22,9 @@ A request that is refused is answered by {"error": ...}; the role goes on. "afte
 least so many lessons. A line has room for the longest keys, as many as the kit's `max_batch` allows, even if every
 letter is escaped (`max_line_bytes`). A longer line is not kept, and refused as a whole.
 
-Where one process serves both, a line with "key" or "keys" is for the actor, and one with "id", "reward" or "rewards"
-for the rewarder. Lines are read one at a time, the next when the last is answered: answers come in the order of the
-requests, whomever they are for.
+Where one process serves both, a line with "key" or "keys" is for the actor, and one with "id", "reward", "rewards"
+or "unlearn" for the rewarder. Lines are read one at a time, the next when the last is answered: answers come in the
+order of the requests, whomever they are for.
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ _LETTER_BYTES: Final = 6
 _ITEM_BYTES: Final = 64
 """For quotes, commas, names and blanks around a text, and for the reward beside an id."""
 _READ_BYTES: Final = 64 * 1024
-_FIELDS: Final = {Role.ACTOR: {"key", "keys"}, Role.REWARDER: {"id", "reward", "rewards"}}
+_FIELDS: Final = {Role.ACTOR: {"key", "keys"}, Role.REWARDER: {"id", "reward", "rewards", "unlearn"}}
 """By which a request is known, where there are both."""
 _EXAMPLES: Final = {Role.ACTOR: '{"key": "user 17"}', Role.REWARDER: '{"id": ID, "reward": 1}'}
 
@@ -218,6 +221,8 @@ def rewarder_answer(rewarder: RewarderClient) -> Answer:
     """What answers the rewarder's requests."""
 
     def answer(request: Request) -> Request:
+        if "unlearn" in request:
+            return unlearned(rewarder, _text(request, "unlearn"))
         if "rewards" not in request:
             version = rewarder.reward(*_reward(request), _name(request))
             if rewarder.has_slots:
@@ -230,6 +235,11 @@ def rewarder_answer(rewarder: RewarderClient) -> Answer:
         return {"kept": True} if rewarder.has_slots else {"version": version}
 
     return answer
+
+
+def unlearned(rewarder: RewarderClient, decision: str) -> Request:
+    """Have a decision unlearned; what is answered then."""
+    return {"id": decision, "unlearned": True, "version": rewarder.unlearn(decision)}
 
 
 def _too_long(limit: int, max_batch: int) -> str:

@@ -119,14 +119,24 @@ def batch(json_path: Path | None, quick: bool, **sizes: Any) -> None:
     _number("--steps", 400, "Steps to measure for each number of arms, at most."),
     _SECONDS,
     _PLOT,
+    click.option(
+        "--arm-features",
+        type=click.IntRange(2, 64),
+        help="Features of an arm: measure one model of all arms beside a model for each, in one process.",
+    ),
 )
-def arms(json_path: Path | None, quick: bool, plot: Path | None, **sizes: Any) -> None:
-    """Time a step by the number of arms, and the exponent from 40 arms on."""
+def arms(json_path: Path | None, quick: bool, plot: Path | None, arm_features: int | None, **sizes: Any) -> None:
+    """Time a step by the number of arms, and the exponent from 40 arms on. With --arm-features, what deciding and
+    learning cost with one model of all arms and with a model for each, and a step with 40 eligible arms of the most."""
+    from hiddenarm.research.bench.many_arms import bench_many_arms
     from hiddenarm.research.bench.steps import bench_arms
 
     _check_plot(plot)
     changed = {"arms": (10, 40, 80), "steps": 10, "seconds": 1.0} if quick else {}
-    _run(bench_arms, json_path, {**sizes, **changed, "plot": plot})
+    if arm_features is None:
+        _run(bench_arms, json_path, {**sizes, **changed, "plot": plot})
+    else:
+        _run(bench_many_arms, json_path, {**sizes, **changed, "plot": plot, "arm_features": arm_features})
 
 
 @bench.command()

@@ -1,7 +1,8 @@
 """`hiddenarm serve KIT...`: one role as a process; or party, actor and rewarder of one organisation as one.
 
 A party and the dealer serve until the federation ends. The actor and the rewarder answer requests, lines of JSON on
-standard input, until that ends (`request_lines`).
+standard input, until that ends (`request_lines`). A role whose kit says where it serves HTTP does so beside that
+(`hiddenarm.web`); an actor or a rewarder then goes on when standard input has ended.
 
 Roles that share a process share nothing else. Each has its own certificate, state, links, monitor and event loop, in a
 thread of its own, and they reach each other by TLS as they reach the rest: the loop of a party stays with its peers
@@ -13,7 +14,7 @@ of them again.
 What it does when it is sent a signal:
 
     SIGTERM, SIGINT   finish what is under way, say goodbye, end with code 0
-    SIGHUP            read certificates and keys anew; links that stand go on
+    SIGHUP            read certificates, keys and features anew; links that stand go on
 
 Once all roles have ended, SIGTERM and SIGINT are ignored: the process is on its way out with their code.
 """
@@ -24,14 +25,14 @@ import json
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from threading import Thread
 from typing import Final, TextIO
 
 import structlog
 
-from hiddenarm.cli.request_lines import RequestLines, actor_answer, end_of_input, rewarder_answer
+from hiddenarm.cli.request_lines import Answer, Desk, RequestLines, actor_answer, end_of_input, rewarder_answer
 from hiddenarm.errors import ConfigError, HiddenArmError, PeerLost
 from hiddenarm.net.identity import Role
 from hiddenarm.net.monitor import HOST
@@ -91,13 +92,14 @@ def _serve(
 ) -> None:
     served, log = _Process(), structlog.get_logger("hiddenarm.serve")
     with served.obeying_signals():
+        clients = _Clients(kits)
         for kit in kits:
-            served.add(*_role(kit, listen_fd, lines))
+            served.add(*_role(kit, listen_fd, lines, clients))
         lines.start()
         if until_eof and not lines.wanted:
             served.stop_after(lambda: end_of_input(requests))
         served.run()
-    if lines.wanted and not lines.count and not served.told_to_stop:
+    if lines.wanted and not lines.count and not served.told_to_stop and not any(kit.http for kit in kits):
         log.warning("no requests", hint=lines.hint)
     for endpoint in served.endpoints:
         if report is not None and endpoint.kit.identity.role in _SERVERS:
@@ -106,32 +108,87 @@ def _serve(
             _write_report(report, json.dumps({**endpoint.meter.as_dict(), **released}))
 
 
-def _role(kit: Kit, listen_fd: int | None, lines: RequestLines) -> tuple[Endpoint, Run]:
+class _Clients:
+    """Actor and rewarder of this process, which know of each other: a rewarder may ask the actor beside it which
+    decision an event has."""
+
+    def __init__(self, kits: Sequence[Kit]) -> None:
+        by_role = {kit.identity.role: kit for kit in kits}
+        self.actor = ActorClient(by_role[Role.ACTOR]) if Role.ACTOR in by_role else None
+        self.rewarder = RewarderClient(by_role[Role.REWARDER]) if Role.REWARDER in by_role else None
+
+
+def _role(kit: Kit, listen_fd: int | None, lines: RequestLines, clients: _Clients) -> tuple[Endpoint, Run]:
     """What connects a role, and what runs it."""
-    match kit.identity.role:
-        case Role.ACTOR:
-            actor = ActorClient(kit)
-            desk = lines.desk(Role.ACTOR, actor.wake)
+    actor, rewarder = clients.actor, clients.rewarder
+    if actor is not None and kit.identity.role is Role.ACTOR:
+        answer = actor_answer(actor, kit.file.names_of_arms)
+        return actor.endpoint, _client_run(actor, lines.desk(Role.ACTOR, actor.wake), answer, _actor_web(actor))
+    if rewarder is not None and kit.identity.role is Role.REWARDER:
+        web = _rewarder_web(rewarder, actor)
+        desk = lines.desk(Role.REWARDER, rewarder.wake)
+        return rewarder.endpoint, _client_run(rewarder, desk, rewarder_answer(rewarder), web)
+    keep_freed_memory()
+    listener = None if listen_fd is None else _handed_over(listen_fd)
+    endpoint = Endpoint(kit)
+    return endpoint, _server_run(endpoint, listener, _plain_web(endpoint))
 
-            def run_actor(stop: StopRequest) -> None:
-                with _unless_told(stop), actor:
-                    desk.answer_all(actor_answer(actor, kit.file.arm_names), actor.idle, stop)
 
-            return actor.endpoint, run_actor
-        case Role.REWARDER:
-            rewarder = RewarderClient(kit)
-            desk = lines.desk(Role.REWARDER, rewarder.wake)
+def _client_run(client: ActorClient | RewarderClient, desk: Desk, answer: Answer, web: _Web) -> Run:
+    """Answers lines until there are no more of them, and goes on if it serves HTTP."""
 
-            def run_rewarder(stop: StopRequest) -> None:
-                with _unless_told(stop), rewarder:
-                    desk.answer_all(rewarder_answer(rewarder), rewarder.idle, stop)
+    def run(stop: StopRequest) -> None:
+        with _unless_told(stop), client, web or nullcontext():
+            desk.answer_all(answer, client.idle, stop)
+            while web is not None and not stop.made:
+                client.idle(lambda: stop.made)
 
-            return rewarder.endpoint, run_rewarder
-        case _:
-            keep_freed_memory()
-            listener = None if listen_fd is None else _handed_over(listen_fd)
-            endpoint = Endpoint(kit)
-            return endpoint, lambda stop: serve(endpoint, listener, stop)
+    return run
+
+
+def _server_run(endpoint: Endpoint, listener: socket.socket | None, web: _Web) -> Run:
+    def run(stop: StopRequest) -> None:
+        with web or nullcontext():
+            serve(endpoint, listener, stop)
+
+    return run
+
+
+_Web = AbstractContextManager[object] | None
+"""The HTTP server of a role, if its kit has one."""
+
+
+def _actor_web(actor: ActorClient) -> _Web:
+    if actor.endpoint.kit.http is None:
+        return None
+    with _naming_extra():
+        from hiddenarm.web.server import ActorServer
+    return ActorServer(actor)
+
+
+def _rewarder_web(rewarder: RewarderClient, actor: ActorClient | None) -> _Web:
+    if rewarder.endpoint.kit.http is None:
+        return None
+    with _naming_extra():
+        from hiddenarm.web.server import RewarderServer
+    return RewarderServer(rewarder, None if actor is None else actor.decided_under)
+
+
+def _plain_web(endpoint: Endpoint) -> _Web:
+    if endpoint.kit.http is None:
+        return None
+    with _naming_extra():
+        from hiddenarm.web.server import WebServer
+    return WebServer(endpoint)
+
+
+@contextmanager
+def _naming_extra() -> Iterator[None]:
+    """Say how to get the libraries of the web, which a role does without unless its kit asks for HTTP."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"http in kit.json needs {error.name}: pip install 'hiddenarm[http]'") from None
 
 
 @contextmanager
@@ -173,13 +230,14 @@ class _ServedRole:
         self._thread.join(seconds)
 
     def renew(self) -> None:
-        """Take the certificate that lies in the kit now. May be called from a signal handler."""
+        """Take the certificate and the features that lie in the kit now. May be called from a signal handler."""
         self.endpoint.transport.call(self._renew)
 
     def _serve(self) -> None:
         kit, monitor = self.endpoint.kit, self._monitor
         name_thread(str(kit.identity))
-        self._log.info("serving", federation=kit.file.name, monitor=monitor and f"{HOST}:{monitor.port}")
+        at = monitor and f"{HOST}:{monitor.port}"
+        self._log.info("serving", federation=kit.file.name, monitor=at, **({"http": str(kit.http)} if kit.http else {}))
         try:
             self._run(self._stop)
         except HiddenArmError as error:
@@ -196,6 +254,8 @@ class _ServedRole:
 
     def _renew(self) -> None:
         """If the new certificate cannot be used, go on with the one in use."""
+        if self.endpoint.features is not None:
+            self.endpoint.features.reload()
         try:
             kit = Kit.read(self.endpoint.kit.folder)
             self.endpoint.transport.renew(kit.tls)

@@ -16,10 +16,11 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.cli.privacy import shown_epsilon
 from hiddenarm.errors import ConfigError, PeerLost
 from hiddenarm.net.identity import Identity
-from hiddenarm.net.monitor import HOST
+from hiddenarm.net.monitor import EVERYWHERE, HOST
 from hiddenarm.privacy.ledger import COIN_UNITS, PrivacyLedger, Statement, statement
 from hiddenarm.service.kit import read_kit_file
 from hiddenarm.service.logs import Organisations
+from hiddenarm.service.tokens import monitor_token
 
 _SECONDS: Final = 5.0
 """More than the role takes to say that its loop does not run."""
@@ -42,7 +43,7 @@ def show_status(kit: Path, as_json: bool) -> None:
         privacy = {} if released is None else {"privacy": released.to_dict()}
         print(json.dumps({"role": me, **ready, "metrics": _flat(metrics), **privacy}, indent=2))
     else:
-        _print(Console(), me, ready, [*_rows(metrics), *_privacy_rows(metrics, released)])
+        _print(Console(), me, ready, [*_rows(metrics), *_value_rows(metrics), *_privacy_rows(metrics, released)])
     if not ready["ready"]:
         raise PeerLost(f"{me} is not ready: {'; '.join(ready['reasons'])}")
 
@@ -52,10 +53,11 @@ def _ask(kit: Path, *paths: str) -> list[str]:
     file = read_kit_file(kit)
     if file.monitor_port is None:
         raise ConfigError(f"{kit / 'kit.json'} has no monitor_port, so nobody can ask the role how it is doing")
-    where = f"{HOST}:{file.monitor_port}"
+    where = f"{HOST if file.monitor_listen == EVERYWHERE else file.monitor_listen}:{file.monitor_port}"
     me = Organisations(file.organisations).of(Identity(file.role, file.number))
     try:
-        return [str(me), *(_get(where, path) for path in paths)]
+        token = monitor_token(kit)
+        return [str(me), *(_get(where, path, token) for path in paths)]
     except urllib.error.HTTPError as error:
         raise PeerLost(f"{me} runs, but does not answer at {where}: {error}") from None
     except (OSError, ValueError):
@@ -71,10 +73,12 @@ def parse_metrics(text: str) -> Metrics:
     return metrics
 
 
-def _get(where: str, path: str) -> str:
+def _get(where: str, path: str, token: str | None) -> str:
     """A page. That a role is not ready is an answer; that its loop does not run is none."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     try:
-        with urllib.request.urlopen(f"http://{where}{path}", timeout=_SECONDS) as answer:
+        asked = urllib.request.Request(f"http://{where}{path}", headers=headers)
+        with urllib.request.urlopen(asked, timeout=_SECONDS) as answer:
             return str(answer.read().decode())
     except urllib.error.HTTPError as error:
         if error.code != 503 or path != "/readyz":
@@ -98,7 +102,34 @@ def released_in(metrics: Metrics, federation: Federation) -> Statement | None:
     decisions = {int(float(labels["epsilon"]) * COIN_UNITS): int(count) for labels, count in counted}
     refreshes = int(_one(metrics, "hiddenarm_privacy_refreshes_total"))
     repeated = int(_one(metrics, "hiddenarm_privacy_went_back_total"))
-    return statement(PrivacyLedger(decisions, refreshes, repeated=repeated), federation.arms, federation.privacy)
+    sums = {labels["of"]: value for labels, value in metrics.get("hiddenarm_privacy_opened_mu_squared", [])}
+    openings = {labels["noise"]: int(count) for labels, count in metrics.get("hiddenarm_privacy_openings_total", [])}
+    ledger = PrivacyLedger(
+        decisions,
+        refreshes,
+        sums.get("all", 0.0),
+        repeated,
+        sums.get("row", 0.0),
+        sum(openings.values()),
+        openings.get("no", 0),
+    )
+    return statement(ledger, federation.arms, federation.privacy)
+
+
+def _value_rows(metrics: Metrics) -> list[tuple[str, str]]:
+    """What policies earn, at the role that these values are opened to."""
+    rows = []
+    for labels, noise in metrics.get("hiddenarm_policy_value_noise", []):
+        policy = labels["policy"]
+        found = {
+            estimate: _one(metrics, "hiddenarm_policy_value", {"policy": policy, "estimate": estimate})
+            for estimate in ("unbiased", "ratio")
+        }
+        told = f"{found['unbiased']:.4f} a decision (ratio {found['ratio']:.4f}, noise {noise:.4f})"
+        rows.append((f"value of the {policy} policy", told))
+    if rows:
+        rows.append(("decisions evaluated", f"{_one(metrics, 'hiddenarm_evaluated_decisions'):,.0f}"))
+    return rows
 
 
 def _privacy_rows(metrics: Metrics, released: Statement | None) -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ Clients may be used from many threads at once: their requests are under way at t
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +21,7 @@ from threading import Lock, Thread
 from types import TracebackType
 from typing import Self
 
+from hiddenarm.bandit.evaluation import OpenedValues
 from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import HiddenArmError, InputError, PeerLost, UnavailableError
 from hiddenarm.roles.actor import Actor, Outcome, Ticket, all_decided
@@ -66,6 +68,15 @@ class _Client(ABC):
         """Whether requests can be answered now."""
         return self._machine.active
 
+    @property
+    def values(self) -> OpenedValues | None:
+        """Values of policies, as of the last window that was opened to this role; None before the first, and where they
+        are opened to another role, or to none (docs/evaluation.md)."""
+        with self._lock:
+            self._loop.check()
+            self._loop.look()
+            return self._machine.values
+
     @abstractmethod
     def _make(self, endpoint: Endpoint, state: State | MemoryState) -> Actor | Rewarder:
         """Make and keep the machine."""
@@ -105,6 +116,25 @@ class _Client(ABC):
                 raise
             self._woken = False
 
+    def attend(self, until: Callable[[], bool]) -> None:
+        """Serve the links until `until` holds. For a thread that looks after many requests; `poke` has it look
+        again."""
+        with self._lock:
+            self._loop.wait_until(until)
+
+    def poke(self) -> None:
+        """Have every thread that waits look again. May be called from any thread."""
+        self._loop.wake()
+
+    @property
+    def outage(self) -> HiddenArmError | None:
+        """Why no request can be answered now, if somebody is known to be gone."""
+        if not self._machine.gone:
+            return None
+        error = self._machine.unanswered("any request")
+        self._organisations.put_into(error)
+        return error
+
     def wake(self) -> None:
         """End `idle`, or the next one. May be called from another thread and from a signal handler."""
         self._woken = True
@@ -114,6 +144,10 @@ class _Client(ABC):
         machine = self._machine
         if not self._loop.wait_until(lambda: machine.active, CONNECT_SECONDS):
             raise PeerLost(f"{', '.join(map(str, machine.absent)) or 'an open epoch'} could not be reached")
+
+    def _await_written(self, is_written: Callable[[], bool], what: str) -> None:
+        if not self._loop.wait_until(is_written, ANSWER_SECONDS):  # here, whoever is gone
+            raise UnavailableError(f"{what} is not written yet; make the same request again", RETRY_SECONDS)
 
     def _await(self, until: Callable[[], bool], what: str) -> None:
         """Wait for an answer, but not while somebody is known to be gone."""
@@ -179,8 +213,12 @@ class ActorClient(_Client):
         request: str | None = None,
         *,
         eligible: Iterable[int] | None = None,
+        excluded: Iterable[int] = (),
+        deferred: bool = False,
+        together: bool = False,
     ) -> Question:
-        """Have decisions made, but do not wait for them.
+        """Have decisions made, but do not wait for them. One that is `deferred` is to be activated (`activate`). With
+        `together`, single keys of several questions may be decided in the rounds of one.
 
         `after` may be a version whose rewards are still to be given. Then the parties wait for them, and so does
         everything that is asked later; if they do not come within seconds, `answer` raises `UnavailableError`.
@@ -189,7 +227,15 @@ class ActorClient(_Client):
             self._loop.check()
             if self._machine.idle:
                 self._loop.look()  # to know of the newest version
-            return self._machine.ask(*keys, after=after, request=request, eligible=eligible)
+            return self._machine.ask(
+                *keys,
+                after=after,
+                request=request,
+                eligible=eligible,
+                excluded=excluded,
+                deferred=deferred,
+                together=together,
+            )
 
     def answer(self, question: Question) -> list[KeyAnswer]:
         """Wait for what was asked for, as `decide_many` gives it. To be called once for each question."""
@@ -198,6 +244,39 @@ class ActorClient(_Client):
         if isinstance(outcome, HiddenArmError):
             raise outcome
         return outcome
+
+    def answered(self, questions: Iterable[Question]) -> dict[Question, Outcome]:
+        """What came of those questions that have an outcome by now, each given once. Under way with `attend`."""
+        with self._lock:
+            outcomes = self._machine.outcomes
+            found = {question: outcomes[question] for question in questions if question in outcomes}
+            for question in found:
+                self._machine.give_up(question)
+        return found
+
+    def has_answer(self, questions: Iterable[Question]) -> bool:
+        """Whether one of these questions has an outcome; for `attend`."""
+        return not self._machine.outcomes.keys().isdisjoint(questions)
+
+    def give_up(self, question: Question) -> None:
+        """Nobody waits for this answer any longer."""
+        with self._lock:
+            self._machine.give_up(question)
+
+    def decided_under(self, request: str) -> str:
+        """The id of the decision that a request with this name got. Raises `EventError` if there is none, or if it was
+        deferred and is not activated."""
+        with self._lock:
+            return self._machine.decided_under(request)
+
+    def activate(self, request: str) -> str:
+        """Let the decision of a request, which was deferred, be rewarded; return its id. It may be repeated."""
+        written: list[bool] = []
+        with self._lock:
+            self._loop.check()
+            identifier = self._machine.activate(request, lambda: written.append(True))
+            self._await_written(lambda: bool(written), "the activation")
+        return identifier
 
     def _answer(self, ticket: Ticket) -> Outcome:
         machine, outcomes = self._machine, self._machine.outcomes
@@ -242,7 +321,7 @@ class RewarderClient(_Client):
 
     def __enter__(self) -> Self:
         super().__enter__()
-        if self.has_slots:
+        if self._machine.ends_slots:
             self._server.start()
         return self
 
@@ -277,6 +356,16 @@ class RewarderClient(_Client):
             machine.check_learned(lesson)
         return lesson + 1
 
+    def unlearn(self, decision: str) -> int:
+        """Have a decision unlearned: its interaction is taken out of the model, exactly, or, if it has no reward yet,
+        dropped. The model's version that no longer holds it. What was unlearned before stays so; what was never made or
+        is no longer kept raises `DecisionIdError`."""
+        with self._lock:
+            lesson, machine = self._made(lambda: self._machine.unlearn(decision)), self._machine
+            self._await(lambda: machine.has_ended(lesson), f"lesson {lesson}")
+            machine.check_learned(lesson)
+        return lesson + 1
+
     def submit(self, decision: str, reward: float, request: str | None = None) -> int:
         """Have the reward of a decision learned, but do not wait for it: return the version that will hold it.
 
@@ -290,9 +379,44 @@ class RewarderClient(_Client):
             self._settle_ended()
             lesson, machine = self._teach([(decision, reward)], request), self._machine
             self._submitted.append(lesson)
-            self._await_written(lambda: machine.lasts(lesson))
+            self._await_written(lambda: machine.lasts(lesson), "the reward")
             self._read_answers()
+        os.sched_yield()  # a party on this machine may wait for this very core, to learn from what has just left
         return lesson + 1
+
+    def begin(self, decision: str, reward: float, request: str | None = None) -> int:
+        """Have the reward of a decision learned, or with slots kept, but do not wait for it: a number for `ended`."""
+        with self._lock:
+            self._loop.check()
+            machine = self._machine
+            if self.has_slots:
+                self._loop.look()  # slots may have ended
+                return machine.give((decision, reward), request=request)
+            return machine.teach((decision, reward), request=request)
+
+    def ended(self, begun: Iterable[int]) -> dict[int, int | HiddenArmError]:
+        """What came of those rewards that have ended: the version of the model that holds them, with slots 0, or the
+        error to raise. Under way with `attend`."""
+        with self._lock:
+            return {number: self._ending(number) for number in begun if self.has_ended(number)}
+
+    def has_ended(self, number: int) -> bool:
+        """Whether a reward that was begun has been learned, refused or kept; for `attend`."""
+        return self._machine.is_given(number) if self.has_slots else self._machine.has_ended(number)
+
+    def _ending(self, number: int) -> int | HiddenArmError:
+        if self.has_slots:
+            return 0
+        try:
+            self._machine.check_learned(number)
+        except HiddenArmError as error:
+            return error
+        return number + 1
+
+    @property
+    def checked(self) -> bool:
+        """Whether new rewards can be taken: an epoch has opened in this process."""
+        return self._machine.checked
 
     @property
     def has_slots(self) -> bool:
@@ -309,12 +433,8 @@ class RewarderClient(_Client):
         except UnavailableError:
             self._await(lambda: machine.checked, "any reward")
             receipt = machine.give(*rewards, request=request)
-        self._await_written(lambda: machine.is_given(receipt))
+        self._await_written(lambda: machine.is_given(receipt), "the reward")
         return 0
-
-    def _await_written(self, is_written: Callable[[], bool]) -> None:
-        if not self._loop.wait_until(is_written, ANSWER_SECONDS):  # here, whoever is gone
-            raise UnavailableError("the reward is not written yet; make the same request again", RETRY_SECONDS)
 
     def settle(self) -> None:
         """Wait until all that was submitted, by any thread, is learned. Raises for one that was refused, and may then
@@ -350,14 +470,17 @@ class RewarderClient(_Client):
             machine.check_learned(lesson)
 
     def _teach(self, rewards: Sequence[tuple[str, float]], request: str | None) -> int:
-        """Make a lesson, or find the one that was made; a new one waits for the first epoch."""
-        machine = self._machine
+        """Make a lesson, or find the one that was made."""
+        return self._made(lambda: self._machine.teach(*rewards, request=request))
+
+    def _made(self, make: Callable[[], int]) -> int:
+        """The number of a lesson; a new one waits for the first epoch."""
         self._loop.check()
         try:
-            return machine.teach(*rewards, request=request)
+            return make()
         except UnavailableError:
-            self._await(lambda: machine.checked, "any lesson")
-            return machine.teach(*rewards, request=request)
+            self._await(lambda: self._machine.checked, "any lesson")
+            return make()
 
 
 def _check_expected(expected: bool) -> None:

@@ -1,15 +1,16 @@
-"""A party's features by key, as its kit holds them.
+"""A party's features by key, as tables hold them.
 
-features.csv   a line of names, `key` first, then a line for each key; an empty cell is a missing feature; UTF-8, and a
-               byte-order mark at its start is skipped
-features.npz   NumPy arrays `keys` [n] (text) and `values` [n, features], for large tables
+CSV       a line of names, `key` first, then a line for each key; an empty cell is a missing feature; UTF-8, and a
+          byte-order mark at its start is skipped
+npz       NumPy arrays `keys` [n] (text) and `values` [n, features], for large tables
+Parquet   a column `key` and one for each feature, by name (see `tables`)
 
-Errors name row and column and never show a value.
+Any table that has other columns is turned into features by a recipe (`recipes`). Where a kit's features come from is
+said in `sources`. Errors name row and column and never show a value.
 """
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Protocol
@@ -22,14 +23,9 @@ from hiddenarm.bandit.features import checked_features, checked_row, why_unusabl
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import ConfigError, FeatureError
 from hiddenarm.ring.words import Floats, Words
+from hiddenarm.service.recipes import Recipe
+from hiddenarm.service.tables import FIRST_ROW, KEY_COLUMN, Table, numbered, with_csv
 
-FEATURES_FILE: Final = "features.npz"
-TABLE_FILE: Final = "features.csv"
-KEY_COLUMN: Final = "key"
-_FIRST_ROW: Final = 2
-"""Of a table: row 1 is the header."""
-_ROWS_SHOWN: Final = 5
-"""Rows with the same key that an error names."""
 _MOST_SHOWN: Final = 200
 """Characters of a wrong header that an error shows."""
 
@@ -44,6 +40,11 @@ class StoredFeatures:
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    @property
+    def count(self) -> int:
+        """How many features a row has."""
+        return int(self._values.shape[1])
 
     @property
     def unusable(self) -> int:
@@ -68,22 +69,59 @@ class StoredFeatures:
             raise ConfigError(
                 f"{path}: {keys.shape} keys and {count} declared features do not go with values of {values.shape}"
             )
-        return cls(_numbered(path, [str(key) for key in keys], 0), values)
+        return cls(numbered(path, [str(key) for key in keys], 0), values)
 
     @classmethod
-    def read_table(cls, path: Path, count: int, names: Sequence[str]) -> StoredFeatures:
+    def read_table(cls, path: Path, count: int, names: Sequence[str], key: str = KEY_COLUMN) -> StoredFeatures:
         """From a .csv file, whose columns must be the declared features if these have names."""
-        try:
-            with path.open(newline="", encoding="utf-8-sig") as file:
-                lines = csv.reader(file, strict=True)
-                _check_header(path, next(lines, []), count, names)
-                rows = list(_rows(path, lines, count))
-        except OSError as error:
-            raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-        except (UnicodeDecodeError, csv.Error):
-            raise ConfigError(f"{path} is not a table of comma-separated values in UTF-8") from None
+
+        def read(lines: Iterator[list[str]]) -> list[tuple[str, list[float]]]:
+            _check_header(path, next(lines, []), count, names, key)
+            return list(_rows(path, lines, count))
+
+        rows = with_csv(path, read)
         values = np.array([features for _, features in rows], np.float64).reshape(len(rows), count)
-        return cls(_numbered(path, [key for key, _ in rows], _FIRST_ROW), values)
+        return cls(numbered(path, [key for key, _ in rows], FIRST_ROW), values)
+
+    @classmethod
+    def of_columns(cls, table: Table, count: int, names: Sequence[str]) -> StoredFeatures:
+        """From a table whose columns are the declared features, in any order if these have names."""
+        if len(table.columns) != count or (names and set(table.columns) != set(names)):
+            wanted = f"the features {', '.join(names)}" if names else f"{count} features"
+            raise ConfigError(f"{table.path} must have the key and {wanted}; found {', '.join(table.columns)}"[:1000])
+        ordered = [table.column(name) for name in names or table.columns]
+        try:
+            values = np.array(ordered, np.float64).T.reshape(len(table), count)
+        except (TypeError, ValueError, OverflowError):
+            raise ConfigError(f"{table.path}: a column of features is not of numbers") from None
+        return cls(table.rows(), values)
+
+    @classmethod
+    def made(cls, table: Table, recipe: Recipe, count: int) -> StoredFeatures:
+        """From a table of other columns, by a recipe."""
+        values = recipe.table(table)
+        if values.shape[1] != count:
+            raise ConfigError(f"{table.path}: the recipe makes {values.shape[1]} features, and {count} are declared")
+        return cls(table.rows(), values)
+
+    def clipped(self, norm: float) -> int:
+        """Rows that exceed a norm, and will be clipped to it."""
+        usable = self._usable_rows
+        return int((np.sqrt(np.einsum("ki,ki->k", usable, usable)) > norm).sum())
+
+    @property
+    def constant(self) -> list[int]:
+        """The features that are the same in all rows that can be used."""
+        usable = self._usable_rows
+        if len(usable) < 2:
+            return []
+        return [int(column) for column in np.flatnonzero((usable == usable[0]).all(axis=0))]
+
+    @property
+    def _usable_rows(self) -> Floats:
+        """The features of all keys that can be used."""
+        rows: Floats = self._values[: len(self._rows)][self._usable[: len(self._rows)]]
+        return rows
 
     def with_zeros(self) -> StoredFeatures:
         """The same, and zeros under every other key."""
@@ -120,26 +158,16 @@ class EncodedFeatures:
         return features
 
 
-class FeatureSource(Protocol):
+class LooksUp(Protocol):
     """Any other place where a party finds its own features."""
 
     def lookup(self, key: str) -> ArrayLike:
         """The features under a key; raises `FeatureError` if there are none."""
 
 
-def words_by_key(source: FeatureSource, federation: Federation, party: int) -> Callable[[str], Words]:
+def words_by_key(source: LooksUp, federation: Federation, party: int) -> Callable[[str], Words]:
     """How a party gets its own features as words, clipped to its norm, where they are not encoded before."""
     return lambda key: checked_row(source.lookup(key), federation, party)
-
-
-def find_features(folder: Path, count: int, names: Sequence[str]) -> StoredFeatures:
-    """The features in a kit: one of the two files."""
-    table, arrays = folder / TABLE_FILE, folder / FEATURES_FILE
-    if table.exists() and arrays.exists():
-        raise ConfigError(f"{folder} has both {TABLE_FILE} and {FEATURES_FILE}: remove the one that is out of date")
-    if not table.exists() and not arrays.exists():
-        raise ConfigError(f"{folder} has no features: put them into {table} as features.sample.csv shows, mode 600")
-    return StoredFeatures.read_table(table, count, names) if table.exists() else StoredFeatures.read(arrays, count)
 
 
 def sample_table(names: Sequence[str]) -> str:
@@ -149,9 +177,9 @@ def sample_table(names: Sequence[str]) -> str:
     return "".join(",".join(line) + "\n" for line in lines)
 
 
-def _check_header(path: Path, header: list[str], count: int, names: Sequence[str]) -> None:
-    if len(header) != 1 + count or header[0] != KEY_COLUMN:
-        wanted = ",".join((KEY_COLUMN, *names)) if names else f"{KEY_COLUMN!r} and the names of {count} features"
+def _check_header(path: Path, header: list[str], count: int, names: Sequence[str], key: str) -> None:
+    if len(header) != 1 + count or header[0] != key:
+        wanted = ",".join((key, *names)) if names else f"{key!r} and the names of {count} features"
         raise ConfigError(f"{path}, line 1: the header must be {wanted}; {_described(header)}")
     for position, (found, declared) in enumerate(zip(header[1:], names, strict=False), start=2):
         if found != declared:
@@ -174,7 +202,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _rows(path: Path, lines: Iterator[list[str]], count: int) -> Iterator[tuple[str, list[float]]]:
-    for number, line in enumerate(lines, start=_FIRST_ROW):
+    for number, line in enumerate(lines, start=FIRST_ROW):
         if len(line) != 1 + count:
             raise ConfigError(f"{path}, row {number}: {len(line)} cells where {1 + count} are due")
         yield line[0], [_number(path, number, column, cell) for column, cell in enumerate(line[1:], start=2)]
@@ -185,13 +213,3 @@ def _number(path: Path, row: int, column: int, cell: str) -> float:
         return float(cell) if cell.strip() else float("nan")
     except ValueError:
         raise ConfigError(f"{path}, row {row}, column {column}: not a number") from None
-
-
-def _numbered(path: Path, keys: list[str], first_row: int) -> dict[str, int]:
-    """The place of every key. Errors count rows from `first_row`, and do not show the key."""
-    rows = {key: row for row, key in enumerate(keys)}
-    if len(rows) == len(keys):
-        return rows
-    again = next(key for row, key in enumerate(keys) if rows[key] != row)
-    same = [str(row + first_row) for row, key in enumerate(keys) if key == again]
-    raise ConfigError(f"{path}: rows {' and '.join(same[:_ROWS_SHOWN])} have the same key; leave one of them")

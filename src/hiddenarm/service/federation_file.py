@@ -24,19 +24,26 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError, model_validator
 
+from hiddenarm.bandit.arm_table import ArmTable
+from hiddenarm.bandit.evaluation import PolicyValues
 from hiddenarm.bandit.policies import policy_from_table
 from hiddenarm.errors import ConfigError
 from hiddenarm.net.hello import hello_payload
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.net.monitor import IPV4
+from hiddenarm.options import make
 from hiddenarm.privacy.mechanisms import NO_MECHANISM, privacy_from_table
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
+from hiddenarm.service.arm_tables import LABEL, StoredArms, read_arm_file
 from hiddenarm.service.kit import Address, KitFederation, KitFile, MissingKey, OptionTable
+from hiddenarm.service.web_address import check_web
 
 _MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 _FIRST_MONITOR_PORT: Final = {Role.DEALER: 9410, Role.ACTOR: 9411, Role.REWARDER: 9412, Role.PARTY: 9420}
@@ -44,12 +51,19 @@ _FIRST_MONITOR_PORT: Final = {Role.DEALER: 9410, Role.ACTOR: 9411, Role.REWARDER
 _EXAMPLES: Final = {
     "name": 'name = "hotel"',
     "arms": 'arms = ["beach", "city"]',
+    "arm_table": 'arm_table = "items.csv"',
+    "version": "version = 2",
+    "retired": 'retired = ["beach"]',
     "epsilon": "epsilon = 0.1",
     "policy": '[policy] with name = "epsilon-schedule", initial = 0.5, decay = 1000',
     "privacy": '[privacy] with mechanism = "noisy-sums", total_epsilon = 1.0',
+    "evaluation": '[evaluation] with mu = 0.2, opened_to = "rewarder"',
     "ridge": "ridge = 1.0",
     "reward_slot": "reward_slot = 60",
     "default_reward": "default_reward = 0.0",
+    "keep_interactions": "keep_interactions = 100000",
+    "expires_after": "expires_after = 86400",
+    "expired_reward": "expired_reward = 0.0",
     "suite": 'suite = "fast"',
     "party": '[[party]] with name = "hotel", features = ["nights", "stars"], host = "192.0.2.1", port = 7400',
     "features": 'features = ["nights", "stars"]',
@@ -59,10 +73,11 @@ _EXAMPLES: Final = {
     "port": "port = 7400",
     "dealer": '[dealer] with host = "192.0.2.3", port = 7400',
     "monitor_port": "monitor_port = 9420",
+    "monitor_listen": 'monitor_listen = "0.0.0.0"',
+    "http": 'http = "127.0.0.1:8411"',
 }
 
-Label = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f,\"]{1,64}$", strip_whitespace=True)]
-"""What arms and features are called: text without commas, quotes and control characters."""
+Label = Annotated[str, StringConstraints(pattern=LABEL, strip_whitespace=True)]
 FolderName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
 Port = Annotated[int, Field(ge=1, le=65535)]
 HostName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.:_-]{1,253}$")]
@@ -76,6 +91,17 @@ class ClientEntry(_Strict):
     """What may be said about the actor or the rewarder. Nobody dials them."""
 
     monitor_port: Port | None = None
+    monitor_listen: Annotated[str, StringConstraints(pattern=IPV4)] | None = None
+    """The address at which health and metrics are to be had, where it is not loopback."""
+    http: str | None = None
+    """Where it serves HTTP."""
+    http_certificate: str | None = None
+    http_key: str | None = None
+
+    @model_validator(mode="after")
+    def _check_http(self) -> Self:
+        check_web(self.http, self.http_certificate, self.http_key)
+        return self
 
 
 class ServerEntry(ClientEntry):
@@ -99,16 +125,30 @@ class PartyEntry(ServerEntry):
     spin_microseconds: int | None = None
 
 
+ReadArms = Callable[["FederationFile"], ArmTable]
+"""Gives the table of arms of a federation file that names one."""
+
+
 class FederationFile(_Strict):
     """The file."""
 
     name: FolderName
-    arms: list[Label] = Field(min_length=2)
+    version: int = Field(default=1, ge=1, le=1_000_000)
+    """Counted up by one with every change that the members agree on (`hiddenarm change`)."""
+    arms: list[Label] = Field(default=[], min_length=2)
+    """An arm keeps its place. New ones come last."""
+    arm_table: str | None = None
+    """In place of `arms`: a CSV or Parquet file with a column `name` and a column for each feature of the arms, which
+    then share a model. Its path is relative to this file."""
+    retired: list[Label] = []
+    """Arms that no decision names any more."""
     epsilon: float | None = None
     policy: OptionTable | None = None
     """How arms are chosen: a table with the policy's name and options. `epsilon` is short for epsilon-greedy."""
     privacy: OptionTable | None = None
     """What is promised over time: a table with the name of a mechanism and its options."""
+    evaluation: OptionTable | None = None
+    """Which values of policies are opened, to whom and with how much noise; none without it."""
     ridge: float = 1.0
     suite: str = "fast"
     fraction_bits: int | None = None
@@ -120,6 +160,12 @@ class FederationFile(_Strict):
     """Seconds of a slot: rewards are sent at the ends of slots. Without it, when they come."""
     default_reward: float | None = None
     """What is sent for a reward that has not come; 0 unless given."""
+    keep_interactions: int | None = None
+    """How many of the newest interactions that were learned parties keep, to be unlearned."""
+    expires_after: int | None = None
+    """Seconds after which a decision without a reward expires; never unless given."""
+    expired_reward: float | None = None
+    """What is learned for a decision that has expired; it is dropped unless given."""
     max_batch: int | None = None
     durable: bool = True
     """Whether state outlives the processes: without it, one role that ends takes the federation and its model along."""
@@ -128,11 +174,19 @@ class FederationFile(_Strict):
     dealer: ServerEntry
     actor: ClientEntry = ClientEntry()
     rewarder: ClientEntry = ClientEntry()
+    _table: ArmTable | None = PrivateAttr(default=None)
+    _stored: StoredArms | None = PrivateAttr(default=None)
 
     @classmethod
     def read(cls, path: Path) -> FederationFile:
-        """The federation file in a file; whatever is wrong with it is one ConfigError."""
-        text = _text(path)
+        """The federation file in a file, with its table of arms if it names one; whatever is wrong with it is one
+        ConfigError."""
+        return cls.parse(read_text(path), path, lambda file: read_arm_file(file.path_of_arms(path)).table)
+
+    @classmethod
+    def parse(cls, text: str, path: Path, read_arms: ReadArms) -> FederationFile:
+        """The same from its text, which came from `path`; `read_arms` gives the table of arms of a file that names
+        one."""
         try:
             content = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
@@ -141,8 +195,10 @@ class FederationFile(_Strict):
             federation_file = cls.model_validate(content)
         except ValidationError as error:
             raise ConfigError(_explained(path, text, error)) from None
+        federation_file._take_arms(path, text, read_arms)
         federation_file._check_policy(path, text)
         federation_file._check_privacy(path, text)
+        federation_file._check_evaluation(path, text)
         try:
             federation_file._check_names()
             for member in federation_file.members:
@@ -151,6 +207,26 @@ class FederationFile(_Strict):
             problem = error if isinstance(error, ConfigError) else _problem(error)
             raise ConfigError(f"{path}: {problem}") from None
         return federation_file
+
+    def path_of_arms(self, path: Path) -> Path:
+        """Where the table of arms is that the federation file at `path` names."""
+        assert self.arm_table is not None
+        return path.parent / self.arm_table
+
+    @property
+    def table(self) -> ArmTable | None:
+        """The table of arms, where arms have features."""
+        return self._table
+
+    @property
+    def stored_table(self) -> StoredArms | None:
+        """The same as kits hold it."""
+        return self._stored
+
+    @property
+    def arm_names(self) -> Sequence[str]:
+        """The names of all arms, in their order."""
+        return self.arms if self._table is None else self._table.names
 
     @property
     def members(self) -> list[Identity]:
@@ -164,17 +240,18 @@ class FederationFile(_Strict):
 
     def kit_file(self, member: Identity) -> KitFile:
         """`kit.json` of a role."""
-        own = self._own(member)
-        options = {"stock", "spin_microseconds", "listen"}
+        own = self.own(member)
+        options = {"stock", "spin_microseconds", "listen", "monitor_listen", "http", "http_certificate", "http_key"}
         names = list(own.features) if isinstance(own, PartyEntry) else []
         return KitFile(
             name=self.name,
+            version=self.version,
             role=member.role,
             number=member.number,
             federation=self._federation(),
             addresses={str(server): self._address(server) for server in self.members[: 1 + len(self.party)]},
             names=self._names(),
-            arm_names=tuple(self.arms) if member == ACTOR else (),
+            arm_names=tuple(self.arms) if member == ACTOR else (),  # a table has them
             feature_names=tuple(names),
             missing_keys=tuple(party.missing_key for party in self.party),
             organisations=tuple(party.name for party in self.party),
@@ -183,35 +260,54 @@ class FederationFile(_Strict):
             **self.model_dump(include={"max_batch", "durable", "checkpoint_every"}, exclude_none=True),
         )
 
-    def _own(self, member: Identity) -> ClientEntry:
+    def own(self, member: Identity) -> ClientEntry:
         if member.role is Role.PARTY:
             return self.party[member.number]
         own: ClientEntry = getattr(self, member.role.value)
         return own
 
     def _address(self, member: Identity) -> Address:
-        own = self._own(member)
+        own = self.own(member)
         assert isinstance(own, ServerEntry)
         return Address(host=own.host, port=own.port)
 
     def _federation(self) -> KitFederation:
         numbers = {
             *("epsilon", "policy", "privacy", "fraction_bits", "max_interactions", "reciprocal_bits", "repair_every"),
-            *("newton_iterations", "reward_slot", "default_reward"),
+            *("newton_iterations", "reward_slot", "default_reward", "expires_after", "expired_reward"),
+            "keep_interactions",
+            "evaluation",
         }
+        places = {arm: place for place, arm in enumerate(self.arm_names)}
         return KitFederation(
             suite=self.suite,
-            arms=len(self.arms),
+            arms=len(self.arm_names),
             features=tuple(len(party.features) for party in self.party),
             ridge=self.ridge,
             norms=tuple(party.norm for party in self.party),
+            retired=tuple(sorted(places[arm] for arm in self.retired)),
+            arm_table=self._stored,
             **self.model_dump(include=numbers, exclude_none=True),
         )
 
     def _names(self) -> str:
         """A digest of everything that has a name, in its order: the hello compares it."""
         parties = [text for party in self.party for text in (party.name, *party.features, "")]
-        return sha256(hello_payload({"arms": self.arms, "parties": parties})).hexdigest()[:16]
+        return sha256(hello_payload({"arms": list(self.arm_names), "parties": parties})).hexdigest()[:16]
+
+    def _take_arms(self, path: Path, text: str, read_arms: ReadArms) -> None:
+        """Read the table of arms, if there is one; there must be that or a list."""
+        if self.arm_table is None:
+            if not self.arms:
+                raise ConfigError(f"{path}: arms is missing, or an arm_table; for example: {_EXAMPLES['arms']}")
+            return
+        try:
+            if self.arms:
+                raise ConfigError("arms and arm_table are both given: the table has the names, leave out arms")
+            self._table = read_arms(self)
+        except ConfigError as error:
+            raise _in_table(path, text, ("arm_table", ""), error) from None
+        self._stored = StoredArms.of(self._table)
 
     def _check_policy(self, path: Path, text: str) -> None:
         if self.policy is None:
@@ -230,8 +326,20 @@ class FederationFile(_Strict):
         except ConfigError as error:
             raise _in_table(path, text, ("privacy", "mechanism"), error) from None
 
+    def _check_evaluation(self, path: Path, text: str) -> None:
+        try:
+            if self.evaluation is not None:
+                make(PolicyValues, "evaluation", self.evaluation)
+        except ConfigError as error:
+            raise _in_table(path, text, ("evaluation", "mu"), error) from None
+
     def _check_names(self) -> None:
         _refuse_twins("arms", self.arms)
+        _refuse_twins("retired", self.retired)
+        known = set(self.arm_names)
+        for arm in self.retired:
+            if arm not in known:
+                raise ConfigError(f"retired: there is no arm {arm!r}; a retired arm stays in the list of arms")
         for number, party in enumerate(self.party):
             _refuse_twins(f"the features of party {number} ({party.name})", party.features)
         _refuse_twins("names of roles", [self.folder(member) for member in self.members] + ["authority"])
@@ -239,7 +347,8 @@ class FederationFile(_Strict):
         _refuse_twins("addresses", [f"{(at := self._address(server)).host}:{at.port}" for server in servers])
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The text of a federation's file, before it is understood."""
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:
             raise ConfigError(f"{path} has more than {_MAX_FILE_BYTES:,} bytes")
@@ -258,9 +367,11 @@ def _in_table(path: Path, text: str, place: tuple[str, str], error: ConfigError)
 
 
 def _refuse_twins(what: str, names: list[str]) -> None:
+    seen: set[str] = set()
     for name in names:
-        if names.count(name) > 1:
+        if name in seen:
             raise ConfigError(f"{what}: {name!r} stands there twice; give each its own")
+        seen.add(name)
 
 
 def _explained(path: Path, text: str, error: ValidationError) -> str:
@@ -280,6 +391,8 @@ def _problem(error: ValidationError) -> str:
     match problem["type"]:
         case "missing":
             return f"{field} is missing"
+        case "value_error":
+            return f"{field}: {problem['ctx']['error']}"
         case "extra_forbidden":
             return f"{field} is not a known key{_nearest(str(place[-1]), place)}"
         case "string_pattern_mismatch":
@@ -290,7 +403,7 @@ def _problem(error: ValidationError) -> str:
 
 _PATTERNS: Final = {
     r"^[a-z0-9][a-z0-9-]{0,31}$": "must be 1 to 32 small letters, digits and hyphens: it names a folder",
-    r"^[^\x00-\x1f,\"]{1,64}$": "must be 1 to 64 letters, without commas, quotes and control characters",
+    LABEL: "must be 1 to 64 letters, without commas, quotes and control characters",
     r"^[A-Za-z0-9.:_-]{1,253}$": "must be the name or the address of a host",
 }
 
@@ -307,13 +420,14 @@ def _line_of(text: str, place: tuple[Any, ...]) -> int | None:
     """The line on which a field stands, or on which its table begins."""
     lines = text.splitlines()
     start, rest = 0, list(place)
-    if len(place) > 1 and place[0] in ("party", "dealer", "actor", "rewarder", "policy", "privacy"):
-        nth = place[1] if isinstance(place[1], int) else 0
+    if place and place[0] in ("party", "dealer", "actor", "rewarder", "policy", "privacy", "evaluation"):
+        nth = place[1] if len(place) > 1 and isinstance(place[1], int) else 0
         header = re.compile(rf"\s*\[\[?\s*{place[0]}\s*\]\]?")
         headers = [number for number, line in enumerate(lines) if header.match(line)]
-        if nth >= len(headers):
+        if nth < len(headers):
+            start, rest = headers[nth], [part for part in place[1:] if isinstance(part, str)]
+        elif len(place) > 1:
             return None
-        start, rest = headers[nth], list(place[1 + isinstance(place[1], int) :])
     keys = [part for part in rest if isinstance(part, str)]
     for number in range(start, len(lines)):
         if number > start and lines[number].lstrip().startswith("["):

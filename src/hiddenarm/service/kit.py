@@ -4,8 +4,11 @@ kit.json          who this is, the federation, where everybody listens, where th
 ca.pem            the federation's authority
 certificate.pem   this role's certificate; its URI names role and number
 key.pem           its private key (0600)
-features.csv      a party's features by key (0600), or features.npz
-state/            durable state (0700), where the kit says `durable`
+http.token        what a caller of its HTTP server must show (0600); made when that is first started
+monitor.token     what a scraper on another machine must show for metrics (0600), if it is there
+features.csv      a party's features by key (0600), or features.npz or features.parquet;
+                      or features.toml, which says where else they are (`sources`)
+state/            durable state (0700), where the kit says `durable` and names no `store`
 next/             a key and a request whose certificate has not come yet
 retired/          keys and certificates that were replaced
 epoch.key         only with a dealer whose coins are to be audited on one's own machine (0600);
@@ -19,27 +22,34 @@ from __future__ import annotations
 import difflib
 import json
 import os
+from hashlib import sha256
 from pathlib import Path
-from stat import S_IMODE, S_IRWXG, S_IRWXO, S_ISDIR
 from typing import Any, Final, Literal, Self
 
 import numpy as np
 from cryptography import x509
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from hiddenarm.bandit.evaluation import PolicyValues
 from hiddenarm.bandit.federation import MAX_INTERACTIONS, Federation
 from hiddenarm.bandit.policies import EPSILON_GREEDY, policy_from_table, table_of
 from hiddenarm.errors import ConfigError, IdentityError
 from hiddenarm.net.certificates import Authority, write_private
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.net.monitor import HOST, IPV4
 from hiddenarm.net.tls import TlsFiles
+from hiddenarm.options import make
 from hiddenarm.privacy.mechanisms import NO_MECHANISM, privacy_from_table, privacy_table
 from hiddenarm.ring.streams import KEY_BYTES
 from hiddenarm.ring.words import Floats
-from hiddenarm.service.features import FEATURES_FILE, StoredFeatures, find_features
+from hiddenarm.service.arm_tables import StoredArms
+from hiddenarm.service.features import StoredFeatures
 from hiddenarm.service.logs import Organisations
+from hiddenarm.service.modes import refuse_open
+from hiddenarm.service.sources import SOURCE_FILE, TABLE_FILES, FeatureSource
+from hiddenarm.service.web_address import WebAddress, check_web
 
-SECRET_FILES: Final = ("key.pem", "features.csv", "features.npz", "epoch.key", "next/key.pem")
+SECRET_FILES: Final = ("key.pem", *TABLE_FILES, SOURCE_FILE, "epoch.key", "next/key.pem", "http.token", "monitor.token")
 """Besides these, whatever in the folder is secret is inside a folder that only its owner may enter."""
 
 
@@ -49,25 +59,9 @@ def check_private(folder: Path) -> None:
         refuse_open(path)
 
 
-def is_open(path: Path) -> bool:
-    """Whether a file or folder is open to group or others; one that is not there is not."""
-    try:
-        return bool(path.stat().st_mode & (S_IRWXG | S_IRWXO))
-    except OSError:
-        return False
-
-
-def refuse_open(path: Path) -> None:
-    """Refuse a file or folder that is open to group or others."""
-    if is_open(path):
-        mode = path.stat().st_mode
-        what, wanted = ("folder", "700") if S_ISDIR(mode) else ("file", "600")
-        raise ConfigError(
-            f"the {what} {path} is open to group or others (mode {S_IMODE(mode):o}): chmod {wanted} {path}"
-        )
-
-
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
+_LONGEST_LIST_BYTES: Final = 4096
+"""Of a list in a hello."""
 EPOCH_KEY_FILE = "epoch.key"
 AUTHORITY_FILE = "ca.pem"
 CERTIFICATE_FILE = "certificate.pem"
@@ -90,7 +84,9 @@ class _Strict(BaseModel):
 class KitFederation(_Strict):
     """The suite of a federation (`fast` or `paper`), its policy and its public numbers, as in `Federation`. `policy` is
     a table with the name and the options of the policy; `epsilon` alone is short for that of epsilon-greedy. `privacy`
-    is one with the mechanism of privacy over time and its options. What is left out has the default of the suite."""
+    is one with the mechanism of privacy over time and its options, `evaluation` one with the options of
+    `bandit.evaluation.PolicyValues`. `arm_table` has the features of the arms, where they share a model. What is left
+    out has the default of the suite."""
 
     suite: str = "fast"
     arms: int
@@ -98,6 +94,7 @@ class KitFederation(_Strict):
     epsilon: float | None = None
     policy: OptionTable | None = None
     privacy: OptionTable | None = None
+    evaluation: OptionTable | None = None
     ridge: float = 1.0
     norms: tuple[float, ...] = ()
     fraction_bits: int = 20
@@ -107,6 +104,13 @@ class KitFederation(_Strict):
     newton_iterations: int | None = None
     reward_slot: int | None = None
     default_reward: float | None = None
+    keep_interactions: int | None = None
+    retired: tuple[int, ...] = ()
+    """Arms that no decision names any more, by number."""
+    expires_after: int | None = None
+    expired_reward: float | None = None
+    arm_table: StoredArms | None = Field(default=None, repr=False)
+    """Names and public features of the arms."""
     score_bound: float = Field(default=32.0, exclude=True)
     """Of kits made by earlier versions: it only serves to recognise their state."""
 
@@ -128,21 +132,30 @@ class KitFederation(_Strict):
     def of(cls, federation: Federation) -> KitFederation:
         policy, options = federation.policy, federation.policy.options
         short = policy.name == EPSILON_GREEDY
-        left_out = {"policy", "privacy", "max_batch", *options, *federation.privacy.options}
+        left_out = {"policy", "privacy", "evaluation", "max_batch", *options, *federation.privacy.options}
+        left_out |= {"arm_features", "arm_columns"}
         numbers: dict[str, Any] = {name: value for name, value in federation.terms.items() if name not in left_out}
         if federation.privacy.name != NO_MECHANISM:
             numbers["privacy"] = privacy_table(federation.privacy)
+        if federation.evaluation is not None:
+            numbers["evaluation"] = federation.evaluation.options
+        if federation.arm_features is not None:
+            numbers["arm_table"] = StoredArms.of(federation.arm_features)
         return cls(**numbers, **(options if short else {"policy": table_of(policy)}))
 
     def federation(self, max_batch: int) -> Federation:
         """`max_batch` is that of the kit: how many rewards the fast suite learns at once."""
-        given = self.model_dump(exclude_none=True)
+        given = self.model_dump(exclude_none=True, exclude={"arm_table"})
+        if self.arm_table is not None:
+            given["arm_features"] = self.arm_table.table()
         if self.suite == "fast":
             given["max_batch"] = max_batch
         if self.policy is not None:
             given["policy"] = policy_from_table(self.policy)
         if self.privacy is not None:
             given["privacy"] = privacy_from_table(self.privacy)
+        if self.evaluation is not None:
+            given["evaluation"] = make(PolicyValues, "evaluation", self.evaluation)
         return Federation(**given)
 
 
@@ -155,6 +168,8 @@ class KitFile(_Strict):
     """`kit.json`."""
 
     name: str
+    version: int = Field(default=1, ge=1, le=1_000_000)
+    """Of the federation's file: it is counted up with every change. The same in all kits."""
     role: Role
     number: int = 0
     federation: KitFederation
@@ -168,12 +183,23 @@ class KitFile(_Strict):
     """How long a party polls before it sleeps; 0 where it has no core to itself."""
     durable: bool = False
     """Whether state lasts: the folder `state` of a party, the actor and the rewarder; the same in all kits."""
+    store: str | None = Field(default=None, repr=False)
+    """Where lasting state is kept, if not in the folder `state`: the URL of a PostgreSQL database. It may hold a
+    password."""
     checkpoint_every: int = Field(default=256, ge=1, le=100_000)
     """Lessons between two checkpoints of the model; the same in all kits."""
     listen: str | None = None
     """The host at which to listen, where it is not that of the own address."""
     monitor_port: int | None = Field(default=None, ge=1, le=65535)
-    """Where health and metrics are to be had, on loopback only; nowhere unless given."""
+    """Where health and metrics are to be had; nowhere unless given."""
+    monitor_listen: str = Field(default=HOST, pattern=IPV4)
+    """The address at which they are: loopback, unless whoever else reaches it may read them."""
+    http: str | None = None
+    """Where HTTP is served: 127.0.0.1:8411 or unix:http.sock, or another address with TLS; nowhere unless given."""
+    http_certificate: str | None = None
+    """The file of the certificate chain for HTTP with TLS, in the kit's folder or elsewhere."""
+    http_key: str | None = None
+    """The file of its private key."""
     names: str = ""
     """A digest of the names of parties, features and arms."""
     arm_names: tuple[str, ...] = ()
@@ -191,7 +217,23 @@ class KitFile(_Strict):
         for name, entries in (("missing_keys", self.missing_keys), ("organisations", self.organisations)):
             if entries and len(entries) != parties:
                 raise ValueError(f"{name} must have an entry for each of {parties} parties, got {len(entries)}")
+        check_web(self.http, self.http_certificate, self.http_key)
         return self
+
+    @model_validator(mode="after")
+    def _check_store(self) -> Self:
+        """The message must not show the URL, which may hold a password."""
+        if self.store is not None and not self.store.startswith(("postgresql://", "postgres://")):
+            raise ValueError("store must be a URL such as postgresql://hiddenarm@db.example/hiddenarm")
+        if self.store is not None and not self.durable:
+            raise ValueError("store is where lasting state is kept, but durable is false: remove one of them")
+        return self
+
+    @property
+    def names_of_arms(self) -> tuple[str, ...]:
+        """What the arms are called, where this kit knows it: that of the actor, and all that hold a table of arms."""
+        table = self.federation.arm_table
+        return self.arm_names if table is None else table.names
 
     def build_federation(self) -> Federation:
         """The federation that the file describes; whatever does not fit is a `ConfigError`."""
@@ -212,6 +254,8 @@ class Kit:
     def read(cls, folder: Path) -> Kit:
         file = read_kit_file(folder)
         check_private(folder)
+        if file.store is not None:
+            refuse_open(folder / "kit.json")  # the URL may hold a password
         return cls(folder, file)
 
     def _check_identity(self) -> None:
@@ -229,10 +273,12 @@ class Kit:
 
     @property
     def hello(self) -> dict[str, Any]:
-        """What every pair of roles must agree on before anything else is said."""
+        """What every pair of roles must agree on before anything else is said. A table of arms is compared by its
+        digest, and so are the names of its columns and arms that are retired, where these are long lists."""
         return {
             "protocol_version": PROTOCOL_VERSION,
-            **self.terms,
+            "version": self.file.version,
+            **{name: _shortened(value) for name, value in self.terms.items()},
             "max_batch": self.file.max_batch,
             "names": self.file.names,
             "durable": self.file.durable,
@@ -259,16 +305,40 @@ class Kit:
         """What the parties' organisations are called."""
         return Organisations(self.file.organisations)
 
+    @property
+    def http(self) -> WebAddress | None:
+        """Where HTTP is served, if it is."""
+        if self.file.http is None:
+            return None
+        try:
+            return WebAddress.parse(self.file.http).inside(self.folder)
+        except ValueError as error:
+            raise ConfigError(f"{self.folder / 'kit.json'}: {error}") from None
+
+    @property
+    def http_tls(self) -> tuple[Path, Path] | None:
+        """The files of certificate and key, if HTTP is served by TLS."""
+        certificate, key = self.file.http_certificate, self.file.http_key
+        return None if certificate is None or key is None else (self.folder / certificate, self.folder / key)
+
     def address(self, identity: Identity) -> Address:
         try:
             return self.file.addresses[str(identity)]
         except KeyError:
             raise ConfigError(f"{self.folder / 'kit.json'} has no address for {identity}") from None
 
+    def feature_source(self) -> FeatureSource:
+        """Where a party's features come from."""
+        count = self.federation.features[self.identity.number]
+        return FeatureSource.find(self.folder, count, self.file.feature_names)
+
     def features(self) -> StoredFeatures:
-        number = self.identity.number
-        features = find_features(self.folder, self.federation.features[number], self.file.feature_names)
-        return features.with_zeros() if self.missing_keys[number] == "zeros" else features
+        """The features of a party that has them in a table."""
+        return self.with_missing(self.feature_source().load())
+
+    def with_missing(self, features: StoredFeatures) -> StoredFeatures:
+        """Features of a table, and what keys without a row have."""
+        return features.with_zeros() if self.missing_keys[self.identity.number] == "zeros" else features
 
     def take_epoch_key(self) -> bytes | None:
         """The dealer's key, if the kit fixes one for an audit. It is removed: a second epoch must not use it again."""
@@ -312,7 +382,7 @@ def write_empty_kit(folder: Path, file: KitFile, authority_pem: bytes) -> None:
 
 def write_features(folder: Path, keys: list[str], values: Floats) -> None:
     """Store a party's features in its kit."""
-    path = folder / FEATURES_FILE
+    path = folder / "features.npz"
     path.touch(mode=0o600)
     np.savez(path, keys=np.array(keys), values=values)
 
@@ -340,6 +410,16 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _shortened(value: Any) -> Any:
+    """A value for the hello, which has a largest size: a digest in the place of a list that is long."""
+    if not isinstance(value, tuple | list):
+        return value
+    text = json.dumps(value)
+    if len(text) <= _LONGEST_LIST_BYTES:
+        return value
+    return f"{len(value)} entries, digest {sha256(text.encode()).hexdigest()[:32]}"
 
 
 def _refuse_constant(name: str) -> float:

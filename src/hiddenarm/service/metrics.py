@@ -18,7 +18,9 @@ import resource
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
+from math import isfinite
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -29,16 +31,20 @@ from prometheus_client.registry import Collector
 
 from hiddenarm.bandit.accounting import Budget
 from hiddenarm.bandit.catalogue import DECIDE_ONE
+from hiddenarm.bandit.evaluation import OpenedValues
 from hiddenarm.errors import ConfigError
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.meter import Meter
-from hiddenarm.net.monitor import HOST, Monitor, Page
+from hiddenarm.net.monitor import Monitor, Page
 from hiddenarm.privacy.ledger import PrivacyLedger
 from hiddenarm.roles.health import BOUNDS, Health, RunTimes
 from hiddenarm.roles.messages import CLIENTS, DEALER, PROGRAM_NAMES, REWARDER, Kind
+from hiddenarm.service.dashboard import DATA_PATH, PAGE_PATH, SAMPLE_SECONDS, Dashboard
 from hiddenarm.service.kit import Kit
 from hiddenarm.service.process import Endpoint
+from hiddenarm.service.tokens import monitor_token, shows
 
+_METRICS_PATH: Final = "/metrics"
 SILENT_SECONDS: Final = 5.0
 """A peer that has said nothing for this long is called silent: it is asked every second."""
 
@@ -145,16 +151,31 @@ REFRESHES: Final = Family("hiddenarm_privacy_refreshes_total", "counter", "Refre
 WENT_BACK: Final = Family(
     "hiddenarm_privacy_went_back_total", "counter", "Times that all parties went back behind a refresh that was used"
 )
+OPENINGS: Final = Family("hiddenarm_privacy_openings_total", "counter", "Sums that were opened, with noise and without")
+OPENED: Final = Family(
+    "hiddenarm_privacy_opened_mu_squared", "gauge", "The sum of mu^2 of openings with noise: of all, and of one row"
+)
+OUT_OF_RANGE: Final = Family(
+    "hiddenarm_privacy_out_of_range_total", "counter", "Decisions that ended as scores left their range, seen by all"
+)
 BUDGET: Final = Family(
     "hiddenarm_privacy_budget_decisions", "gauge", "Decisions that the privacy budget still pays for"
 )
+VALUE: Final = Family(
+    "hiddenarm_policy_value", "gauge", "What a policy earns a decision, estimated, at the role it is opened to"
+)
+VALUE_NOISE: Final = Family(
+    "hiddenarm_policy_value_noise", "gauge", "The deviation that noise adds to the unbiased estimate"
+)
+EVALUATED: Final = Family("hiddenarm_evaluated_decisions", "gauge", "Decisions in the windows that were opened")
 EXPIRES: Final = Family("hiddenarm_certificate_expires_timestamp_seconds", "gauge", "When the certificate expires")
 MEMORY: Final = Family("hiddenarm_resident_memory_bytes", "gauge", "Memory that the process holds now")
 PEAK_MEMORY: Final = Family("hiddenarm_peak_memory_bytes", "gauge", "The most memory that the process ever held")
 PROCESSOR: Final = Family("hiddenarm_cpu_seconds_total", "counter", "Processor time used")
 FAMILIES: Final = (
     *(INFO, READY, UP, PEER_READY, PEER_SILENCE, FRAMES, BYTES, ROUNDS, RUNS, INTERACTIONS, VERSION, PENDING),
-    *(WAITING, STOCK, RELEASED, REFRESHES, WENT_BACK, BUDGET, EXPIRES, MEMORY, PEAK_MEMORY, PROCESSOR),
+    *(WAITING, STOCK, RELEASED, REFRESHES, WENT_BACK, OPENINGS, OPENED, OUT_OF_RANGE, BUDGET),
+    *(VALUE, VALUE_NOISE, EVALUATED, EXPIRES, MEMORY, PEAK_MEMORY, PROCESSOR),
 )
 
 
@@ -185,6 +206,7 @@ class Observer(Collector):
         yield from _of_runs(health.runs)
         yield from _of_state(health)
         yield from _of_privacy(health.ledger, kit.federation.budget)
+        yield from _of_values(health.values)
         yield EXPIRES.metric([({}, certificate_expiry(kit.tls.certificate))])
         yield from _of_process()
 
@@ -202,21 +224,30 @@ class Observer(Collector):
 
 def start_monitor(endpoint: Endpoint) -> Monitor | None:
     """Serve health and metrics where the kit says, if it does."""
-    port = endpoint.kit.file.monitor_port
+    host, port = endpoint.kit.file.monitor_listen, endpoint.kit.file.monitor_port
     if port is None:
         return None
     observer, registry = Observer(endpoint), CollectorRegistry()
     registry.register(observer)
+    dashboard = Dashboard(endpoint, observer.readiness, all_members(endpoint.kit))
     pages = {
         "/livez": live_page,
         "/readyz": lambda: ready_page(observer),
-        "/metrics": lambda: metrics_page(registry),
+        _METRICS_PATH: lambda: metrics_page(registry),
+        PAGE_PATH: dashboard.page,
+        DATA_PATH: dashboard.data,
     }
+    own, ticks = frozenset((PAGE_PATH, DATA_PATH)), (SAMPLE_SECONDS, dashboard.sample)
+    token = monitor_token(endpoint.kit.folder)
+    guarded = frozenset() if token is None else frozenset((_METRICS_PATH,))
+    admitted = partial(shows, token=token or "")
     try:
-        return Monitor(endpoint.transport, port, pages)
+        return Monitor(
+            endpoint.transport, port, pages, host=host, own=own, guarded=guarded, admitted=admitted, ticks=ticks
+        )
     except OSError as error:
         raise ConfigError(
-            f"cannot serve health and metrics at {HOST}:{port}: {error.strerror}; set another monitor_port in kit.json"
+            f"cannot serve health and metrics at {host}:{port}: {error.strerror}; set another monitor_port in kit.json"
         ) from None
 
 
@@ -301,10 +332,27 @@ def _of_privacy(ledger: PrivacyLedger | None, budget: Budget | None) -> Iterator
     yield RELEASED.metric(({"epsilon": repr(chance)}, float(count)) for chance, count in ledger.levels.items())
     yield REFRESHES.metric([({}, float(ledger.refreshes))])
     yield WENT_BACK.metric([({}, float(ledger.repeated))])
+    yield OPENINGS.metric(
+        [({"noise": "yes"}, float(ledger.openings - ledger.bare)), ({"noise": "no"}, float(ledger.bare))]
+    )
+    yield OPENED.metric([({"of": "all"}, ledger.opened), ({"of": "row"}, ledger.row_opened)])
+    yield OUT_OF_RANGE.metric([({}, float(ledger.out_of_range))])
     left: list[tuple[Labels, float]] = (
         [] if budget is None else [({}, float(max(0, budget.decisions - ledger.telling)))]
     )
     yield BUDGET.metric(left)
+
+
+def _of_values(values: OpenedValues | None) -> Iterator[Metric]:
+    found = {} if values is None else values.by_policy
+    estimates = [
+        ({"policy": name, "estimate": estimate}, getattr(value, estimate))
+        for name, value in found.items()
+        for estimate in ("unbiased", "ratio")
+    ]
+    yield VALUE.metric(sample for sample in estimates if isfinite(sample[1]))
+    yield VALUE_NOISE.metric(({"policy": name}, value.noise) for name, value in found.items())
+    yield EVALUATED.metric([] if values is None else [({}, float(values.decisions))])
 
 
 def _of_process() -> Iterator[Metric]:

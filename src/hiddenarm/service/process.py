@@ -18,7 +18,7 @@ from contextlib import suppress
 from itertools import combinations
 from threading import Event, Lock
 
-from hiddenarm.bandit.catalogue import DECIDE, ProgramId, program_text
+from hiddenarm.bandit.catalogue import DECIDE, VALUE, ProgramId, program_text
 from hiddenarm.bandit.schedule import GATHERED_BEFORE_A_BATCH
 from hiddenarm.errors import ConfigError, HiddenArmError
 from hiddenarm.mpc.dealing import layout_of
@@ -44,12 +44,14 @@ from hiddenarm.roles.messages import (
     bitmap_bytes,
     refused_bytes,
     slot_bytes,
+    values_bytes,
 )
 from hiddenarm.roles.party import Party
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.stock import BATCHES_IN_STOCK, largest_batch_bytes
 from hiddenarm.service.kit import Address, Kit
-from hiddenarm.service.state import MemoryState, State, keeps_state, open_state, state_folder
+from hiddenarm.service.live_features import LiveFeatures
+from hiddenarm.service.state import STATE_FOLDER, MemoryState, State, keeps_state, open_state
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
@@ -81,6 +83,8 @@ class Endpoint:
 
     def __init__(self, kit: Kit, lock: Lock | None = None, make: Make | None = None) -> None:
         self.kit = kit
+        self.features: LiveFeatures | None = None
+        """Of a party."""
         self._state = open_state(kit, self._call)
         self.machine = (make or make_machine)(self, self._state)
         caps = frame_caps(kit)
@@ -95,6 +99,8 @@ class Endpoint:
             uses_idle_time=kit.identity.role in (Role.PARTY, Role.DEALER),
             lock=lock,
         )
+        if self.features is not None:
+            self.features.start()
 
     @property
     def meter(self) -> Meter:
@@ -103,15 +109,28 @@ class Endpoint:
     def close(self, reason: str) -> None:
         """Part with everybody in good order, and write what is to last."""
         self.transport.close(reason)
-        self._state.close()
+        self._close()
 
     def abort(self, reason: str) -> None:
         """Part with everybody, telling why."""
         self.transport.abort(reason)
+        self._close()
+
+    def _close(self) -> None:
+        if self.features is not None:
+            self.features.close()
         self._state.close()
 
     def _call(self, then: Callable[[], None]) -> None:
         self.transport.call(then)
+
+    def _after(self, seconds: float, then: Callable[[], None]) -> None:
+        self.transport.after(seconds, then)
+
+    def watch_features(self) -> LiveFeatures:
+        """A party's features, which change when their files do."""
+        self.features = LiveFeatures(self.kit, self._call, self._after)
+        return self.features
 
     def send(self, identity: Identity, frame: Frame) -> None:
         self.transport.send(identity, frame)
@@ -173,7 +192,7 @@ def check_together(kits: Sequence[Kit]) -> None:
     for one, other in combinations(kits, 2):
         _check_roles(one, other)
         _check_federation(one, other)
-        _check_folders(one, other)
+        _check_places(one, other)
         _check_ports(one, other)
 
 
@@ -201,9 +220,11 @@ def _check_federation(one: Kit, other: Kit) -> None:
         )
 
 
-def _check_folders(one: Kit, other: Kit) -> None:
-    state = state_folder(one).resolve()
-    if keeps_state(one) and keeps_state(other) and state == state_folder(other).resolve():
+def _check_places(one: Kit, other: Kit) -> None:
+    if not (keeps_state(one) and keeps_state(other)):
+        return
+    state = (one.folder / STATE_FOLDER).resolve()
+    if one.file.store is None and other.file.store is None and state == (other.folder / STATE_FOLDER).resolve():
         raise ConfigError(
             f"{one.folder} and {other.folder} share the state folder {state}: give each kit a folder `state` of its own"
         )
@@ -212,7 +233,7 @@ def _check_folders(one: Kit, other: Kit) -> None:
 def _check_ports(one: Kit, other: Kit) -> None:
     for port in _ports(one) & _ports(other):
         raise ConfigError(
-            f"{one.folder} and {other.folder} both use port {port}: set another monitor_port in one kit.json, "
+            f"{one.folder} and {other.folder} both use port {port}: set another monitor_port or http in one kit.json, "
             "or another port of the party in the federation file"
         )
 
@@ -221,7 +242,8 @@ def _ports(kit: Kit) -> set[int]:
     """Where a role listens, for its peers and for whoever watches over it."""
     own = kit.file.addresses.get(str(kit.identity))
     listening = None if own is None else own.port
-    return {port for port in (listening, kit.file.monitor_port) if port is not None}
+    web = None if kit.http is None or kit.http.path is not None else kit.http.port
+    return {port for port in (listening, kit.file.monitor_port, web) if port is not None}
 
 
 def serve(endpoint: Endpoint, listener: socket.socket | None = None, stop: StopRequest | None = None) -> None:
@@ -247,17 +269,22 @@ def frame_caps(kit: Kit) -> dict[Kind, int]:
     federation, many = kit.federation, kit.file.max_batch
     learner = federation.learner
     largest = ProgramId(DECIDE, many), *learner.single_programs, *learner.largest_programs
+    values = federation.evaluation
+    if values is not None:
+        largest = *largest, ProgramId(VALUE, values.window)
     layouts = [layout_of(program_text(federation, program), federation.parties, 1) for program in largest]
     reports = arm_reports(federation)
     return {
         Kind.WANT: 16,
         Kind.CORRECTIONS: max(largest_batch_bytes(layout) for layout in layouts),
-        Kind.DECIDE: 16 + bitmap_bytes(federation.arms) + many * (2 + MAX_KEY_BYTES),
+        Kind.DECIDE: 16 + many * (bitmap_bytes(federation.arms) + 2 + MAX_KEY_BYTES),
         reports.kind: reports.most_bytes(many),
-        Kind.ARMS: arms_bytes(many, federation.arms),
+        Kind.ARMS: arms_bytes(many, federation.arm_width),
         Kind.ARMS_KEPT: arms_kept_bytes(),
         Kind.REWARD: REWARD_BYTES * many,
+        Kind.UNLEARN: REWARD_BYTES,
         Kind.SLOT: slot_bytes(),
+        Kind.VALUES: 0 if values is None else values_bytes(values.sums),
         Kind.LEARNED: 0,
         Kind.OPEN: max(128, statement_bytes(federation.parties)),
         Kind.PREPARED: plan_bytes(),
@@ -294,11 +321,11 @@ def make_machine(endpoint: Endpoint, state: State | MemoryState) -> Machine:
 
 
 def make_party(endpoint: Endpoint, state: State | MemoryState) -> Party:
-    kit, number = endpoint.kit, endpoint.kit.identity.number
+    kit, features = endpoint.kit, endpoint.watch_features()
     return Party(
         kit.federation,
-        number,
-        kit.features().encoded(kit.federation, number).words,
+        kit.identity.number,
+        features.words,
         endpoint.send,
         endpoint.exchange,
         endpoint.send_later,
@@ -307,6 +334,7 @@ def make_party(endpoint: Endpoint, state: State | MemoryState) -> Party:
         stock=kit.file.stock,
         max_batch=kit.file.max_batch,
         checkpoint_every=kit.file.checkpoint_every,
+        look_up=features.look_up,
     )
 
 

@@ -28,21 +28,23 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from hiddenarm.bandit.arm_table import ArmTable
 from hiddenarm.errors import ConfigError, IdentityError
 from hiddenarm.net.certificates import Authority, fingerprint, new_request, read_request, write_private
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.service.arm_tables import StoredArms
 from hiddenarm.service.features import sample_table
-from hiddenarm.service.federation_file import FederationFile
+from hiddenarm.service.federation_file import FederationFile, read_text
 from hiddenarm.service.kit import (
     AUTHORITY_FILE,
     CERTIFICATE_FILE,
     KEY_FILE,
     certified_identity,
     read_kit_file,
-    refuse_open,
     write_empty_kit,
     write_kit,
 )
+from hiddenarm.service.modes import refuse_open
 
 AUTHORITY_FOLDER: Final = "authority"
 FEDERATION_FILE: Final = "federation.toml"
@@ -58,7 +60,7 @@ def provision(path: Path, out: Path, *, keys_on_site: bool, valid_days: int) -> 
             raise ConfigError(f"{folder} is there already and is not overwritten: give another --out, or move it away")
     authority = Authority.create(federation_file.name)
     try:
-        _write_authority(out / AUTHORITY_FOLDER, authority, path.read_bytes())
+        _write_authority(out / AUTHORITY_FOLDER, authority, path.read_bytes(), federation_file)
         for member, folder in folders.items():
             _write_member(folder, federation_file, member, authority, keys_on_site, valid_days)
     except OSError as error:
@@ -76,7 +78,19 @@ def read_authority(folder: Path) -> tuple[Authority, FederationFile]:
         raise ConfigError(f"{folder} is no authority: {error.filename} cannot be read: {error.strerror}") from None
     except (ValueError, TypeError):
         raise IdentityError(f"{folder} is no authority: its certificate or key is damaged") from None
-    return authority, FederationFile.read(folder / FEDERATION_FILE)
+    path = folder / FEDERATION_FILE
+    return authority, FederationFile.parse(read_text(path), path, lambda file: _kept_arms(folder, file.version))
+
+
+def arms_file(version: int) -> str:
+    """Where the authority keeps the table of arms of a version. That of another version is another file, so that the
+    federation's file, which is replaced last, says which one holds."""
+    return f"arms-{version}.json"
+
+
+def _kept_arms(folder: Path, version: int) -> ArmTable:
+    path = folder / arms_file(version)
+    return StoredArms.parse(_bytes(path).decode("utf-8", "replace"), str(path)).table()
 
 
 def authorities_in(path: Path) -> list[x509.Certificate]:
@@ -87,10 +101,12 @@ def authorities_in(path: Path) -> list[x509.Certificate]:
         raise ConfigError(f"{path} does not hold an authority's certificate") from None
 
 
-def _write_authority(folder: Path, authority: Authority, federation_file: bytes) -> None:
+def _write_authority(folder: Path, authority: Authority, text: bytes, federation_file: FederationFile) -> None:
     write_private(folder / AUTHORITY_FILE, authority.certificate_pem)
     write_private(folder / KEY_FILE, authority.key_pem)
-    write_private(folder / FEDERATION_FILE, federation_file)
+    if federation_file.stored_table is not None:
+        write_private(folder / arms_file(federation_file.version), federation_file.stored_table.text.encode())
+    write_private(folder / FEDERATION_FILE, text)
 
 
 def _write_member(

@@ -1,0 +1,229 @@
+"""Requests of many callers at one client: they wait in a queue, a thread takes what waits and sees to all of it.
+
+The thread serves the client's links as well, so that nothing is polled and no caller has a thread of its own. A request
+is answered by a call of its `deliver`, from that thread; what is wrong with it is delivered, too. While somebody is
+known to be gone, all requests fail at once. What has a name goes on, for when it is asked for again.
+
+Decisions are asked for together: what waits while the parties are at work is decided in the rounds of one (`Actor`).
+
+At most `MAX_UNDER_WAY` requests are under way, the rest waits; at most `MAX_QUEUED` wait, the next is refused.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from threading import Thread
+from typing import Final, Generic, TypeVar
+
+from hiddenarm.bandit.local import Decision
+from hiddenarm.errors import HiddenArmError, PeerLost, UnavailableError
+from hiddenarm.roles.actor import Outcome
+from hiddenarm.roles.client_records import KeyAnswer
+from hiddenarm.service.application import ActorClient, RewarderClient
+
+MAX_UNDER_WAY: Final = 256
+MAX_QUEUED: Final = 4096
+BUSY_SECONDS: Final = 1.0
+
+Asks = TypeVar("Asks")
+Answers = TypeVar("Answers")
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Waiting(Generic[Asks, Answers]):
+    """A request, and who gets its answer. Once `abandoned`, nobody."""
+
+    asked: Asks
+    deliver: Callable[[Answers | HiddenArmError], None]
+    abandoned: bool = False
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RankRequest:
+    """A decision for a key, under the name of an event if it has one. Arms are as the request names them: it must be
+    the same when it is repeated, whatever arms there are then."""
+
+    key: str
+    event: str | None = None
+    eligible: frozenset[int] | None = None
+    excluded: frozenset[int] = frozenset()
+    deferred: bool = False
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RewardRequest:
+    """The reward of a decision, under the name of an event."""
+
+    decision: str
+    value: float = field(repr=False)
+    event: str | None = None
+
+
+class RequestQueue(ABC, Generic[Asks, Answers]):
+    """Started on entry; on exit whatever waits is refused."""
+
+    def __init__(self, client: ActorClient | RewarderClient, name: str) -> None:
+        self._client = client
+        self._queue: deque[Waiting[Asks, Answers]] = deque()
+        self._under_way: dict[int, list[Waiting[Asks, Answers]]] = {}
+        self._closed = False
+        self._thread = Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Take nothing more; refuse what waits."""
+        self._closed = True
+        self._client.poke()
+        self._thread.join()
+
+    def put(self, asked: Asks, deliver: Callable[[Answers | HiddenArmError], None]) -> Waiting[Asks, Answers]:
+        """Have a request answered. May be called from any thread."""
+        if self._closed:
+            raise UnavailableError("this role is about to stop; make the same request again")
+        if len(self._queue) >= MAX_QUEUED:
+            raise UnavailableError(f"{MAX_QUEUED} requests wait already; make this one again later", BUSY_SECONDS)
+        waiting: Waiting[Asks, Answers] = Waiting(asked, deliver)
+        self._queue.append(waiting)
+        self._client.poke()
+        return waiting
+
+    def _run(self) -> None:
+        error: HiddenArmError = UnavailableError("this role was stopped; make the same request again")
+        try:
+            while not self._closed:
+                self._client.attend(self._has_work)
+                self._step()
+        except HiddenArmError as ended:  # the loop ended, which whoever runs the role is told as well
+            error = ended if isinstance(ended, UnavailableError) else PeerLost(str(ended))
+        finally:
+            self._closed = True
+            self._fail_all(error)
+
+    def _has_work(self) -> bool:
+        """For `attend`."""
+        if self._closed or self._any_ended(self._under_way):
+            return True
+        if (self._queue or self._under_way) and self._client.outage is not None:
+            return True
+        return bool(self._queue) and self._can_begin()
+
+    def _can_begin(self) -> bool:
+        return len(self._under_way) < MAX_UNDER_WAY
+
+    def _step(self) -> None:
+        for number, outcome in self._take_ended(list(self._under_way)):
+            for waiting in self._under_way.pop(number):
+                self._deliver(waiting, outcome)
+        if (outage := self._client.outage) is not None:
+            self._begin_what_waits()  # so that it goes on where it has a name
+            self._fail_all(outage)
+        else:
+            self._begin_what_waits()
+
+    def _begin_what_waits(self) -> None:
+        while self._queue and self._can_begin():
+            waiting = self._queue.popleft()
+            if waiting.abandoned:
+                continue
+            try:
+                number = self._begin(waiting.asked)
+            except HiddenArmError as error:
+                self._deliver(waiting, error)
+            else:
+                self._under_way.setdefault(number, []).append(waiting)
+
+    def _fail_all(self, error: HiddenArmError) -> None:
+        for number in list(self._under_way):
+            with suppress(HiddenArmError):
+                self._give_up(number)
+            for waiting in self._under_way.pop(number):
+                self._deliver(waiting, error)
+        while self._queue:
+            self._deliver(self._queue.popleft(), error)
+
+    def _deliver(self, waiting: Waiting[Asks, Answers], outcome: Answers | HiddenArmError) -> None:
+        if not waiting.abandoned:
+            waiting.deliver(outcome)
+
+    # What an actor and a rewarder do differently
+
+    @abstractmethod
+    def _begin(self, asked: Asks) -> int:
+        """Ask the client; the number under which it ends."""
+
+    @abstractmethod
+    def _any_ended(self, numbers: Iterable[int]) -> bool:
+        """Whether any of these has ended; called with the client's lock held."""
+
+    @abstractmethod
+    def _take_ended(self, numbers: Sequence[int]) -> list[tuple[int, Answers | HiddenArmError]]:
+        """What came of those that have ended."""
+
+    @abstractmethod
+    def _give_up(self, number: int) -> None:
+        """Nobody waits for this one any longer."""
+
+
+class RankQueue(RequestQueue[RankRequest, Decision]):
+    """Requests for decisions."""
+
+    def __init__(self, client: ActorClient) -> None:
+        super().__init__(client, "rank requests")
+        self._actor = client
+
+    def _begin(self, asked: RankRequest) -> int:
+        return self._actor.ask(
+            [asked.key],
+            request=asked.event,
+            eligible=asked.eligible,
+            excluded=asked.excluded,
+            deferred=asked.deferred,
+            together=True,
+        )
+
+    def _any_ended(self, numbers: Iterable[int]) -> bool:
+        return self._actor.has_answer(numbers)
+
+    def _take_ended(self, numbers: Sequence[int]) -> list[tuple[int, Decision | HiddenArmError]]:
+        return [(number, _first(outcome)) for number, outcome in self._actor.answered(numbers).items()]
+
+    def _give_up(self, number: int) -> None:
+        self._actor.give_up(number)
+
+
+class RewardQueue(RequestQueue[RewardRequest, int]):
+    """Rewards of decisions; the answer is the version of the model that holds them, 0 with slots."""
+
+    def __init__(self, client: RewarderClient) -> None:
+        super().__init__(client, "rewards")
+        self._rewarder = client
+
+    def _can_begin(self) -> bool:
+        """No reward before an epoch has opened in this process, see `Rewarder`."""
+        return super()._can_begin() and self._rewarder.checked
+
+    def _begin(self, asked: RewardRequest) -> int:
+        return self._rewarder.begin(asked.decision, asked.value, asked.event)
+
+    def _any_ended(self, numbers: Iterable[int]) -> bool:
+        first = min(numbers, default=None)  # rewards end in order
+        return first is not None and self._rewarder.has_ended(first)
+
+    def _take_ended(self, numbers: Sequence[int]) -> list[tuple[int, int | HiddenArmError]]:
+        return list(self._rewarder.ended(numbers).items())
+
+    def _give_up(self, number: int) -> None:
+        return
+
+
+def _first(outcome: Outcome) -> Decision | HiddenArmError:
+    if isinstance(outcome, HiddenArmError):
+        return outcome
+    answer: KeyAnswer = outcome[0]
+    return answer

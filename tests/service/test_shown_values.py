@@ -1,0 +1,55 @@
+"""Values of policies and openings as metrics, and what `hiddenarm status` makes of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from hiddenarm.bandit.evaluation import PolicyValues, estimated
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.cli.status import _value_rows, parse_metrics, released_in
+from hiddenarm.privacy.ledger import PrivacyLedger, statement
+from hiddenarm.privacy.mechanisms import NoisySums
+from hiddenarm.ring.words import encode
+from hiddenarm.service.metrics import _of_privacy, _of_values
+
+
+class Collected(Collector):
+    def __init__(self, metrics: list[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> list[Metric]:
+        return [metric for metric in self._metrics if metric.samples]
+
+
+def text_of(metrics: list[Metric]) -> str:
+    registry = CollectorRegistry()
+    registry.register(Collected(metrics))
+    return generate_latest(registry).decode()
+
+
+def test_the_receiver_shows_what_policies_earn() -> None:
+    values = PolicyValues(0.5, "actor", window=10)
+    federation = Federation(arms=3, features=(2, 2), epsilon=0.25, evaluation=values)
+    opened = estimated(federation, 4, encode(np.array([15.0, 2.0, 30.0]), federation.fraction_bits))
+    rows = dict(_value_rows(parse_metrics(text_of(list(_of_values(opened))))))
+    assert rows["value of the greedy policy"].startswith("0.5000 a decision (ratio 0.5000, noise 0.2309)")
+    assert rows["value of the uniform policy"].startswith("0.2000 a decision (ratio 0.2000, noise 0.6928)")
+    assert rows["decisions evaluated"] == "40"
+    assert _value_rows(parse_metrics(text_of(list(_of_values(None))))) == []
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_status_states_what_the_ledger_of_a_party_means_with_its_openings(bare: bool) -> None:
+    privacy = NoisySums(1.0)
+    federation = Federation(arms=3, features=(2, 2), epsilon=0.25, privacy=privacy)
+    ledger = PrivacyLedger({2**61: 9}, 1).opened_with(0.2).opened_with(0.2)
+    if bare:
+        ledger = ledger.opened_with(None)
+    released = released_in(parse_metrics(text_of(list(_of_privacy(ledger, None)))), federation)
+    assert released == statement(ledger, 3, privacy)
+    assert released is not None
+    assert released.headline.vacuous == bare
