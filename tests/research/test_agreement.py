@@ -102,7 +102,7 @@ def test_arms_that_are_told_wrong_do_not_agree(batch: int) -> None:
 def test_rounding_is_small_beside_scores_and_grows_with_parties_and_coarser_numbers() -> None:
     roundings = [digits(parties).score_rounding for parties in (2, 3, 5)]
     assert roundings == sorted(roundings)
-    assert round(roundings[0], 4) == 0.0004  # as the README says, of scores up to 1
+    assert round(roundings[0], 4) == 0.0004  # as docs/commands.md says, of scores up to 1
     assert roundings[-1] < 1e-3
     assert roundings[0] < digits(fraction_bits=16).score_rounding < 0.01
     assert digits(suite="paper").score_rounding < 1e-4

@@ -93,6 +93,36 @@ def test_arms_are_fitted_and_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "arms.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_one_model_of_all_arms_is_measured_beside_a_model_for_each(tmp_path: Path) -> None:
+    """What learning costs does not depend on the arms; eligible ones cost what they cost."""
+    output, figures = run_quick(tmp_path, "arms", "--arm-features", "3", "--plot", str(tmp_path / "arms.png"))
+    assert [point["arms"] for point in figures["points"]] == [10, 40, 80]
+    assert figures["learning_depends_on_arms"] is False
+    learning = [point["shared_model"]["learn"] for point in figures["points"]]
+    for count in ("rounds", "bytes_per_party", "dealt_words"):
+        assert len({part[count] for part in learning}) == 1, count
+        alone = [point["model_per_arm"]["learn"][count] for point in figures["points"]]
+        assert count == "rounds" or alone == sorted(set(alone)), count
+    for point in figures["points"]:
+        shared, per_arm = point["shared_model"], point["model_per_arm"]
+        for step in (shared, per_arm):
+            assert step["us_per_step"] == pytest.approx(step["decide"]["us"] + step["learn"]["us"])
+            assert step["rounds_per_step"] == step["decide"]["rounds"] + step["learn"]["rounds"]
+        assert point["shared_over_per_arm"] == pytest.approx(shared["us_per_step"] / per_arm["us_per_step"])
+    eligible = figures["eligible"]
+    assert (eligible["eligible"], eligible["arms"]) == (40, 80)
+    assert eligible["decide_of_many"]["rounds"] == eligible["decide_of_few"]["rounds"] == 4
+    assert eligible["learn_of_many"]["dealt_words"] == eligible["learn_of_few"]["dealt_words"]
+    assert eligible["decide_of_many"]["dealt_words"] < 1.5 * eligible["decide_of_few"]["dealt_words"]
+    assert "40 eligible arms of 80" in output
+    assert (tmp_path / "arms.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_arm_features_belong_to_the_fast_suite() -> None:
+    with pytest.raises(ConfigError, match="--arm-features belongs to suite fast"):
+        invoke("arms", "--arm-features", "3", "--suite", "paper", "--quick")
+
+
 def test_bytes_grow_with_the_number_of_other_parties(tmp_path: Path) -> None:
     _, figures = run_quick(tmp_path, "parties", "--plot", str(tmp_path / "parties.svg"))
     assert [point["parties"] for point in figures["points"]] == [2, 3]
@@ -284,8 +314,9 @@ def test_the_relay_delays_both_ways_and_keeps_the_order() -> None:
         address = relay.route(Address(host="127.0.0.1", port=server.getsockname()[1]))
         with relay, socket.create_connection((address.host, address.port)) as near:
             far = server.accept()[0]
-            took = [_seconds_until(source, target) for source, target in ((near, far), (far, near)) * 2]
-            assert all(delay <= seconds < 3 * delay for seconds in took)
+            for source, target in ((near, far), (far, near)):
+                took = [_seconds_until(source, target) for _ in range(10)]
+                assert delay <= min(took) < 3 * delay  # on a busy machine any of them may be later, but not all
             _check_order(near, far)
 
 

@@ -2,7 +2,8 @@
 
 The run is a simulation on digits or MNIST, in which rewards of all arms are known. So the true value of a policy is the
 mean of what its arms would have earned in the same steps. The model that is evaluated is a ridge regression for each
-arm, fitted in the clear to the held-out part of the data.
+arm, fitted in the clear to the held-out part of the data. Its value by the estimator of low variance is told under a
+name of its own.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from hiddenarm.bandit.evaluation import GREEDY, UNIFORM
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
-from hiddenarm.bandit.off_policy import GREEDY, UNIFORM, OffPolicy
+from hiddenarm.bandit.off_policy import ESTIMATORS, IMPORTANCE, LOW_VARIANCE, OffPolicy
 from hiddenarm.bandit.policy import Policy
 from hiddenarm.errors import ConfigError
 from hiddenarm.privacy.gaussian import check_delta, epsilon_for, mu_for
@@ -31,6 +33,10 @@ from hiddenarm.ring.words import Floats
 
 FITTED = "model"
 """The name of the model that is evaluated."""
+FITTED_LOW = "model_low_variance"
+"""Under which its value by the estimator of low variance is told."""
+BOTH = "both"
+_NAMES = {IMPORTANCE: FITTED, LOW_VARIANCE: FITTED_LOW}
 Result = dict[str, Any]
 
 
@@ -47,6 +53,7 @@ class Evaluated:
     delta: float
     replicates: int
     epoch_key: bytes
+    estimators: tuple[str, ...] = (IMPORTANCE,)
 
     @classmethod
     def prepared(cls, options: dict[str, Any], policy: Policy) -> Evaluated:
@@ -69,7 +76,9 @@ class Evaluated:
         federation = Federation(arms=training.arms, features=features, policy=policy)
         key = fresh_key() if seed is None else sha256(f"hiddenarm evaluate {seed}".encode()).digest()
         mu = None if epsilon is None else mu_for(epsilon, delta)
-        run = cls(federation, training, _fitted(held_out), steps, window, mu, delta, options["replicates"], key)
+        told = steps, window, mu, delta, options["replicates"], key
+        estimators = ESTIMATORS if options["estimator"] == BOTH else (options["estimator"],)
+        run = cls(federation, training, _fitted(held_out), *told, estimators)
         run._off_policy(Lockstep(federation, key))
         return run
 
@@ -85,13 +94,15 @@ class Evaluated:
         return self._result(off, {name: total / steps for name, total in course.true.items()}, lockstep)
 
     def _off_policy(self, lockstep: Lockstep) -> OffPolicy:
-        return OffPolicy(lockstep, self.window, self.mu, {FITTED: self.model})
+        return OffPolicy(lockstep, self.window, self.mu, {FITTED: self.model}, self.estimators)
 
     def _result(self, off: OffPolicy, true: dict[str, Floats], lockstep: Lockstep) -> Result:
         result: Result = {}
-        for name, expected in true.items():
-            value = off.value(name)
-            result[name] = {
+        told = {GREEDY: (GREEDY, IMPORTANCE), UNIFORM: (UNIFORM, IMPORTANCE)}
+        told |= {_NAMES[estimator]: (FITTED, estimator) for estimator in self.estimators}
+        for key, (name, estimator) in told.items():
+            value, expected = off.value(name, estimator), true[name]
+            result[key] = {
                 "value": float(value.unbiased.mean()),
                 "ratio": _mean(value.ratio),
                 "true": float(expected.mean()),
@@ -170,8 +181,13 @@ def _fitted(world: World) -> Floats:
 
 def print_evaluated(console: Console, result: Result, path: Path | None) -> None:
     """The table at the end of a run, and the file."""
-    names = {GREEDY: "the policy without exploration", UNIFORM: "a uniform arm", FITTED: "the model of held-out digits"}
-    rows = [(what, _told(result[name])) for name, what in names.items()]
+    names = {
+        GREEDY: "the policy without exploration",
+        UNIFORM: "a uniform arm",
+        FITTED: "the model of held-out digits",
+        FITTED_LOW: "the same, with low variance",
+    }
+    rows = [(what, _told(result[name])) for name, what in names.items() if name in result]
     told = result["epsilon_openings"]
     rows.append(("epsilon of all openings", "none: sums were opened without noise" if told is None else f"{told:.4g}"))
     console.print(summary_table(f"values from {result['decisions']} decisions", rows))

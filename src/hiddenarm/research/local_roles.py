@@ -32,7 +32,8 @@ class LocalRoles:
     process is killed, as the roles then see the end of their standard input.
 
     Without `clients`, actor and rewarder get kits but no processes: the caller runs them, from `kit`. With `durable`
-    their state lasts, and the dealer makes its keys itself. `route` gives the address at which the others dial a role
+    their state lasts, and the dealer makes its keys itself. With `monitored` each has health, metrics and a page at one
+    of `monitor_ports`. `route` gives the address at which the others dial a role
     that listens at a given one.
     """
 
@@ -46,6 +47,7 @@ class LocalRoles:
         *,
         clients: bool = True,
         durable: bool = False,
+        monitored: bool = False,
         route: Callable[[Address], Address] = lambda address: address,
     ) -> None:
         self._folder = folder
@@ -56,6 +58,9 @@ class LocalRoles:
         self._parties = [Identity(Role.PARTY, number) for number in range(federation.parties)]
         self._listeners = {identity: socket.create_server((_HOST, 0)) for identity in (*self._parties, DEALER)}
         self._processes: dict[Identity, subprocess.Popen[str]] = {}
+        members = (*self._parties, ACTOR, REWARDER, DEALER) if monitored else ()
+        self._reserved = {identity: _reserved_port() for identity in members}
+        self.monitor_ports = {identity: int(one.getsockname()[1]) for identity, one in self._reserved.items()}
         self._write_kits(keys, contexts, epoch_key)
 
     def __enter__(self) -> Self:
@@ -73,6 +78,8 @@ class LocalRoles:
             if process.poll() is None:
                 process.kill()
             process.wait()
+        for one in self._reserved.values():
+            one.close()
 
     def decide(self, key: str, after: int) -> tuple[str, int]:
         """Ask the actor for a decision: its id and the arm."""
@@ -177,6 +184,7 @@ class LocalRoles:
                 federation=public,
                 addresses=addresses,
                 durable=self._durable,
+                monitor_port=self.monitor_ports.get(identity),
                 **self._spinning(),
             )
             write_kit(self.kit(identity), file, authority)
@@ -196,6 +204,15 @@ class LocalRoles:
 
     def _log(self, identity: Identity) -> Path:
         return self.kit(identity) / "log.txt"
+
+
+def _reserved_port() -> socket.socket:
+    """A socket that holds a port and does not listen: the system gives it to nobody who asks for any, and a server that
+    names it, and may reuse addresses, can listen there."""
+    one = socket.socket()
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    one.bind((_HOST, 0))
+    return one
 
 
 def _single_threaded() -> dict[str, str]:

@@ -97,6 +97,10 @@ class ProgressDisplay:
         elif self._printed != self._standing:
             self._print_line(self._clock())
 
+    def say(self, text: str) -> None:
+        """Print a line beside the display."""
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
     def update(
         self,
         *,
@@ -178,24 +182,36 @@ def short(rate: float) -> str:
 T = TypeVar("T")
 
 
-def until_interrupted(items: Iterable[T]) -> Iterator[T]:
-    """Yield items until the user interrupts."""
-    interrupted = False
+class Interrupt:
+    """Whether the user has interrupted."""
+
+    came = False
+
+
+@contextmanager
+def interrupts_noted() -> Iterator[Interrupt]:
+    """Have the first interrupt be noted meanwhile; another one raises KeyboardInterrupt."""
+    interrupt = Interrupt()
 
     def note(_: int, __: FrameType | None) -> None:
-        nonlocal interrupted
-        if interrupted:
+        if interrupt.came:
             raise KeyboardInterrupt
-        interrupted = True
+        interrupt.came = True
 
     previous = signal.signal(signal.SIGINT, note)
     try:
-        for item in items:
-            if interrupted:
-                return
-            yield item
+        yield interrupt
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+def until_interrupted(items: Iterable[T]) -> Iterator[T]:
+    """Yield items until the user interrupts."""
+    with interrupts_noted() as interrupt:
+        for item in items:
+            if interrupt.came:
+                return
+            yield item
 
 
 @contextmanager

@@ -272,6 +272,9 @@ class Report:
     vacuous: bool
 
 
+INTERRUPTED = "Interrupted"
+
+
 class Scoreboard:
     """Rewards of the private and the plain learner, [replicates, steps], and how often the taught twin agreed."""
 
@@ -281,7 +284,7 @@ class Scoreboard:
         self.private_seconds = 0.0
         self.plain_seconds = 0.0
         self.steps = 0
-        self.ended = "Interrupted"
+        self.ended = INTERRUPTED
         """Why there are fewer steps than were asked for, if so."""
         self.agreed = 0
         self._total = 0.0

@@ -9,8 +9,10 @@ import pytest
 
 from hiddenarm.bandit.plain import PlainBandits
 from hiddenarm.privacy.actions import epsilon_total
+from hiddenarm.research.data.catalogues import made_up_catalogue
 from hiddenarm.research.experiments.experiment import Experiment, Setting
 from hiddenarm.research.experiments.jobs import ResultStore
+from hiddenarm.research.experiments.many_arms import ManyArms
 from hiddenarm.research.experiments.privacy_over_time import OverTimeRun, PrivacyOverTime
 from hiddenarm.research.experiments.reproduction import chosen, experiments, further_experiments
 from hiddenarm.research.experiments.sequence_attack import AttackRun, SequenceAttacks
@@ -28,10 +30,39 @@ def done(experiment: Experiment, folder: Path) -> ResultStore:
 def test_they_are_found_by_name_and_are_not_among_the_papers() -> None:
     assert [one.name for one in chosen(("attack", "privacy-over-time"))] == ["privacy-over-time", "attack"]
     further = {one.name for one in further_experiments()}
-    assert further == {"attack", "privacy-over-time", "policies"}
+    assert further == {"attack", "privacy-over-time", "policies", "many-arms"}
     for names in ((), ("all",)):
         assert [one.name for one in chosen(names)] == [one.name for one in experiments()]
     assert not further & {one.name for one in experiments()}
+
+
+def test_many_arms_have_a_line_for_each_model_in_rewards_and_times(tmp_path: Path) -> None:
+    kept = done(ManyArms(), tmp_path)
+    findings = ManyArms().conclude(TINY, kept)
+    (picture,) = findings.pictures
+    assert [len(axes.containers) for axes in picture.figure.axes] == [2, 2, 2, 2]
+    (table,) = findings.tables
+    assert [row[:3] for row in table.rows] == [
+        ("digits", 6, "one model"),
+        ("digits", 60, "one model"),
+        ("digits", 6, "a model for each arm"),
+        ("digits", 60, "a model for each arm"),
+        ("catalogue", 60, "one model"),
+        ("catalogue", 60, "a model for each arm"),
+    ]
+    assert all(row[6] == 1.0 for row in table.rows), "a twin that is taught the same agrees"
+    assert {claim.verdict for claim in findings.claims} == {"not checked"}
+
+
+def test_a_catalogue_is_a_function_of_its_numbers() -> None:
+    one, again = (made_up_catalogue(30, 4, 5, 50) for _ in range(2))
+    assert np.array_equal(one.items, again.items)
+    assert np.array_equal(one.contexts, again.contexts)
+    for rows in (one.items, one.contexts):
+        np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1.0)
+    chances = one.chances(np.arange(50), np.arange(50) % 30)
+    assert ((chances >= 0) & (chances <= 1)).all()
+    assert one.chances(7, 7) == chances[7]
 
 
 def test_attacks_are_drawn_and_listed(tmp_path: Path) -> None:
@@ -61,6 +92,8 @@ def test_reward_over_time_is_drawn_and_listed(tmp_path: Path) -> None:
     assert [row[:2] for row in table.rows] == [
         ("noisy sums", 1.0),
         ("noisy sums", 8.0),
+        ("noisy sums, correlated noise", 1.0),
+        ("noisy sums, correlated noise", 8.0),
         ("exploration alone", 1.0),
         ("exploration alone", 8.0),
         ("no bound", None),

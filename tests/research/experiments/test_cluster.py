@@ -17,6 +17,7 @@ from typing import TypeVar
 import pytest
 from click.testing import CliRunner, Result
 
+from deployment import PATIENCE
 from hiddenarm.cli.main import commands
 from hiddenarm.errors import ConfigError
 from hiddenarm.research.experiments import pool, privacy
@@ -26,7 +27,6 @@ from hiddenarm.research.experiments.jobs import Arrays, Job, ResultStore
 JOBS = 40
 KILLED_AFTER = 5
 """Jobs that are kept before a worker is killed."""
-PATIENCE = 60.0
 
 T = TypeVar("T")
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from deployment import PATIENCE
 from hiddenarm.errors import ConfigError
 from hiddenarm.research.experiments import job_progress as watch_module
 from hiddenarm.research.experiments.job_progress import JobProgress, News, OrphanedError, UnderWay
@@ -24,7 +25,7 @@ from hiddenarm.research.experiments.pool import Backend, Workshop, do_job
 
 
 def awaited(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end, "it never came about"
         time.sleep(0.02)
@@ -145,14 +146,18 @@ def test_lines_are_printed_while_no_job_ends(monkeypatch: pytest.MonkeyPatch) ->
         awaited(lambda: text.getvalue().count("[nap 1: 50% half way]") >= 2)
 
 
-def test_a_job_says_how_far_it_is_and_takes_its_temporary_files_along(tmp_path: Path) -> None:
+def test_a_job_says_how_far_it_is_and_takes_its_temporary_files_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_module, "_SECONDS_BETWEEN_NEWS", PATIENCE)
     under_way, job = UnderWay(tmp_path / "under-way", os.getppid()), Nap(1)
     with under_way.opened():
         with under_way.telling(job) as progress:
             assert under_way.read() == {job.digest: News(0.0, "", os.getpid())}
             progress(0.1, "too soon to be written")
             assert under_way.read()[job.digest].share == 0.0
-            time.sleep(0.6)
+        monkeypatch.setattr(watch_module, "_SECONDS_BETWEEN_NEWS", 0.0)
+        with under_way.telling(job) as progress:
             progress(0.5, "half way")
             assert under_way.read() == {job.digest: News(0.5, "half way", os.getpid())}
             assert Path(mkdtemp()).parent == under_way.folder

@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
-from commands import PATIENCE, Ended, check_error, hiddenarm, interrupted
+from commands import Ended, check_error, hiddenarm, interrupted
 
+from deployment import PATIENCE
 from hiddenarm.errors import DataError
 from hiddenarm.research.experiments.job_progress import UnderWay
 from hiddenarm.research.experiments.policies import POLICIES

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from deployment import PATIENCE
 from hiddenarm.paper import rounds
 from hiddenarm.research.bench.timing import Spread
 from hiddenarm.research.experiments.experiment import Setting, Suite
@@ -97,7 +98,7 @@ def children(pid: int) -> list[int]:
 
 def awaited(condition: Callable[[], Any]) -> Any:
     """What a condition gives once it is true."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         if value := condition():
             return value

@@ -51,6 +51,8 @@ class Plan:
                 f"a budget ({self.privacy.name}) stops a sequence and does not change what it tells: attack it with "
                 "--steps of the number it allows, and no --privacy"
             )
+        if isinstance(self.privacy, NoisySums) and self.privacy.correlated:
+            raise ConfigError("attacks and audits are of fresh noise at each refresh: leave out --correlated")
         self.design  # noqa: B018 - checks the numbers
 
     @property

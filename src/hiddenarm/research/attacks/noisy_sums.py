@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hiddenarm.privacy.correlated import COEFFICIENT_BITS
 from hiddenarm.privacy.mechanisms import NoisySums
 from hiddenarm.research.attacks.sequence import RIDGE, Scores, best_arms, log_ratio
 from hiddenarm.research.attacks.trials import Design, Ints, Trials
@@ -50,6 +51,9 @@ class Sums:
     def __add__(self, other: Sums) -> Sums:
         return Sums(self.gram + other.gram, self.moment + other.moment)
 
+    def times(self, factor: float) -> Sums:
+        return Sums(factor * self.gram, factor * self.moment)
+
 
 class NoisyModels:
     """The models of many learners, and the noise that their sums get."""
@@ -59,19 +63,35 @@ class NoisyModels:
         self._privacy, self._ridge = privacy, ridge
         self._sums = Sums(np.zeros((learners, arms, features, features)), np.zeros((learners, arms, features)))
         self._refreshes = 0
+        self._leaves: list[Sums] = []
+        """Of the block so far, where noise is correlated."""
         self.normals = arms * features * (features + 1)
         """Normal numbers that a refresh of one learner takes."""
 
     def refresh(self, gathered: Sums, normals: Floats) -> Sums:
         """Add noise to what was gathered since the last refresh, and solve. What is released: the noisy addition."""
         self._refreshes += 1
-        released = gathered + self._noise(normals)
+        released = gathered + self._added(self._noise(normals))
         self._sums = self._sums + released
         arms, features = self.weights.shape[1:]
         shift = self._privacy.shift(self._refreshes, self._ridge, NORM, features, arms)
         shifted = self._sums.gram + shift * np.eye(features)
         self.weights = np.asarray(np.linalg.solve(shifted, self._sums.moment[..., None])[..., 0], np.float64)
         return released
+
+    def _added(self, fresh: Sums) -> Sums:
+        """What a refresh adds of noise: fresh noise, or with correlated noise a leaf, less parts of earlier ones."""
+        correlation = self._privacy.correlation
+        if correlation is None:
+            return fresh
+        _, position = correlation.place(self._refreshes)
+        if position == 1:
+            self._leaves = []
+        self._leaves.append(fresh.times(correlation.widths[position - 1]))
+        added = self._leaves[-1]
+        for units, leaf in zip(correlation.taken_back[position - 1], self._leaves[:-1], strict=True):
+            added = added + leaf.times(-units / 2**COEFFICIENT_BITS)
+        return added
 
     def _noise(self, normals: Floats) -> Sums:
         """A symmetric matrix, half the variance off its diagonal, and a vector, for every arm."""

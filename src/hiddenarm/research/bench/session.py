@@ -181,6 +181,10 @@ class Session:
         """A learner in the clear that meets the same contexts."""
         return PlainTwin(self.federation, self.world, self.epoch_key)
 
+    def process(self, role: Identity) -> int:
+        """The number of the process of a role, other than the clients, which run in this one."""
+        return self._roles.process(role).pid
+
     def party_kits(self) -> list[Kit]:
         """The kits of all parties."""
         return [Kit.read(self._roles.kit(Identity(Role.PARTY, p))) for p in range(self.federation.parties)]

@@ -138,6 +138,15 @@ class World(ABC):
         """The same contexts and arms, met in another order and with other coins: a replicate."""
         return replace(self, seed=seed)
 
+    def arm_points(self) -> FloatArray:
+        """A point [arms, D] among the contexts that stands for each arm."""
+        raise ConfigError(f"the arms of the world {self.name} have no features")
+
+    def with_constant(self) -> Self:
+        """The same world, whose contexts have one more feature, a constant, and norm 1 again."""
+        constant = np.ones((len(self.contexts), 1))
+        return replace(self, contexts=np.hstack([self.contexts, constant]) / math.sqrt(2))
+
     def _check_arms(self, lowest: int, highest: int) -> None:
         if lowest < 0 or highest >= self.arms:
             raise InputError(f"an arm is a number from 0 to {self.arms - 1}")
@@ -155,6 +164,14 @@ class LabelWorld(World):
 
     def chances(self, rows: IntArray | int, arms: IntArray | int) -> FloatArray:
         return np.asarray(self.labels[rows] == arms, dtype=np.float64)
+
+    def arm_points(self) -> FloatArray:
+        """The mean of the contexts of each class; zeros for one that does not occur."""
+        sums = np.zeros((self.arms, self.features))
+        np.add.at(sums, self.labels, self.contexts)
+        counts = np.bincount(self.labels, minlength=self.arms)
+        means: FloatArray = sums / np.maximum(1, counts)[:, None]
+        return means
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -181,12 +198,39 @@ class KernelWorld(World):
         distances = np.linalg.norm(self.centres[arms] - self.contexts[rows], axis=-1)
         return np.asarray(np.exp(-distances / (2.0 * self.sigma)), dtype=np.float64)
 
+    def arm_points(self) -> FloatArray:
+        return self.centres
+
+    def with_constant(self) -> Self:
+        """Rewards stay those of the world without it: centres get the same constant, and distances grow back."""
+        constant = np.ones((self.arms, 1))
+        centres = np.hstack([self.centres, constant]) / math.sqrt(2)
+        contexts = np.hstack([self.contexts, np.ones((len(self.contexts), 1))]) / math.sqrt(2)
+        return replace(self, contexts=contexts, centres=centres, sigma=self.sigma / math.sqrt(2))
+
 
 def unit_rows(points: FloatArray) -> FloatArray:
     """Every row at norm 1. A row of zeros has no direction and becomes the first axis."""
     norms = np.linalg.norm(points, axis=1, keepdims=True)
     scaled = points / np.where(norms > 0.0, norms, 1.0)
     scaled[norms[:, 0] == 0.0, 0] = 1.0
+    return scaled
+
+
+def features_of_arms(points: FloatArray, count: int) -> FloatArray:
+    """So many features of each arm: principal components of the points that stand for arms, as many as there are if
+    all fit, and a constant. The largest norm is 1."""
+    arms, size = points.shape
+    if not 2 <= count <= size + 1:
+        raise ConfigError(f"arms can have 2 to {size + 1} features here, a constant among them; got {count}")
+    components = points
+    if count <= size:
+        centred = points - points.mean(axis=0)
+        _, _, axes = np.linalg.svd(centred, full_matrices=False)
+        components = np.zeros((arms, count - 1))
+        components[:, : len(axes)] = centred @ axes[: count - 1].T
+    features = np.hstack([components, np.ones((arms, 1))])
+    scaled: FloatArray = features / np.linalg.norm(features, axis=1).max()
     return scaled
 
 

@@ -4,7 +4,7 @@ exploration alone. Learners are emulated in floating point; the private ones ear
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import ClassVar
@@ -13,6 +13,7 @@ import numpy as np
 
 from hiddenarm.bandit.plain import PlainBandits
 from hiddenarm.privacy.actions import exploration_for
+from hiddenarm.privacy.correlated import MOST_LEAVES
 from hiddenarm.privacy.mechanisms import DEFAULT_DELTA, NoisySums
 from hiddenarm.research.attacks.noisy_sums import NoisyModels, NormalNumbers, Sums, intervals
 from hiddenarm.research.attacks.sequence import best_arms
@@ -25,6 +26,7 @@ from hiddenarm.ring.streams import derive
 from hiddenarm.ring.words import Floats
 
 _ARMS = 10
+_FRESH, _CORRELATED = "noisy sums", "noisy sums, correlated noise"
 _TOTALS: Mapping[Scale, tuple[float, ...]] = {
     "full": (0.5, 1.0, 2.0, 4.0, 8.0),
     "quick": (1.0, 4.0, 8.0),
@@ -65,7 +67,7 @@ class OverTimeRun(Job):
         course = load_course(self.data, _ARMS, "classes", self.seeds, self.steps, data_dir)
         key = sha256(f"hiddenarm reproduce over time {self.data} {self.seeds}".encode()).digest()
         coins = Coins.drawn(derive(key, "coins"), range(len(self.seeds)), self.steps, self.epsilon)
-        learn = self._noisy if self.mechanism == "noisy sums" else self._plain
+        learn = self._noisy if self.mechanism in (_FRESH, _CORRELATED) else self._plain
         return {"rewards": learn(course, coins, derive(key, "noise"), progress)}
 
     def _plain(self, course: ContextStream, coins: Coins, key: bytes, progress: Progress) -> Floats:
@@ -83,6 +85,8 @@ class OverTimeRun(Job):
     def _noisy(self, course: ContextStream, coins: Coins, key: bytes, progress: Progress) -> Floats:
         """Between refreshes the model stays as it is: all decisions at once."""
         privacy = NoisySums(self.total_epsilon, first_refresh=self.first_refresh)
+        if self.mechanism == _CORRELATED:
+            privacy = replace(privacy, correlated=max(2, min(MOST_LEAVES, privacy.refreshes_by(self.steps))))
         models, earned = NoisyModels(course.replicates, _ARMS, FEATURES, privacy), np.zeros(course.replicates)
         for number, (steps, refreshed) in enumerate(intervals(privacy, self.steps)):
             within = np.s_[steps.start : steps.stop]
@@ -117,7 +121,8 @@ class PrivacyOverTime:
             tables=[_table(setting, lines)],
             remarks=[
                 f"Total epsilon at delta {DEFAULT_DELTA:g} of all that {setting.sweep:,} steps release: about a "
-                "dropped row for noisy sums, which do not grow with the steps; of all actions for exploration alone, "
+                "dropped row for noisy sums, which do not grow with the steps, with noise that is fresh at each "
+                "refresh or correlated over all of them; of all actions for exploration alone, "
                 "whose chance to explore is then so near 1 that nothing is learned. Learners are emulated in floating "
                 "point.",
             ],
@@ -136,7 +141,8 @@ def _lines(setting: Setting) -> dict[str, dict[float, OverTimeRun]]:
         return OverTimeRun(setting.data, mechanism, total, epsilon, first, seeds, setting.sweep)
 
     return {
-        "noisy sums": {total: run("noisy sums", total, _EPSILON) for total in totals},
+        _FRESH: {total: run(_FRESH, total, _EPSILON) for total in totals},
+        _CORRELATED: {total: run(_CORRELATED, total, _EPSILON) for total in totals},
         "exploration alone": {
             total: run("exploration alone", total, exploration_for(_ARMS, setting.sweep, total, DEFAULT_DELTA))
             for total in totals

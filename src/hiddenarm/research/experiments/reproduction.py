@@ -17,6 +17,7 @@ from hiddenarm.research.experiments.arms_time import ArmsTime
 from hiddenarm.research.experiments.experiment import Experiment, Setting
 from hiddenarm.research.experiments.job_progress import JobProgress, UnderWay
 from hiddenarm.research.experiments.jobs import Job, ResultStore, surroundings
+from hiddenarm.research.experiments.many_arms import ManyArms
 from hiddenarm.research.experiments.membership import Membership
 from hiddenarm.research.experiments.newton import Newton
 from hiddenarm.research.experiments.operations import Operations
@@ -52,7 +53,7 @@ def experiments() -> list[Experiment]:
 
 def further_experiments() -> list[Experiment]:
     """Those that are not in the paper: made when they are named."""
-    return [PrivacyOverTime(), SequenceAttacks(), Policies()]
+    return [PrivacyOverTime(), SequenceAttacks(), Policies(), ManyArms()]
 
 
 def chosen(names: Sequence[str]) -> list[Experiment]:
