@@ -15,18 +15,23 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import kubernetes_validate
 import pytest
+import yaml
 
-from deployment import Deployment, provision
+from deployment import PATIENCE, Deployment, provision
 from hiddenarm.cli.main import commands
+from hiddenarm.errors import BudgetSpentError, InputError, StaleStateError
 from hiddenarm.service.federation_file import FederationFile, PartyEntry
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "deploying.md").read_text()
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"(hotel|airline|broker)\$ (.*)")
-PATIENCE = 90
+FINAL = (InputError.exit_code, StaleStateError.exit_code, BudgetSpentError.exit_code)
+"""A restart does not help."""
 SCP = """\
 #!/bin/bash
 # Carries files between the folders that stand for hosts.
@@ -218,10 +223,12 @@ def test_the_unit_runs_commands_that_there_are() -> None:
     service = service_of("hiddenarm@.service")
     for line in (service["ExecStart"], service["ExecStartPre"]):
         program, command, kit, *options = shlex.split(line)
-        assert (program, kit) == ("/opt/hiddenarm/bin/hiddenarm", "/etc/hiddenarm/%i")
+        assert (program, kit) == ("/opt/hiddenarm/bin/hiddenarm", "/var/lib/hiddenarm/%i")
         commands.commands[command].make_context(command, [str(ROOT), *options])
     assert service["ExecReload"].startswith("/bin/kill -HUP")
-    assert service["ReadWritePaths"] == "/etc/hiddenarm/%i"
+    assert (service["StateDirectory"], service["StateDirectoryMode"]) == ("hiddenarm/%i", "0700")
+    assert "ReadWritePaths" not in service  # nothing else is written
+    assert service["RestartPreventExitStatus"].split() == [str(code) for code in FINAL]
     verify_unit("hiddenarm@.service")
 
 
@@ -239,7 +246,7 @@ def compose_line() -> str:
     assert entry == ["/bin/bash", "-c"]
     for folder, name in (("/party", "hotel"), ("/actor", "actor"), ("/rewarder", "rewarder")):
         assert f":{folder}\n" in text
-        line = line.replace(f" {folder} ", f" /etc/hiddenarm/{name} ")
+        line = line.replace(f" {folder} ", f" /var/lib/hiddenarm/{name} ")
     return str(line).replace("/exchange/", "/var/lib/hiddenarm/")
 
 
@@ -250,8 +257,8 @@ def test_an_organisation_runs_as_one_service(tmp_path: Path, line: Callable[[], 
     command = line()
     for there, here in (
         ("/opt/hiddenarm/bin/hiddenarm", f"{sys.executable} -m hiddenarm"),
-        ("/etc/hiddenarm/", f"{kits}/"),
-        ("/var/lib/hiddenarm/", f"{tmp_path}/"),
+        *((f"/var/lib/hiddenarm/{name}", f"{tmp_path}/{name}") for name in ("requests", "answers")),
+        ("/var/lib/hiddenarm/", f"{kits}/"),
     ):
         assert there in command
         command = command.replace(there, here)
@@ -287,15 +294,15 @@ def answered_by_service(command: str, folder: Path, lines: int) -> str:
 
 def test_the_unit_of_an_organisation_looks_at_all_its_kits() -> None:
     text = (ROOT / "deploy" / "hiddenarm-organisation@.service").read_text()
-    kits = [f"/etc/hiddenarm/{name}" for name in ("%i", "actor", "rewarder")]
+    kits = [f"/var/lib/hiddenarm/{name}" for name in ("%i", "actor", "rewarder")]
     checks = re.findall(r"^ExecStartPre=/opt/hiddenarm/bin/hiddenarm check (\S+) --offline$", text, re.MULTILINE)
     assert checks == kits
     service = service_of("hiddenarm-organisation@.service")
-    assert service["ReadWritePaths"].split() == kits
-    assert (service["KillMode"], service["StateDirectory"]) == ("mixed", "hiddenarm")
+    assert service["StateDirectory"].split() == ["hiddenarm", *(kit.removeprefix("/var/lib/") for kit in kits)]
+    assert service["KillMode"] == "mixed"
     verify_unit("hiddenarm-organisation@.service")
     one = service_of("hiddenarm@.service")
-    own = {"ExecStart", "ExecStartPre", "KillMode", "ReadWritePaths", "StateDirectory", "StateDirectoryMode"}
+    own = {"ExecStart", "ExecStartPre", "KillMode", "StateDirectory"}
     assert {name: service[name] for name in service if name not in own} == {
         name: one[name] for name in one if name not in own
     }
@@ -311,3 +318,101 @@ def test_the_compose_file_runs_commands_that_there_are() -> None:
     image = (ROOT / "deploy" / "Dockerfile").read_text()
     assert json.loads(re.findall(r"^CMD (.*)$", image, re.MULTILINE)[0]) == serve
     assert health[1] == json.loads(re.findall(r"^ENTRYPOINT (.*)$", image, re.MULTILINE)[0])[0]
+
+
+@pytest.mark.parametrize("version", ["1.29", "1.34"])
+def test_the_kubernetes_objects_are_accepted(version: str) -> None:
+    """By the schemas of the API, strictly: a field that there is not is an error."""
+    for item in kubernetes_objects():
+        kubernetes_validate.validate(item, version, strict=True)
+    broken = kubernetes_objects()[-1]
+    broken["spec"]["template"]["spec"]["containers"][0]["livenessProb"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(broken, version, strict=True)
+
+
+def kubernetes_objects() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "role.yaml").read_text()))
+
+
+def pod() -> dict[str, Any]:
+    found: dict[str, Any] = kubernetes_objects()[-1]["spec"]["template"]["spec"]
+    return found
+
+
+def test_the_kubernetes_objects_fit_together() -> None:
+    """Names, labels and ports; what a role needs of its service; what the restricted profile of pods asks for."""
+    _, account, service, policy, stateful = kubernetes_objects()
+    labels = stateful["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"] == policy["spec"]["podSelector"]["matchLabels"] == labels
+    assert (pod()["serviceAccountName"], stateful["spec"]["serviceName"]) == (account["metadata"]["name"],) * 2
+    (role,) = pod()["containers"]
+    ports = {port["name"]: port["containerPort"] for port in role["ports"]}
+    assert {entry["ports"][0]["port"] for entry in policy["spec"]["ingress"]} == set(ports)
+    assert [bool(entry.get("from")) for entry in policy["spec"]["ingress"]] == [False, True]  # metrics: one scraper
+    assert stateful["spec"]["template"]["metadata"]["annotations"]["prometheus.io/port"] == str(ports["monitor"])
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    assert stateful["spec"]["replicas"] == 1
+    assert {probe: role[probe]["httpGet"]["path"] for probe in ("livenessProbe", "readinessProbe")} == {
+        "livenessProbe": "/livez",
+        "readinessProbe": "/readyz",
+    }
+    assert pod()["securityContext"]["runAsNonRoot"] is True
+    user = re.findall(r"--uid (\d+)", (ROOT / "deploy" / "Dockerfile").read_text())
+    assert user == [str(pod()["securityContext"]["runAsUser"])]
+    for container in (*pod()["initContainers"], role):
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_a_pod_makes_its_kit_from_the_secret_and_keeps_its_state(tmp_path: Path) -> None:
+    """The line of the first container, with other paths, twice: the second time there is state, and a new file."""
+    kits = provision(tmp_path, durable=True)
+    secret = tmp_path / "secret"
+    secret.mkdir(mode=0o755)
+    for path in (kits / "hotel").iterdir():
+        if path.is_file():
+            (secret / path.name).write_bytes(path.read_bytes())
+            (secret / path.name).chmod(0o644)  # as secrets are mounted
+    bash, option = pod()["initContainers"][0]["command"]
+    (line,) = pod()["initContainers"][0]["args"]
+    for there, here in (
+        ("/opt/hiddenarm/bin/hiddenarm", f"{sys.executable} -m hiddenarm"),
+        ("/var/lib/hiddenarm", f"{tmp_path}/volume"),
+        ("/secret/", f"{secret}/"),
+    ):
+        assert there in line
+        line = line.replace(there, here)
+    command, kit, *options = pod()["containers"][0]["args"]
+    assert (command, kit) == ("serve", "/var/lib/hiddenarm/kit")
+    commands.commands[command].make_context(command, [str(ROOT), *options])
+    for _ in range(2):
+        done = subprocess.run([bash, option, line], capture_output=True, text=True, timeout=PATIENCE)
+        assert done.returncode == 0, done.stdout + done.stderr
+        kept = tmp_path / "volume" / "kit" / "state"
+        kept.mkdir(mode=0o700, exist_ok=True)
+        (secret / "features.csv").write_text((secret / "features.csv").read_text() + "user 99,0.1,0.1,0.1\n")
+    assert kept.is_dir()
+    assert "user 99" in (tmp_path / "volume" / "kit" / "features.csv").read_text()
+
+
+def test_an_image_is_built_of_the_package_alone() -> None:
+    """What .dockerignore lets through, by its last line that fits: no kit, no test, no history."""
+    lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
+    assert lines[0] == "*"
+    let_in = {line.removeprefix("!") for line in lines if line.startswith("!")}
+    assert let_in == {"LICENSE", "README.md", "pyproject.toml", "setup.py", "src"}
+    assert all((ROOT / name).exists() for name in let_in)
+
+
+def test_the_commands_for_user_and_folder_are_those_of_the_units() -> None:
+    (block,) = [block for language, block in BLOCK.findall(GUIDE) if language == "text" and "useradd" in block]
+    for prompt, command in re.findall(r"^(hotel# )(.*)$", block, re.MULTILINE):
+        assert subprocess.run(["bash", "-n", "-c", command]).returncode == 0, prompt + command
+    service = service_of("hiddenarm@.service")
+    assert re.search(rf"useradd --system .* {service['User']}$", block, re.MULTILINE)
+    assert f"/var/lib/{service['StateDirectory'].replace('%i', 'hotel')}" in block
+    assert service["ExecStart"].split()[0].removesuffix("/bin/hiddenarm") in block
+    for unit in re.findall(r"deploy/(\S+\.service)", block):
+        assert (ROOT / "deploy" / unit).is_file()

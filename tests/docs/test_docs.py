@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,6 +20,7 @@ import numpy as np
 import pytest
 
 import hiddenarm.bandit.federation
+from deployment import PATIENCE, neighbouring_ports
 from hiddenarm.bandit import programs
 from hiddenarm.bandit.batches import FULL
 from hiddenarm.bandit.catalogue import (
@@ -36,6 +36,7 @@ from hiddenarm.bandit.catalogue import (
     SOLVE,
     STEP,
     STEP_ONE,
+    UNLEARN,
     ProgramId,
     program_text,
     program_texts,
@@ -88,16 +89,31 @@ from support import FourRoundFederation
 ROOT = Path(__file__).parents[2]
 DEPLOYING = ROOT / "docs" / "deploying.md"
 """Needs a network of its own: `test_deploying` runs it."""
-RUN = [ROOT / "README.md", *(path for path in sorted((ROOT / "docs").glob("*.md")) if path != DEPLOYING)]
-ALL = [*RUN, DEPLOYING, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
+HTTP = ROOT / "docs" / "http.md"
+"""Starts roles at ports of its own: `test_http_page` runs it."""
+RUN = [ROOT / "README.md", *(path for path in sorted((ROOT / "docs").glob("*.md")) if path not in (DEPLOYING, HTTP))]
+ALL = [*RUN, DEPLOYING, HTTP, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
 README = (ROOT / "README.md").read_text()
+COMMANDS = (ROOT / "docs" / "commands.md").read_text()
 PROTOCOLS = (ROOT / "docs" / "protocols.md").read_text()
 THREATS = (ROOT / "docs" / "threat-model.md").read_text()
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 PYTHON = (ROOT / "docs" / "python.md").read_text()
 PERFORMANCE = (ROOT / "docs" / "performance.md").read_text()
 
-SMALL_COMMANDS = ("provision", "request", "approve", "install", "check", "status", "export", "import", "recover")
+SMALL_COMMANDS = (
+    "provision",
+    "request",
+    "approve",
+    "install",
+    "change",
+    "adopt",
+    "check",
+    "status",
+    "export",
+    "import",
+    "recover",
+)
 """They share a table."""
 EXAMPLE_PORT = 7400
 SHELLS = ("console", "bash")
@@ -112,14 +128,14 @@ MAKE = re.compile(r"make (\w+)")
 @pytest.mark.parametrize("path", RUN, ids=lambda path: path.name)
 def test_every_example_runs(path: Path, tmp_path: Path) -> None:
     """The blocks of a document are run in order, in one folder, so that later ones may use what earlier ones made."""
-    port = str(_free_ports(3))
+    port = str(neighbouring_ports(3)[0])
     for language, block in BLOCK.findall(path.read_text()):
         block = block.replace(str(EXAMPLE_PORT), port)
         if language == "python":
             _run([sys.executable, "-c", block], tmp_path)
         elif language in SHELLS and (script := _script(block)):
             _run(["bash", "-e", "-c", script], tmp_path)
-    if path == ROOT / "README.md":
+    if path.name == "commands.md":
         _check_what_the_demo_counted(json.loads((tmp_path / "demo.json").read_text()))
 
 
@@ -164,6 +180,24 @@ def test_the_readme_begins_with_one_paragraph_and_the_two_commands() -> None:
     assert rest[0] == "```console\n$ make demo\n$ make test\n```"
 
 
+def test_the_costs_on_the_first_screen_are_those_of_the_figures() -> None:
+    rows = _table(README, "one step by", *[None] * 5)
+    plain, ours, batch, paper, mpyc, spu = (row[2:5] for row in rows)
+    figures = dict(row[1:] for row in _table(PERFORMANCE.split("## Figures")[1], "command", "what", "value"))
+    rounds, sent = figures["rounds per decision, rounds per step"].split(", ")[1], "bytes per step sent by a party"
+    assert ours[:2] == [rounds, figures[sent]]
+    assert f"median {ours[2].removesuffix(' x plain')}" in figures["ratio, over five runs"]
+    assert plain[2] in figures["private step, plain step, in the run with the median ratio"]
+    in_all = figures["rounds per interaction to decide, in all (batches of 100)"].split(", ")[1]
+    assert batch == [in_all, figures["bytes per interaction sent by a party"], f"{figures['ratio']} x plain"]
+    columns = "parties", "arms", "rounds to decide", "rounds to learn", sent
+    two_parties = _table(PERFORMANCE.split("### The paper's suite")[1], *columns)[0]
+    assert paper[:2] == [str(int(two_parties[2]) + int(two_parties[3])), two_parties[4]]
+    peers = {row[0]: row[2].split()[0] for row in _table(PERFORMANCE, "", "time of a step", "over ours")}
+    for row, stated in zip(rows[4:], (mpyc, spu), strict=True):
+        assert stated[2] == f"{peers[row[0]]} x hiddenarm"
+
+
 def _script(block: str) -> str:
     """The commands of a block, without prompts, output and calls of make."""
     lines = block.splitlines()
@@ -175,25 +209,9 @@ def _script(block: str) -> str:
 def _run(command: list[str], folder: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=50
+        command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 0, f"{command[-1]}\n{done.stdout}\n{done.stderr}"
-
-
-def _free_ports(count: int) -> int:
-    """The first of some neighbouring ports that nobody listens on now."""
-    for first in range(20_000 + os.getpid() % 10_000, 60_000, count):
-        sockets = [socket.socket() for _ in range(count)]
-        try:
-            for offset, probe in enumerate(sockets):
-                probe.bind(("127.0.0.1", first + offset))
-            return first
-        except OSError:
-            continue
-        finally:
-            for probe in sockets:
-                probe.close()
-    raise AssertionError("no free ports")
 
 
 # Links
@@ -289,7 +307,7 @@ assert isinstance(BENCHES, click.Group)
 
 
 def _section(name: str) -> str:
-    section = re.search(rf"^### hiddenarm {name}.*?(?=^##)", README, re.MULTILINE | re.DOTALL)
+    section = re.search(rf"^## hiddenarm {name}.*?(?=^## |\Z)", COMMANDS, re.MULTILINE | re.DOTALL)
     assert section is not None
     return section[0]
 
@@ -307,7 +325,7 @@ def test_documented_options_are_those_of_the_command(name: str) -> None:
 
 
 def test_documented_options_of_the_small_commands() -> None:
-    rows = {row[0].strip("`").split()[0]: row[1] for row in _table(README, "command", "what it does")}
+    rows = {row[0].strip("`").split()[0]: row[1] for row in _table(COMMANDS, "command", "what it does")}
     assert tuple(rows) == SMALL_COMMANDS
     for name, what in rows.items():
         options = {option.opts[0] for option in commands.commands[name].params if isinstance(option, click.Option)}
@@ -320,8 +338,8 @@ def test_documented_sources_of_mnist_are_those_there_are() -> None:
 
 
 def test_documented_benches_are_those_of_the_command() -> None:
-    in_readme = _table(_section("bench"), "bench", "what it measures")
-    assert [row[0].strip("`") for row in in_readme] == list(BENCHES.commands)
+    short = _table(_section("bench"), "bench", "what it measures")
+    assert [row[0].strip("`") for row in short] == list(BENCHES.commands)
     whole = _table(PERFORMANCE, "command", "what it measures", None)
     assert [row[0].strip("`") for row in whole] == [f"hiddenarm bench {name}" for name in BENCHES.commands]
     options = {name: {opt for p in bench.params for opt in p.opts} for name, bench in BENCHES.commands.items()}
@@ -352,7 +370,9 @@ def _layout(federation: Federation, name: str, count: int) -> Layout:
     return layout_of(program_text(federation, ProgramId(name, count)), federation.parties, 1)
 
 
-@pytest.mark.parametrize(("name", "count"), [(DECIDE, 1), (LEARN, 1), (STEP, 1), (GATHER, 100), (SOLVE, 100)])
+@pytest.mark.parametrize(
+    ("name", "count"), [(DECIDE, 1), (LEARN, 1), (STEP, 1), (GATHER, 100), (SOLVE, 100), (UNLEARN, 1)]
+)
 def test_rounds_and_bytes_of_a_program(name: str, count: int, federation: Federation) -> None:
     _check_table_of_rounds(_layout(federation, name, count), PROTOCOLS.split(f"\n### {name}\n")[1], "round")
 

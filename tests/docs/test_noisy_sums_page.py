@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import csv
 import re
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
+from math import sqrt
 from pathlib import Path
 
 import pytest
 
-from hiddenarm.bandit.catalogue import ProgramId, program_text
+from hiddenarm.bandit.catalogue import REFRESH, ProgramId, program_text
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.schedule import Run
 from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.mpc.material import Layout
+from hiddenarm.privacy.correlated import MOST_LEAVES, correlation
 from hiddenarm.privacy.gaussian import advantage, tpr_at
 from hiddenarm.privacy.mechanisms import NoisySums
 
@@ -75,3 +78,29 @@ def test_the_numbers_of_the_mechanism() -> None:
         for value, text in zip(found, stated, strict=True):
             assert f"{value:.{len(text.partition('.')[2])}f}" == text
     assert f"exploration 0.02: {NoisySums(1.0).epsilon_with_own_action(10, 0.02):.3f}" in PAGE
+
+
+def test_what_is_said_of_correlated_noise() -> None:
+    page = " ".join(PAGE.split())
+    spreads = [max(correlation(leaves).spreads) for leaves in (8, 19, 60)]
+    assert "at most {:.2f}, {:.2f} or {:.2f} times the noise of one, for n = 8, 19 or 60".format(*spreads) in page
+    assert f"{sqrt(19):.2f} times after 19" in page
+    widths = correlation(MOST_LEAVES).widths
+    assert f"the w are {min(widths):.0f} to {max(widths):.2f} times" in page
+    assert f"{correlation(19).coupling:.2f} for n = 19" in page
+    privacy = NoisySums(1.0, correlated=19)
+    federation = replace(FEDERATION, privacy=privacy)
+    sent = layout_of(program_text(federation, ProgramId(REFRESH, 19)), 2, 1).bytes_to_each_peer(0)
+    assert f"one round, {sent} bytes for 10 arms and 20 features" in page
+    rounding = privacy.leaf_rounding(federation.joint_norm, federation.dimension, 2 * federation.fraction_bits)
+    assert f"{rounding:.0e} of it here" in page
+
+
+def test_rewards_are_those_of_the_results_that_are_kept() -> None:
+    with (ROOT / "docs" / "results" / "beyond" / "privacy-over-time.csv").open(newline="") as file:
+        kept = {(row["mechanism"], row["total epsilon"]): row for row in csv.DictReader(file)}
+    for total, *stated in table("total epsilon | fresh noise, emulated"):
+        for mechanism, text in zip(("noisy sums", "noisy sums, correlated noise"), stated, strict=False):
+            found = kept[mechanism, f"{float(total):.1f}"]
+            for name, number in zip(("reward", "deviation"), text.split(" ± "), strict=True):
+                assert abs(float(found[name]) - float(number)) <= 0.00051
