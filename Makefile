@@ -19,7 +19,7 @@ UNDER_SANITISERS = LD_PRELOAD="$(shell $(CC) -print-file-name=libasan.so) $(shel
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
 	PYTHONPATH=$(CURDIR)/$(SANITISED)/lib HIDDENARM_SANITISERS="$(SANITISERS)" CC=$(CC)
 
-.PHONY: setup demo check test soak sanitise coverage vectors constraints wheel lint bench peers reproduce clean
+.PHONY: setup demo docs check test soak sanitise coverage vectors constraints wheel lint bench peers reproduce clean
 
 setup: $(READY)
 
@@ -43,9 +43,9 @@ soak: setup wheel sanitise
 	HIDDENARM_TRIALS=2000 $(PYTEST) tests/bandit/test_trials.py
 	HIDDENARM_TRIALS=600 $(PYTEST) tests/bandit/test_joint_views.py
 	HIDDENARM_SEEDS=1000 $(PYTEST) -s tests/simulator
-	$(BIN)/python tests/recovery/soak.py --steps 2000 --kills 200
-	$(BIN)/python tests/recovery/soak.py --steps 2000 --kills 200 --together
-	HIDDENARM_SOAK=1 $(PYTEST) -s tests/roles/test_attacked.py tests/roles/test_threads.py
+	PYTHONPATH=tests $(BIN)/python tests/recovery/soak.py --steps 2000 --kills 200
+	PYTHONPATH=tests $(BIN)/python tests/recovery/soak.py --steps 2000 --kills 200 --together
+	HIDDENARM_SOAK=1 $(PYTEST) -s tests/roles/test_attacked.py tests/roles/test_threads.py tests/web/test_web_clients.py
 	HIDDENARM_SOAK=1 $(PYTEST) -s tests/test_wheel.py
 	HIDDENARM_SOAK=1 $(PYTEST) tests/cli/test_simulate.py -k mnist
 
@@ -73,8 +73,8 @@ wheel: setup
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --strip --wheel-dir dist build/wheel/hiddenarm-*.whl
 
 lint: setup
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks examples/*.py docs/site
+	$(BIN)/ruff format --check src tests benchmarks examples/*.py docs/site
 	$(BIN)/mypy
 
 bench: setup
@@ -83,6 +83,10 @@ bench: setup
 # Installs MPyC and SecretFlow SPU in environments of their own, in build/peers.
 peers: setup
 	$(BIN)/python -m benchmarks.peers
+
+# A site of the documents, with the API reference; a link that leads nowhere is an error.
+docs: setup
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet --fresh-env -c docs/site -d build/docs-cache . build/docs
 
 reproduce: setup
 	$(BIN)/hiddenarm reproduce all --quick --out reproduction

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,17 +23,23 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from stations import Office
 
+    from postgres_server import PostgresServer
+
 TESTS = Path(__file__).parent
 
 PROCESSES = (
     "cli/test_attack_commands.py",
     "cli/test_check.py",
+    "cli/test_dashboard.py",
     "cli/test_demo.py",
     "cli/test_running.py",
     "cli/test_serve.py",
     "cli/test_simulate.py",
     "cli/test_together.py",
     "docs/test_deploying.py",
+    "examples",
+    "docs/test_http_page.py",
+    "docs/test_site.py",
     "net/test_monitor.py",
     "net/test_poller.py",
     "net/test_waiting.py",
@@ -48,16 +55,19 @@ PROCESSES = (
     "roles/test_clients.py",
     "service/test_kits.py",
     "service/test_state_owner.py",
+    "store/test_postgresql_store.py",
     "roles/test_paper_roles.py",
     "roles/test_processes.py",
+    "roles/test_replaced_features.py",
     "roles/test_secrets.py",
     "roles/test_threads.py",
     "test_peers.py",
     "test_versus.py",
     "test_wheel.py",
+    "web",
 )
 """Files and folders whose tests start processes or use network sockets."""
-PROCESS_FIXTURES = frozenset({"office"})
+PROCESS_FIXTURES = frozenset({"office", "postgres"})
 LONG = (
     "bandit/test_budget.py",
     "bandit/test_hard_data.py",
@@ -138,6 +148,8 @@ WITNESS = pytest.StashKey[Witness]()
 def pytest_configure(config: pytest.Config) -> None:
     witness = config.stash[WITNESS] = Witness()
     sys.addaudithook(witness.on_event)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell; tests interrupt processes
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -180,3 +192,12 @@ def office(tmp_path: Path) -> Iterator[Office]:
     yield office
     for station in office.stations:
         station.end()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A server of PostgreSQL at a socket of its own, one for each worker. Each test makes a database of its own."""
+    from postgres_server import PostgresServer
+
+    with PostgresServer() as server:
+        yield server

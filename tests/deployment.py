@@ -12,41 +12,82 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
 from click.testing import CliRunner
 
-from federation_files import TRAVEL
+from federation_files import ARMS, TRAVEL
 from hiddenarm.cli.main import commands
 from hiddenarm.service.kit import read_kit_file
 
-PATIENCE = 40.0
+PATIENCE = 300.0
+"""Seconds after which something is called hung. What goes well is not measured by it: a busy machine may be slow."""
+PORTS_IN_A_BLOCK = 100
 ROLES = ("dealer", "hotel", "airline", "actor", "rewarder")
 SERVERS = ROLES[:3]
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now, below those that the system gives to whoever asks for any: other tests do."""
-    ports: list[int] = []
-    while len(ports) < count:
-        port = secrets.SystemRandom().randrange(10_000, 32_000)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            ports += [port] if port not in ports else []
+    """Ports that no other test is given, in this process or another, until this process ends: a role that is started
+    later, or again, finds its port free."""
+    return list(islice(_ports_of_this_process(), count))
+
+
+def neighbouring_ports(count: int) -> list[int]:
+    """The same, one after the other."""
+    ports = free_ports(count)
+    while ports[-1] - ports[0] != count - 1:
+        ports = [*ports[1:], *free_ports(1)]
     return ports
 
 
-def provision(folder: Path, durable: bool = False, airline: str = "", more: str = "") -> Path:
+@cache
+def _ports_of_this_process() -> Iterator[int]:
+    return _reserved_ports()
+
+
+def _reserved_ports() -> Iterator[int]:
+    """Free ports, block by block. The first of a block is bound for as long as this process lives, and the rest belong
+    to whoever holds it. All are below those that the system gives to whoever asks for any: other tests do."""
+    blocks, held = list(range(10_000, 32_000, PORTS_IN_A_BLOCK)), []
+    secrets.SystemRandom().shuffle(blocks)
+    for first in blocks:
+        try:
+            held.append(socket.create_server(("127.0.0.1", first)))
+        except OSError:
+            continue
+        yield from filter(_is_free, range(first + 1, first + PORTS_IN_A_BLOCK))
+    raise AssertionError("no free ports")
+
+
+def _is_free(port: int) -> bool:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
+
+
+def provision(
+    folder: Path, durable: bool = False, airline: str = "", more: str = "", http: bool = False, arm_table: str = ""
+) -> Path:
     """Kits of the travel federation, at free ports, with the sample features; `airline` has more of its fields, `more`
-    more of the federation's."""
-    ports = free_ports(8)
+    more of the federation's. With `http`, actor, rewarder and airline serve it at free ports. With `arm_table`, a file
+    in the folder, its arms have features."""
+    ports = free_ports(11)
+    web = [f'http = "127.0.0.1:{port}"\n' if http else "" for port in ports[8:]]
+    airline += f"\n{web[2]}"
     text = TRAVEL.replace("durable = false", f"durable = {str(durable).lower()}")
     text = text.replace("epsilon = 0.1", f"epsilon = 0.1\n{more}")
+    text = text.replace(ARMS, f'arm_table = "{arm_table}"') if arm_table else text
     text = text.replace("norm = 0.5", f"norm = 0.5\n{airline}")
     for index, old in enumerate((7400, 7401, 7402)):
         text = text.replace(f"port = {old}", f"port = {ports[index]}\nmonitor_port = {ports[3 + index]}")
-    text += f"[actor]\nmonitor_port = {ports[6]}\n[rewarder]\nmonitor_port = {ports[7]}\n"
+    text += f"[actor]\nmonitor_port = {ports[6]}\n{web[0]}[rewarder]\nmonitor_port = {ports[7]}\n{web[1]}"
     (folder / "federation.toml").write_text(text)
     done = CliRunner().invoke(commands, ["provision", str(folder / "federation.toml"), "--out", str(folder / "kits")])
     assert done.exit_code == 0, done.output
@@ -130,7 +171,7 @@ class Deployment:
         """A page of a role's monitor."""
         port = read_kit_file(self.kits / role).monitor_port
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+ARMS = 'arms = ["beach", "city", "mountains", "cruise"]'
 TRAVEL = """\
 name = "travel"
 arms = ["beach", "city", "mountains", "cruise"]

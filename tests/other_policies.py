@@ -16,7 +16,8 @@ from hiddenarm.bandit.plain import PlainBandit
 from hiddenarm.bandit.policies.epsilon_greedy import EpsilonGreedy
 from hiddenarm.bandit.policy import Learner
 from hiddenarm.bandit.programs import Scores, SharedScores
-from hiddenarm.bandit.ridge import RidgeLearner, RidgePerArm
+from hiddenarm.bandit.ridge import RidgeLearner
+from hiddenarm.bandit.ridge_policy import RidgePerArm
 from hiddenarm.bandit.schedule import LessonPlan, RidgeSchedule, Run, Schedule
 from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.masking import input_segments, mask, mask_symmetric
@@ -48,7 +49,15 @@ class RoundedLearner(RidgeLearner):
 
 
 class RoundedTwin(PlainBandit):
-    def decide(self, context: Floats, explore: bool, tags: NDArray[np.int64], normals: Floats | None = None) -> int:
+    def decide(
+        self,
+        context: Floats,
+        explore: bool,
+        tags: NDArray[np.int64],
+        normals: Floats | None = None,
+        eligible: NDArray[np.bool_] | None = None,
+    ) -> int:
+        assert eligible is None
         scores = self.scores(context, normals)
         tied = scores > scores.max() - 1e-5  # arms that were never pulled
         return int(np.argmax(tags if explore else np.where(tied, tags, -1)))

@@ -19,6 +19,10 @@ SOURCE = Path(hiddenarm.__file__).parent
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
 PACKAGES = {"prometheus_client": "prometheus-client", "sklearn": "scikit-learn"}
 """Of libraries, where the name of the package is not that of the import."""
+EXTRAS = {"service": ("parquet", "postgresql")}
+"""Extras of a layer: what needs them says so, and everything else does without."""
+POSTGRESQL = SOURCE / "store" / "postgresql.py"
+"""The module that is imported only where a kit names a server."""
 BELOW: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
@@ -31,10 +35,24 @@ BELOW: dict[str, set[str]] = {
     "net": {"errors", "ring"},
     "store": {"errors"},
     "roles": {"errors", "ring", "mpc", "privacy", "bandit", "net", "store"},
-    "service": {"errors", "options", "ring", "mpc", "privacy", "bandit", "net", "store", "roles"},
+    "service": {"errors", "files", "options", "ring", "mpc", "privacy", "bandit", "net", "store", "roles"},
+    "web": {"errors", "ring", "bandit", "net", "roles", "service"},
     "research": {"errors", "files", "ring", "mpc", "paper", "privacy", "bandit", "net", "store", "roles", "service"},
-    "cli": {"errors", "ring", "mpc", "paper", "privacy", "bandit", "net", "store", "roles", "service", "research"},
-    "__init__": {"errors", "privacy", "bandit"},
+    "cli": {
+        "errors",
+        "ring",
+        "mpc",
+        "paper",
+        "privacy",
+        "bandit",
+        "net",
+        "store",
+        "roles",
+        "service",
+        "research",
+        "web",
+    },
+    "__init__": {"errors", "privacy", "bandit", "web"},
     "__main__": {"cli"},
 }
 """For each folder or module of the package, what it may import besides itself."""
@@ -114,14 +132,25 @@ def test_no_module_uses_weak_randomness_or_pickle(layer: str) -> None:
 @every_layer
 def test_libraries_are_declared_and_a_party_needs_none_of_the_extra(layer: str) -> None:
     """What a party installs has all that it imports; what only `research` imports is in the extra of that name, or in
-    that of clusters."""
+    that of clusters. Where a layer has extras of its own, functions import them when they are called."""
     declared = _packages(PROJECT["dependencies"])
     if layer == "research":
         declared |= _packages(PROJECT["optional-dependencies"]["research"])
         declared |= _packages(PROJECT["optional-dependencies"]["cluster"])
+    if layer == "web":
+        declared |= _packages(PROJECT["optional-dependencies"]["http"])
+    optional = {name for extra in EXTRAS.get(layer, ()) for name in _packages(PROJECT["optional-dependencies"][extra])}
     for path in modules_of(layer):
-        imported = {name.partition(".")[0] for name in imports(path)} - sys.stdlib_module_names - {"hiddenarm"}
-        assert {PACKAGES.get(name, name) for name in imported} <= declared, path
+        if path == POSTGRESQL:
+            declared |= _packages(PROJECT["optional-dependencies"]["postgresql"])
+        assert _libraries(imports_at_once(path)) <= declared, path
+        assert _libraries(imports(path)) <= declared | optional, path
+
+
+def _libraries(names: Iterator[str]) -> set[str]:
+    """The packages, of other people, that these names are of."""
+    imported = {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {"hiddenarm"}
+    return {PACKAGES.get(name, name) for name in imported}
 
 
 def _packages(requirements: list[str]) -> set[str]:
@@ -140,13 +169,46 @@ def test_commands_import_research_only_when_they_run(path: Path) -> None:
         assert not [name for name in imports(path) if name.startswith("hiddenarm.research")]
 
 
+@pytest.mark.parametrize("path", [*sorted((SOURCE / "cli").glob("*.py")), SOURCE / "__init__.py"], ids=str)
+def test_the_web_is_imported_only_where_it_is_used(path: Path) -> None:
+    only_typed = {"hiddenarm.web.clients." + name for name in ("Actor", "AsyncActor", "AsyncRewarder", "Rewarder")}
+    found = {name for name in imports_at_once(path) if name.startswith("hiddenarm.web")}
+    assert not found - (only_typed if path.name == "__init__.py" else set())
+
+
+@pytest.mark.processes
+def test_importing_the_package_imports_no_library_of_the_web() -> None:
+    program = "import hiddenarm, sys; hiddenarm.Actor"
+    program += "\nassert not {'httpx', 'fastapi', 'uvicorn'} & sys.modules.keys()"
+    program += "\nhiddenarm.Actor('http://127.0.0.1:9', token='x')"
+    program += "\nassert 'httpx' in sys.modules and 'fastapi' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_store_in_postgresql_is_imported_only_where_a_kit_names_one() -> None:
+    for path in MODULES:
+        assert "hiddenarm.store.postgresql" not in {
+            name for name in imports_at_once(path) if not _is_for_types(path, name)
+        }, path
+
+
+def _is_for_types(path: Path, name: str) -> bool:
+    """Whether a module is imported for annotations only."""
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            return name in _names(path, ast.walk(node))
+    return False
+
+
 @pytest.mark.processes
 def test_all_that_a_party_runs_can_be_imported_without_research() -> None:
-    hidden = ["hiddenarm.research", "distributed", "joblib", "matplotlib", "sklearn", "scipy"]
+    hidden = ["hiddenarm.research", "distributed", "joblib", "matplotlib", "sklearn", "scipy", "pandas"]
+    hidden += ["hiddenarm.web", "fastapi", "httpx", "uvicorn", "pyarrow", "psycopg"]
     names = [
         ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
         for path in MODULES
-        if layer_of(path) not in {"research", "__main__"}
+        if layer_of(path) not in {"research", "web", "__main__"} and path != POSTGRESQL
     ]
     program = f"import sys, importlib\nsys.modules.update(dict.fromkeys({hidden}))\n" + "".join(
         f"importlib.import_module({name!r})\n" for name in names

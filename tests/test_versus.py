@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from benchmarks import versus
 
+from deployment import PATIENCE
 from hiddenarm.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]
-PATIENCE = 40.0
 SETUP = "from setuptools import setup\nsetup(name='fake')\n"
 MAIN = """
 import json, sys

@@ -1,5 +1,11 @@
 """Contextual bandits that several organisations train together without showing each other anything."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from hiddenarm.bandit.arm_table import ArmTable
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision, LocalFederation
 from hiddenarm.bandit.policies.bonus import Bonus
@@ -10,8 +16,15 @@ from hiddenarm.bandit.policies.thompson import Thompson
 from hiddenarm.errors import HiddenArmError
 from hiddenarm.privacy.mechanisms import ActionBudget, NoisySums
 
+if TYPE_CHECKING:
+    from hiddenarm.web.clients import Actor, AsyncActor, AsyncRewarder, Rewarder
+
 __all__ = [
     "ActionBudget",
+    "Actor",
+    "ArmTable",
+    "AsyncActor",
+    "AsyncRewarder",
     "Bonus",
     "Decision",
     "EpsilonGreedy",
@@ -21,6 +34,15 @@ __all__ = [
     "LinUcb",
     "LocalFederation",
     "NoisySums",
+    "Rewarder",
     "Thompson",
 ]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Clients of HTTP are imported when they are first named. What they need is in the extra `http`: it is imported
+    when one is made."""
+    if name not in ("Actor", "AsyncActor", "AsyncRewarder", "Rewarder"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("hiddenarm.web.clients"), name)

@@ -6,6 +6,10 @@
     │   │   └── RefusedKeyError  a party has no usable features under a key
     │   ├── RewardError        a reward outside [0, 1]
     │   ├── DecisionIdError    an unknown, repeated or malformed decision id
+    │   │   ├── RewardedError  a decision that was rewarded before, or whose slot was sent without its reward
+    │   │   └── RefusedRewardError  the parties have refused to learn a reward
+    │   ├── EventError         no request was made under this name, or it cannot be rewarded yet
+    │   ├── ConflictError      the name of a request that was made before, with other content
     │   └── ConfigError        a federation whose numbers do not fit
     ├── ProtocolError          the computation cannot go on
     │   ├── AddressError       an address of randomness was asked for twice
@@ -19,6 +23,7 @@
     │       └── PeerLost       a connection ended before its time
     ├── StoreError             durable state cannot be written, or may not be used as it lies there
     │   ├── DamagedStoreError  a record does not match its seal, or the file is broken
+    │   ├── StoreLostError     the server of a store does not answer, and was given time to
     │   └── StaleStateError    an old backup or a clone: peers have seen newer state of this role
     ├── UnavailableError       not now: the same request may be made again later
     ├── BudgetSpentError       decisions have lost all that the federation agreed to lose: there are no more
@@ -72,6 +77,26 @@ class RewardError(InputError):
 
 class DecisionIdError(InputError):
     """An unknown, repeated or malformed decision id."""
+
+
+class RewardedError(DecisionIdError):
+    """A decision that was rewarded before, or whose slot was sent without its reward."""
+
+
+class RefusedRewardError(DecisionIdError):
+    """The parties have refused to learn a reward, and said why."""
+
+
+class EventError(InputError):
+    """No decision was made under this name; or, with `inactive`, one that is not activated."""
+
+    def __init__(self, message: str, *, inactive: bool = False) -> None:
+        super().__init__(message)
+        self.inactive = inactive
+
+
+class ConflictError(InputError):
+    """The name of a request that was made before, with other content."""
 
 
 class ConfigError(InputError):
@@ -146,6 +171,12 @@ class StoreError(HiddenArmError):
 
 class DamagedStoreError(StoreError):
     """A record does not match its seal, or the file is broken."""
+
+
+class StoreLostError(StoreError):
+    """The server of a store does not answer, and was given time to."""
+
+    exit_code = 10
 
 
 class StaleStateError(StoreError):

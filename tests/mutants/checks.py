@@ -35,6 +35,7 @@ from trials import (
     run_program,
     run_trials,
 )
+from unlearning_application import simulate_unlearning
 from world import Faults
 
 from hiddenarm.bandit.catalogue import DECIDE, LEARN, STEP, ProgramId
@@ -141,6 +142,7 @@ THREE_ROUNDS, FOUR_ROUNDS, SHUFFLED = map(joint_views, FORMS)
 LOCKSTEP_WORDS = Check("words in one process", lambda _: test_handouts.mixed_lessons())
 ROLES_WORDS = Check("words of the roles", lambda _: test_batched_lessons.all_kinds_of_lessons())
 CALM_WORLDS = worlds(0.003)
+UNLEARNING_WORLDS = Check("worlds that unlearn", simulate_unlearning, range(TRIES))
 MEMORY_WORLDS = Check("worlds in memory", simulate_memory, range(TRIES))
 UNIFORM = Check("uniform trials", lambda _: check_uniform(run_trials(EXTREMES, "mutants", count=400)))
 UNIFORM_STEP = Check(

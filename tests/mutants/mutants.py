@@ -22,9 +22,12 @@ from numpy.typing import NDArray
 from world import World
 
 from hiddenarm.bandit import batches, lockstep, programs
+from hiddenarm.bandit.arm_table import ArmTable
 from hiddenarm.bandit.catalogue import DECIDE, GATHER, INVERT, INVERT_BOOSTED, INVERT_LAST, SOLVE, ProgramId
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.policies.epsilon_greedy import EpsilonGreedy
+from hiddenarm.bandit.schedule import LessonPlan, RidgeSchedule
+from hiddenarm.bandit.schedule import Run as ScheduledRun
 from hiddenarm.mpc import comparison, dealing, evaluation, payloads
 from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.masking import (
@@ -44,7 +47,7 @@ from hiddenarm.privacy.ledger import NOTHING_RELEASED
 from hiddenarm.ring.streams import Stream
 from hiddenarm.ring.words import Words, encode
 from hiddenarm.roles import party as party_module
-from hiddenarm.roles.client_records import ActorRecords, MadeLesson
+from hiddenarm.roles.client_records import ActorRecords, MadeLesson, RewarderRecords
 from hiddenarm.roles.ledger import Ledger
 from hiddenarm.roles.messages import ReturnedArms
 from hiddenarm.roles.party import Party
@@ -171,16 +174,16 @@ class ActorsShuffle(Shuffle):
 
 def two_one_hots(patch: pytest.MonkeyPatch) -> None:
     """The actor returns two one-hots under the same masks, then two more under others."""
-    honest = lockstep.masked_one_hots  # type: ignore[attr-defined]
+    honest = lockstep.masked_arms  # type: ignore[attr-defined]
     before: list[Words] = []
 
-    def returned(arms: NDArray[np.int64], masks: Words) -> Words:
+    def returned(arms: NDArray[np.int64], masks: Words, table: ArmTable | None) -> Words:
         if not before:
             before.append(masks.copy())
-            return honest(arms, masks)
-        return honest(arms, before.pop())
+            return honest(arms, masks, table)
+        return honest(arms, before.pop(), table)
 
-    patch.setattr(lockstep, "masked_one_hots", returned)
+    patch.setattr(lockstep, "masked_arms", returned)
 
 
 def compared_under(make: Callable[[Run, tuple[int, ...], Sharing], Words], step: str) -> Install:
@@ -380,7 +383,29 @@ def counted_in_memory_only(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PartyRecords, "_privacy", lambda _: Put(PRIVACY, b"", NOTHING_RELEASED.encode()))
 
 
+# Unlearning
+
+
+def unlearned_twice(patch: pytest.MonkeyPatch) -> None:
+    """Neither the rewarder nor the parties know what was unlearned."""
+    patch.setattr(RewarderRecords, "unlearned_by", lambda *_: None)
+    patch.setattr(PartyRecords, "_unlearn", lambda *_: None)
+
+
+def unlearned_without_what_was_learned_singly(patch: pytest.MonkeyPatch) -> None:
+    honest = RidgeSchedule.unlearning
+
+    def unlearning(schedule: RidgeSchedule, number: int) -> LessonPlan:
+        plan = honest(schedule, number)
+        kept = [action for action in plan.actions if not isinstance(action, ScheduledRun) or action.of is None]
+        return replace(plan, actions=tuple(kept))
+
+    patch.setattr(RidgeSchedule, "unlearning", unlearning)
+
+
 STEPS = "`step` has the stream of `learn`"
+UNLEARNS = "`unlearn` has the stream of `decide`"
+WRONG_MODEL = "the model is not that of what is left"
 REPAIR = "`repair` has the stream of `gather`"
 AGAIN = "learn again has the stream of learn"
 TWO_TIME_PAD = "two values are masked by one word"
@@ -404,6 +429,15 @@ MUTANTS = [
     Mutant(REPAIR, TWO_TIME_PAD, one_stream("repair", "gather"), checks.ROLES_WORDS, "of one key twice"),
     Mutant(REPAIR, TWO_TIME_PAD, one_stream("repair", "gather"), checks.worlds(0.003, first=60), "of one key twice"),
     Mutant(AGAIN, TWO_TIME_PAD, one_stream("learn again", "learn"), checks.CALM_WORLDS, "of one key twice"),
+    Mutant(UNLEARNS, TWO_TIME_PAD, one_stream("unlearn", "decide"), checks.UNLEARNING_WORLDS, "of one key twice"),
+    Mutant("unlearned twice", WRONG_MODEL, unlearned_twice, checks.UNLEARNING_WORLDS, "lessons|rewarded after|stuck"),
+    Mutant(
+        "singly learned ones are lost",
+        WRONG_MODEL,
+        unlearned_without_what_was_learned_singly,
+        checks.UNLEARNING_WORLDS,
+        "the model is off",
+    ),
     Mutant("one mask for two openings", TWO_TIME_PAD, same_mask_twice, checks.MASKS_DIFFER, "uniformity"),
     Mutant("two epochs have the same seeds", TWO_TIME_PAD, world_with(fresh_keys=False), checks.CALM_WORLDS, "twice"),
     Mutant("PREPARED is accepted twice", TWO_TIME_PAD, prepared_again, checks.PREPARED_AGAIN, "began again"),
