@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from joint_views import check_joint_views, check_masks_are_new, run_decisions, worlds_of
 
 from hiddenarm import ArmTable, LocalFederation, NoisySums
+from hiddenarm.bandit.audit import plain_twin
 from hiddenarm.bandit.catalogue import DECIDE_ONE, GATHER, LEARN_ONE, SOLVE, ProgramId, program_text
 from hiddenarm.bandit.changes import changed_federation
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
-from hiddenarm.bandit.noisy_sums import plain_twin
 from hiddenarm.bandit.plain import PlainBandit, coins_at
 from hiddenarm.bandit.policies.bonus import Bonus
 from hiddenarm.bandit.policies.linucb import LinUcb

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hiddenarm.bandit.audit import plain_twin
 from hiddenarm.bandit.federation import SUITES, Federation
 from hiddenarm.bandit.lockstep import Lockstep
-from hiddenarm.bandit.noisy_sums import plain_twin
 from hiddenarm.bandit.plain import PlainBandit
 from hiddenarm.bandit.policies import parse_policy, policy_names
 from hiddenarm.bandit.policy import Policy

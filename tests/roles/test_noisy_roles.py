@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from memory_network import KEYS, MemoryNetwork, Taught, party, user_contexts
 
-from hiddenarm.bandit.audit import audit_noise
+from hiddenarm.bandit.audit import audit_noise, plain_twin
 from hiddenarm.bandit.catalogue import GATHER, REFRESH, ProgramId
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Interaction, row_digest
-from hiddenarm.bandit.noisy_sums import plain_twin
 from hiddenarm.bandit.plain import PlainBandit
 from hiddenarm.errors import StaleStateError
 from hiddenarm.mpc.material import Seeds

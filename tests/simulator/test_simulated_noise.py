@@ -20,10 +20,9 @@ from application import UNIT, Application, Job, jobs_of, window_of
 from test_simulated_faults import consent, finish, until_opened_after
 from world import KEYS, Faults, Node, Violation, World
 
-from hiddenarm.bandit.audit import audit_leaf, audit_noise, with_taken_back
+from hiddenarm.bandit.audit import audit_leaf, audit_noise, plain_twin, with_taken_back
 from hiddenarm.bandit.catalogue import DECIDE, ProgramId
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.noisy_sums import noisy_sums, plain_twin
 from hiddenarm.bandit.policy import LearnerProgram
 from hiddenarm.bandit.state import State
 from hiddenarm.errors import StaleStateError
@@ -157,7 +156,7 @@ class NoisyApplication(Application):
         """The fold of the log, with the noise that lasts, and with rows beyond the limit left out."""
         world, federation = self.world, self.world.federation
         assert isinstance(world, NoisyWorld)
-        privacy, rows, learned = noisy_sums(federation), Counter[str](), 0
+        privacy, rows, learned = federation.noisy, Counter[str](), 0
         assert privacy is not None
         lasting = sorted(world._records(world.parties[0])._refreshes)
         drawn: list[CheckpointName] = []

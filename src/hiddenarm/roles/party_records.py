@@ -43,7 +43,6 @@ from hiddenarm.bandit.catalogue import DECIDE, STEP, STEP_ONE, ProgramId
 from hiddenarm.bandit.decisions import decision_name, decision_number, split_name, split_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Decided, Interaction, own_words
-from hiddenarm.bandit.noisy_sums import noisy_sums
 from hiddenarm.bandit.policy import Learner
 from hiddenarm.bandit.retained import Retained
 from hiddenarm.bandit.state import (
@@ -155,7 +154,7 @@ class PartyRecords:
         self._partly: Counter[bytes] = Counter()
         """Of runs, how many of their decisions were pruned, if not all."""
         self._needs: dict[CheckpointName, CheckpointNeeds] = {}
-        self._counts_rows = noisy_sums(federation) is not None
+        self._counts_rows = federation.noisy is not None
         self._values = federation.evaluation
         self._refreshes: set[CheckpointName] = set()
         self._undone: dict[CheckpointName, int] = {}
