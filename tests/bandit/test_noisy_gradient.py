@@ -326,8 +326,8 @@ def test_what_cannot_be_is_rejected_when_the_federation_is_made() -> None:
         federation_of(NoisyGradient(0.01, first_step=1.0))
     with pytest.raises(ConfigError, match="max_batch 40 is the limit"):
         federation_of(NoisyGradient(1.0), max_batch=40)
-    with pytest.raises(ConfigError, match="cannot be drawn with 40 fractional bits"):
-        federation_of(NoisyGradient(1e6, correlated=0), norms=(3e-10, 3e-10), ridge=1.0)
+    with pytest.raises(ConfigError, match="cannot be drawn with 24 fractional bits"):
+        federation_of(NoisyGradient(1e13, correlated=0), fraction_bits=12)
     with pytest.raises(ConfigError, match="first_step must lie in"):
         NoisyGradient(1.0, first_step=2.0)
     with pytest.raises(ConfigError, match="refresh_every must lie in"):

@@ -5,7 +5,9 @@ the sums since the one before get noise, once and for good; models are solved fr
 
 The adversary is the strongest of the proof: it sees every noisy sum, and the arms. It knows all rows but the
 candidate's, so it subtracts them from the sums of the refresh that has the candidate. What is left is noise in world 0
-of target drop, and noise and x x', (r - 1/2) x in world 1: two Gaussians, whose log likelihood ratio it takes. Where
+of target drop, and noise and x x', (r - 1/2) x in world 1: two Gaussians, whose log likelihood ratio it takes. With
+correlated noise it does so at every refresh of the candidate's block, and applies C to what is left: these are leaves,
+which are independent, and the leaf of refresh k is moved by C_kj times what the candidate adds to refresh j. Where
 the worlds differ in the row, the candidate's own arm adds its own ratio, given the models that it was chosen by.
 Everything later is a function of the noisy sums and tells no more.
 """
@@ -28,6 +30,16 @@ from hiddenarm.ring.words import Floats
 NORM = 1.0
 """Of the contexts of all worlds."""
 _CENTRE = 0.5
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Trials whose candidate is in the block under way: which, the arms of their candidates' steps, and the position of
+    the refresh that has them."""
+
+    trials: Ints
+    arms: Ints
+    position: int
 
 
 @dataclass(frozen=True)
@@ -162,6 +174,10 @@ class _Attacked:
             absent = ~trials.present
             self._actual[absent, trials.place[absent]] = trials.other[absent]
         self._sums, self._own_action = np.zeros(count), np.zeros(count)
+        self._refreshes = 0
+        self._left: list[Sums] = []
+        """Of what the refreshes of the block under way have released, what is left without the known rows."""
+        self._in_block: list[_Candidates] = []
 
     def run(self, key: bytes) -> Scores:
         for number, (steps, refreshed) in enumerate(intervals(self._privacy, self._design.steps)):
@@ -202,7 +218,8 @@ class _Attacked:
         known = Sums.of_lessons(contexts, arms, rewards, others, world.arms)
         gathered = known + self._candidates_lesson(known, here, arms[here, trials.place[here] - steps.start])
         released = self._models.refresh(gathered, normals)
-        self._count_released(released, known, here, arms[here, trials.place[here] - steps.start])
+        arm = arms[here, trials.place[here] - steps.start]
+        self._count_released(released + known.times(-1.0), here, arm)
 
     def _candidates_lesson(self, like: Sums, here: Ints, arm: Ints) -> Sums:
         """What the candidate's step truly adds."""
@@ -213,19 +230,34 @@ class _Attacked:
         added.gram[learned, arm], added.moment[learned, arm] = gram, moment
         return added
 
-    def _count_released(self, released: Sums, known: Sums, here: Ints, arm: Ints) -> None:
-        """Of the arm of the candidate's step: how likely what is left is in either world. Matrices enter as all their
-        entries: each of a pair off the diagonal has the variance of the diagonal where both count half."""
-        gram = released.gram[here, arm] - known.gram[here, arm]
-        moment = released.moment[here, arm] - known.moment[here, arm]
+    def _count_released(self, left: Sums, here: Ints, arm: Ints) -> None:
+        """How likely what is left is in either world, of the arm of each candidate of the block."""
+        correlation, self._refreshes = self._privacy.correlation, self._refreshes + 1
+        position, strategy, width = 1, np.ones(1), 1.0
+        if correlation is not None:
+            _, position = correlation.place(self._refreshes)
+            strategy, width = correlation.strategy[position - 1], correlation.widths[position - 1]
+        if position == 1:
+            self._left, self._in_block = [], []
+        self._left.append(left)
+        self._in_block.append(_Candidates(here, arm, position))
+        for candidates in self._in_block:
+            self._count_leaf(candidates, strategy, width)
+
+    def _count_leaf(self, candidates: _Candidates, strategy: Floats, width: float) -> None:
+        """The leaf of the last refresh, whose row of C is `strategy`. Matrices enter as all their entries: each of a
+        pair off the diagonal has the variance of the diagonal where both count half."""
+        here, arm, moved = candidates.trials, candidates.arms, strategy[candidates.position - 1]
+        gram = sum(part * left.gram[here, arm] for part, left in zip(strategy, self._left, strict=False))
+        moment = sum(part * left.moment[here, arm] for part, left in zip(strategy, self._left, strict=False))
         first = self._lesson(self._trials.rows[here, self._trials.place[here]], arm)
         second = np.zeros_like(first[0]), np.zeros_like(first[1])
         if self._design.target != "drop":
             second = self._lesson(self._trials.other[here], arm)
-        of_gram = ((gram - second[0]) ** 2 - (gram - first[0]) ** 2).sum(axis=(1, 2))
-        of_moment = ((moment - second[1]) ** 2 - (moment - first[1]) ** 2).sum(axis=1)
-        self._sums[here] = of_gram / (2 * self._privacy.sigma_gram(NORM) ** 2)
-        self._sums[here] += of_moment / (2 * self._privacy.sigma_moment(NORM) ** 2)
+        of_gram = ((gram - moved * second[0]) ** 2 - (gram - moved * first[0]) ** 2).sum(axis=(1, 2))
+        of_moment = ((moment - moved * second[1]) ** 2 - (moment - moved * first[1]) ** 2).sum(axis=1)
+        self._sums[here] += of_gram / (2 * (width * self._privacy.sigma_gram(NORM)) ** 2)
+        self._sums[here] += of_moment / (2 * (width * self._privacy.sigma_moment(NORM)) ** 2)
 
     def _lesson(self, rows: Ints, arm: Ints) -> tuple[Floats, Floats]:
         world = self._design.world
