@@ -26,6 +26,7 @@ from hiddenarm.errors import ConfigError, InputError, ProtocolError
 from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.mpc.lookup import PolynomialTable
 from hiddenarm.mpc.run import Openings
+from hiddenarm.privacy.correlated import correlation
 from hiddenarm.privacy.mechanisms import NoisyGradient, NoisySums
 from hiddenarm.ring.words import Floats, Words, encode
 from support import SIGNIFICANCE, fixed_key, uniformity
@@ -192,6 +193,7 @@ def check_bounded(table: PolynomialTable) -> None:
 def test_the_table_bounds_the_clip() -> None:
     for federation in (federation_of(), federation_of(NoisyGradient(0.5), max_interactions=1_000_000)):
         check_bounded(clip_table(numbers_of(federation)))
+    federation = federation_of(NoisyGradient(0.05), max_interactions=1_000_000)
     finest, coarsest = numbers_of(federation_of()), numbers_of(federation)
     assert finest.residual_bits > coarsest.residual_bits >= 1
     reach = RESIDUAL_NODES / 2 * 2.0**-coarsest.residual_bits
@@ -265,6 +267,24 @@ def test_steps_fall_as_they_should() -> None:
         wanted = 1 / (50 + (k - 1) * 200 / weights)
         assert wanted * 2**-0.25 * (1 - 2.0**-5) < units / divisor <= wanted
         assert 64 <= units < 128
+
+
+def test_the_noise_of_the_weights_is_within_its_bound() -> None:
+    """The bound is one that 300 refreshes of 2,000 arms exceed with a chance below one in a million; and not idle."""
+    privacy, last = NoisyGradient(1.0), 300
+    bound, rng = privacy.weight_noise(last, 1.0, 5, 10), np.random.default_rng(0)
+    added = np.zeros((last, 2000, 5))
+    leaves: list[Floats] = []
+    for refresh in range(last):
+        _, position = correlation(64).place(refresh + 1)
+        leaves = leaves if position > 1 else []
+        width = correlation(64).widths[position - 1] * privacy.sigma_moment(1.0)
+        leaves.append(rng.normal(0, width, (2000, 5)))
+        back = zip(correlation(64).taken_back[position - 1], leaves[:-1], strict=True)
+        added[refresh] = leaves[-1] - sum(units / 1024 * leaf for units, leaf in back)
+    steps = [privacy.step_of(privacy.step_level(k + 1, 50)) for k in range(last)]
+    moved = np.cumsum(added * np.array([units / divisor for units, divisor in steps])[:, None, None], axis=0)
+    assert bound / 10 < np.linalg.norm(moved, axis=2).max() < bound
 
 
 # What is opened

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import ceil, log2, sqrt
 from typing import Any, Final, TypedDict, Unpack
 
@@ -333,14 +333,14 @@ class Federation:
         if not isinstance(privacy, NoisySums | NoisyGradient):
             return Numbers(*usual, gathers)
         last = max(1, privacy.refreshes_by(self.max_interactions))
-        latest = range(
-            max(1, last + 1 - max(1, privacy.correlated)), last + 1
-        )  # correlated noise also falls in a block
-        moment_noise = max(privacy.moment_noise(k, norm, size, self.models) for k in latest)
         if isinstance(privacy, NoisyGradient):
             steps = privacy.refresh_every, self.max_batch, privacy.first_step, self.models * size
-            return GradientNumbers(*usual, gathers, *steps, privacy.first_step * moment_noise)
-        shift = max(privacy.shift(k, self.ridge, norm, size, self.models) for k in latest)
+            return GradientNumbers(*usual, gathers, *steps, *_gradient_noise(privacy, last, norm, size, self.models))
+        moment_noise = privacy.most_moment_noise(last, norm, size, self.models)
+        shift = max(
+            privacy.shift(k, self.ridge, norm, size, self.models)
+            for k in range(max(1, last + 1 - max(1, privacy.correlated)), last + 1)
+        )  # correlated noise also falls in a block
         return NoisyNumbers(*usual, gathers, shift, moment_noise)
 
     @property
@@ -812,6 +812,12 @@ class _Among(Federation):
     @property
     def numbers(self) -> Numbers:
         return self._whole.numbers
+
+
+@lru_cache
+def _gradient_noise(privacy: NoisyGradient, last: int, norm: float, size: int, arms: int) -> tuple[float, float]:
+    """What the noise of so many refreshes has added to the weights of an arm, and to all its gradients together."""
+    return privacy.weight_noise(last, norm, size, arms), privacy.most_moment_noise(last, norm, size, arms)
 
 
 def check_suite(suite: str, newton_iterations: int | None = None) -> None:

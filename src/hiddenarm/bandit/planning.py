@@ -139,7 +139,7 @@ _FINEST_RESIDUAL, _COARSEST_RESIDUAL = 6, 1
 class GradientNumbers(Numbers):
     """The same where models go down a noisy gradient: `refresh_every` lessons and `max_batch` at once, steps that fall
     from `first_step` as first_step / (1 + first_step t / model), `model` weights of all arms, and noise that has moved
-    the weights of an arm by at most `noise`.
+    the weights of an arm by at most `noise`, and all its gradients together by at most `gradient_noise`.
 
     Weights are v + n, n what noise has added, |n| <= nu. With c = clip(e) off by at most h of e = r - 1/2 - x'(v + n),
     c x'v = c (r - 1/2) - c e - c x'n <= 1/16 + h/2 + R nu / 2. So a step s with B lessons adds at most
@@ -152,6 +152,7 @@ class GradientNumbers(Numbers):
     first_step: float = 1.0
     model: int = 1
     noise: float = 0.0
+    gradient_noise: float = 0.0
 
     @property
     def residual_bits(self) -> int:
@@ -193,7 +194,7 @@ class GradientNumbers(Numbers):
 
     @property
     def largest_moment(self) -> float:
-        return self.largest_gradient + 2 * self.noise / self.first_step
+        return self.largest_gradient + 2 * self.gradient_noise
 
     @property
     def unrepaired(self) -> int:

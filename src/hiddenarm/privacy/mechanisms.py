@@ -147,6 +147,12 @@ class NoisyMechanism(Mechanism):
         together, but for a chance of one in a million."""
         return self.spread(k) * self.sigma_moment(joint_norm) * (sqrt(dimension) + _excess(k, arms))
 
+    def most_moment_noise(self, last: int, joint_norm: float, dimension: int, arms: int) -> float:
+        """The same for any of so many refreshes. Correlated noise also falls in a block, and rises from block to block:
+        the largest is one of the last block's length."""
+        latest = range(max(1, last + 1 - max(1, self.correlated)), last + 1)
+        return max(self.moment_noise(k, joint_norm, dimension, arms) for k in latest)
+
     def spread(self, k: int) -> float:
         """The deviation of all noise that the sums have after the k-th refresh, from 1 on, in units of fresh noise."""
         return sqrt(k) if self.correlation is None else self.correlation.spread(k)
@@ -305,6 +311,21 @@ class NoisyGradient(NoisyMechanism):
 
     def refreshes_by(self, lessons: int) -> int:
         return lessons // self.refresh_every
+
+    def weight_noise(self, last: int, joint_norm: float, dimension: int, arms: int) -> float:
+        """The largest norm of what the noise of so many refreshes has moved the weights of an arm by, but for a chance
+        of one in a million. With steps s_k that do not rise, N_k all noise of the gradients up to refresh k, and B_k
+        at least the norm of N_1, ..., N_k, summation by parts gives |sum s_k (N_k - N_(k-1))| <= sum s_k (B_k -
+        B_(k-1)); here for some refreshes at a time, with the step of the first."""
+        bound = before = 0.0
+        first, weights = 1, arms * dimension
+        while first <= last:
+            end = min(last, first + first // 4)
+            noise = self.most_moment_noise(end, joint_norm, dimension, arms)
+            step = self.first_step / (1 + self.first_step * (first - 1) * self.refresh_every / weights)
+            bound += step * max(0.0, noise - before)
+            first, before = end + 1, max(noise, before)
+        return bound
 
     def step_level(self, k: int, weights: int) -> int:
         """Which of the steps refresh k has, from 1 on, in a model of so many weights of all arms: the largest of
