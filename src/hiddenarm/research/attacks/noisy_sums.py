@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hiddenarm.privacy.correlated import COEFFICIENT_BITS
-from hiddenarm.privacy.mechanisms import NoisySums
+from hiddenarm.privacy.mechanisms import NoisyGradient, NoisyMechanism, NoisySums
 from hiddenarm.research.attacks.sequence import RIDGE, Scores, best_arms, log_ratio
 from hiddenarm.research.attacks.trials import Design, Ints, Trials
 from hiddenarm.ring.streams import Stream, derive
@@ -119,6 +119,41 @@ class NoisyModels:
         )
 
 
+class GradientModels:
+    """The models of many learners that go down a noisy gradient, in floating point (`bandit.noisy_gradient`)."""
+
+    def __init__(self, learners: int, arms: int, features: int, privacy: NoisyGradient) -> None:
+        self.weights: Floats = np.zeros((learners, arms, features))
+        self._privacy, self._refreshes = privacy, 0
+        self._leaves: list[Floats] = []
+        self.normals = arms * features
+
+    def refresh(self, contexts: Floats, arms: Ints, rewards: Floats, normals: Floats) -> None:
+        """A step along the gradient of lessons [learners, steps], with noise."""
+        self._refreshes += 1
+        number = self.weights.shape[1]
+        own = arms[..., None] == np.arange(number)
+        scores = (np.matmul(contexts, self.weights.transpose(0, 2, 1)) * own).sum(axis=2)
+        clipped = np.clip(rewards - _CENTRE - scores, -_CENTRE, _CENTRE)
+        gradient = np.matmul((own * clipped[..., None]).transpose(0, 2, 1), contexts)
+        units, divisor = self._privacy.step_of(self._privacy.step_level(self._refreshes, self.normals))
+        self.weights = self.weights + units / divisor * (gradient + self._noise(normals))
+
+    def _noise(self, normals: Floats) -> Floats:
+        fresh = self._privacy.sigma_moment(NORM) * normals.reshape(self.weights.shape)
+        correlation = self._privacy.correlation
+        if correlation is None:
+            return fresh
+        _, position = correlation.place(self._refreshes)
+        if position == 1:
+            self._leaves = []
+        self._leaves.append(correlation.widths[position - 1] * fresh)
+        added = self._leaves[-1]
+        for units, leaf in zip(correlation.taken_back[position - 1], self._leaves[:-1], strict=True):
+            added = added - units / 2**COEFFICIENT_BITS * leaf
+        return added
+
+
 class NormalNumbers:
     """Standard normal numbers by address, from uniform words (Box and Muller)."""
 
@@ -135,7 +170,7 @@ class NormalNumbers:
         return both
 
 
-def intervals(privacy: NoisySums, steps: int) -> Iterator[tuple[range, bool]]:
+def intervals(privacy: NoisyMechanism, steps: int) -> Iterator[tuple[range, bool]]:
     """The steps between refreshes, and whether a refresh follows."""
     start = 0
     for refresh in range(1, privacy.refreshes_by(steps) + 1):
