@@ -155,8 +155,8 @@ class PrivacyOverTime:
                 f"Total epsilon at delta {DEFAULT_DELTA:g} of all that {setting.sweep:,} steps release: about a "
                 "dropped row for noisy sums, which do not grow with the steps, with noise that is fresh at each "
                 "refresh or correlated over all of them, and for the noisy gradient; of all actions for exploration "
-                "alone, whose chance to explore is then so near 1 that nothing is learned. Learners are emulated in floating "
-                "point.",
+                "alone, whose chance to explore is then so near 1 that nothing is learned. Learners are emulated in "
+                "floating point.",
             ],
         )
 
