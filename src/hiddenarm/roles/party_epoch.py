@@ -444,9 +444,13 @@ class PartyEpoch:
 
     def _can_decide(self, request: _DecideRequest) -> bool:
         """Whether the request can be run now, or refused."""
-        if self._is_hopeless(request):
-            return True
-        if request.version > self._updater.version or not self._updater.may_decide(request.version):
+        version = request.version
+        if version > self._updater.version or self._refused_by_peer:
+            if self._is_hopeless(request):
+                return True
+            if version > self._updater.version:
+                return False
+        if not self._updater.may_decide(version):
             return False
         if request.features is _Awaited.FEATURES:
             return False

@@ -380,7 +380,8 @@ class Updater:
 
     def go_on(self) -> bool:
         """Begin whatever lesson and program can begin now; whether a lesson has ended, and effects are to be taken."""
-        self._go_on_with_second()
+        if self._second is not None:
+            self._go_on_with_second()
         while not self._effects:
             if self._current is None:
                 if not self._lessons or self._comes_early(self._lessons[0]):
