@@ -395,8 +395,10 @@ class Updater:
         """Whether a decision is not finished here: the reward came before the end of the run, or before its arm."""
         if lesson.logged:
             return False
-        awaits, deciding = self._ledger.awaits_arm, self._still_deciding
-        return any(awaits(name) or deciding(name) for name, _ in lesson.rewards)
+        names = [name for name, _ in lesson.rewards]
+        if len(self._runs) and any(map(self._still_deciding, names)):
+            return True
+        return any(map(self._ledger.awaits_arm, names))
 
     def take_effects(self) -> list[LessonEnded]:
         """What is to be persisted and then told, in order; it is given once."""
