@@ -713,7 +713,9 @@ class Actor(Client):
     def _give(self, waiting: _Waiting, outcome: Outcome) -> None:
         self._waiting.pop(waiting.first, None)
         if not isinstance(outcome, HiddenArmError):
-            self._chosen.update(answer.arm for answer in outcome if isinstance(answer, Decision))
+            for answer in outcome:
+                if isinstance(answer, Decision):
+                    self._chosen[answer.arm] += 1
         if waiting.request is not None:
             self._by_name.pop(waiting.request, None)
         for ticket in waiting.tickets:
