@@ -28,7 +28,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 
 from hiddenarm.bandit.answers import NO_ARM, TWO_ARMS
 from hiddenarm.bandit.catalogue import DECIDE, ProgramId
@@ -687,6 +687,7 @@ def _is_spent(spent: _Spent, name: int) -> bool:
     return line in spent and place in spent[line]
 
 
+@lru_cache(maxsize=1024)
 def _place(name: int) -> tuple[tuple[int, ProgramId], int]:
     epoch, number = split_name(name)
     program, step, position = split_number(number)
