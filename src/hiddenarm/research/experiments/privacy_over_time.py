@@ -201,7 +201,10 @@ def _picture(setting: Setting, found: Mapping[str, Lines]) -> Picture:
             rewards = list(points.values())
             add_line(axes, style, list(points), [one.mean() for one in rewards], name, [one.std() for one in rewards])
         axes.set(title=world, xscale="log", xlabel="total epsilon", ylabel="average reward of a run", ylim=(0, None))
-    add_legend(panels[0], loc="lower right", fontsize=8)
+        totals = setting.sized(_TOTALS)
+        axes.set_xticks(totals, [f"{total:g}" for total in totals])
+        axes.set_xticks([], minor=True)
+    add_legend(panels[0], loc="center right", fontsize=8)
     caption = f"Average reward of {setting.sweep:,} steps; mean and deviation of {setting.sized(_RUNS)} orders."
     return Picture("privacy-over-time", caption, figure)
 
