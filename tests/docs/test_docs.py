@@ -74,9 +74,9 @@ from hiddenarm.research.data.fetch import SOURCES
 from hiddenarm.ring._kernels import OPERATIONS
 from hiddenarm.roles.epochs.plan import INITIAL, UNSPENT, Plan
 from hiddenarm.roles.ledger import Ledger
+from hiddenarm.roles.memory_records import MemoryPartyRecords
 from hiddenarm.roles.messages import MAX_KEY_BYTES, Kind
 from hiddenarm.roles.party_epoch import LESSON_SECONDS, NO_FEATURES, Links, PartyEpoch, Setup
-from hiddenarm.roles.party_records import MemoryPartyRecords
 from hiddenarm.roles.runs import MAX_WAITING
 from hiddenarm.roles.stock import BATCHES_IN_STOCK, stock_steps
 from hiddenarm.roles.supply import CompiledPrograms

@@ -51,7 +51,8 @@ from hiddenarm.roles.client_records import ActorRecords, MadeLesson, RewarderRec
 from hiddenarm.roles.ledger import Ledger
 from hiddenarm.roles.messages import ReturnedArms
 from hiddenarm.roles.party import Party
-from hiddenarm.roles.party_records import PRIVACY, PartyRecords
+from hiddenarm.roles.party_areas import PRIVACY
+from hiddenarm.roles.party_records import PartyRecords
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.updater import LessonEnded
 from hiddenarm.store.contract import Put

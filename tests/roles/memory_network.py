@@ -40,10 +40,11 @@ from hiddenarm.roles.client_records import (
 )
 from hiddenarm.roles.dealer import Dealer
 from hiddenarm.roles.epochs.attempts import PeerLoss
+from hiddenarm.roles.memory_records import MemoryPartyRecords
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER, Kind, program_and_step, read_decide
 from hiddenarm.roles.party import Party
 from hiddenarm.roles.party_epoch import PartyEpoch
-from hiddenarm.roles.party_records import MemoryPartyRecords, PartyRecords
+from hiddenarm.roles.party_records import PartyRecords
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.runs import Send
 from hiddenarm.service.features import words_by_key

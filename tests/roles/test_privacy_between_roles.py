@@ -21,7 +21,8 @@ from hiddenarm.net.identity import Identity
 from hiddenarm.privacy.ledger import COIN_UNITS, PrivacyLedger, coarse
 from hiddenarm.roles.epochs.plan import Committed, PartyStatement, agree_on_spent
 from hiddenarm.roles.messages import ACTOR
-from hiddenarm.roles.party_records import PRIVACY, PartyRecords, read_ledger
+from hiddenarm.roles.party_areas import PRIVACY, read_ledger
+from hiddenarm.roles.party_records import PartyRecords
 from hiddenarm.store.contract import Put
 from hiddenarm.store.journal import DirectJournal
 from hiddenarm.store.memory import MemoryStore

@@ -31,6 +31,7 @@ from hiddenarm.roles.arms import arm_reports
 from hiddenarm.roles.client_records import ActorRecords, MemoryActorRecords, MemoryRewarderRecords, RewarderRecords
 from hiddenarm.roles.dealer import Dealer
 from hiddenarm.roles.epochs.attempts import PeerLoss
+from hiddenarm.roles.memory_records import MemoryPartyRecords
 from hiddenarm.roles.messages import (
     ACTOR,
     DEALER,
@@ -43,7 +44,8 @@ from hiddenarm.roles.messages import (
     read_rewards,
 )
 from hiddenarm.roles.party import Party
-from hiddenarm.roles.party_records import MemoryPartyRecords, PartyRecords, Records, read_ledger
+from hiddenarm.roles.party_areas import read_ledger
+from hiddenarm.roles.party_records import PartyRecords, Records
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.supply import CompiledPrograms
 from hiddenarm.service.features import words_by_key

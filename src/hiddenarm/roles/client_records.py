@@ -35,6 +35,7 @@ from hiddenarm.bandit.catalogue import DECIDE, ProgramId
 from hiddenarm.bandit.decisions import (
     MAX_PENDING,
     DecisionIds,
+    DecisionSet,
     decision_name,
     decision_number,
     split_name,
@@ -44,7 +45,7 @@ from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.retained import Retained
 from hiddenarm.errors import DamagedStoreError, NoArmError, RefusedKeyError
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.ring.streams import KEY_BYTES, SpentSteps
+from hiddenarm.ring.streams import KEY_BYTES
 from hiddenarm.roles.epochs.plan import Heard
 from hiddenarm.roles.messages import ReturnedArms, Unlearning
 from hiddenarm.store.contract import Delete, DeleteFrom, Put, Store
@@ -68,8 +69,6 @@ _UNLEARNS = b"\x01"
 _DIGEST_BYTES = 32
 _NO_EPOCH = 0
 """The name of no epoch: others are drawn from 2^48."""
-_Spent = dict[tuple[int, ProgramId], SpentSteps]
-"""Which rewards were masked, by the epoch of their decisions and the program that made them."""
 KeyAnswer = Decision | RefusedKeyError | NoArmError
 """What becomes of a key that was asked for."""
 
@@ -351,7 +350,8 @@ class RewarderRecords:
             self.kept, self.consents = kept, bool(consents)
         self.made = self.kept
         self._lessons: dict[int, MadeLesson] = {}
-        self._spent: _Spent = {}
+        self._spent = DecisionSet()
+        """Those of which a reward was masked."""
         self._unlearned: dict[int, int] = {}
         self._load_lessons()
         self._given = _Given()
@@ -372,7 +372,7 @@ class RewarderRecords:
 
     def is_spent(self, name: int) -> bool:
         """Whether a reward of this decision was masked."""
-        return _is_spent(self._spent, name)
+        return name in self._spent
 
     def make(self, lesson: MadeLesson, then: Then) -> int:
         """Keep a lesson, which gets the next number."""
@@ -531,16 +531,16 @@ class _Given:
 
     def __init__(self) -> None:
         self.waiting: dict[int, int] = {}
-        self._came: _Spent = {}
+        self._came = DecisionSet()
 
     def add(self, rewards: Sequence[tuple[int, int]], is_sent: Callable[[int], bool]) -> None:
         for name, masked in rewards:
-            _mark(self._came, name)
+            self._came.add(name)
             if not is_sent(name):
                 self.waiting[name] = masked
 
     def came(self, name: int) -> bool:
-        return _is_spent(self._came, name)
+        return name in self._came
 
     def sent(self, lesson: MadeLesson) -> None:
         for name, _ in lesson.rewards:
@@ -563,7 +563,7 @@ class MemoryRewarderRecords:
         self._ended: OrderedDict[int, int] = OrderedDict()  # named lessons that have ended, and their rewards
         self._ended_rewards = 0
         self._refused: OrderedDict[int, str] = OrderedDict()
-        self._spent: _Spent = {}
+        self._spent = DecisionSet()
         self._given = _Given()
         self._given_under: OrderedDict[str, list[tuple[int, int]]] = OrderedDict()
         self.awaited: list[int] = []
@@ -599,7 +599,7 @@ class MemoryRewarderRecords:
         then()
 
     def is_spent(self, name: int) -> bool:
-        return _is_spent(self._spent, name)
+        return name in self._spent
 
     def make(self, lesson: MadeLesson, then: Then) -> int:
         number, self.made = self.made, self.made + 1
@@ -663,34 +663,16 @@ class MemoryRewarderRecords:
         return
 
 
-def _spend(spent: _Spent, lesson: MadeLesson) -> None:
+def _spend(spent: DecisionSet, lesson: MadeLesson) -> None:
     """No other reward of these decisions is masked. One that is dropped has none."""
     for name, _ in lesson.rewards:
-        _mark(spent, name)
+        spent.add(name)
     if lesson.unlearning is not None and lesson.unlearning.drops:
-        _mark(spent, lesson.unlearning.name)
+        spent.add(lesson.unlearning.name)
 
 
 def _has(lesson: MadeLesson, name: int) -> bool:
     return any(own == name for own, _ in lesson.rewards)
-
-
-def _mark(spent: _Spent, name: int) -> None:
-    line, place = _place(name)
-    if line not in spent:
-        spent[line] = SpentSteps(in_order=False)
-    spent[line].spend(place)
-
-
-def _is_spent(spent: _Spent, name: int) -> bool:
-    line, place = _place(name)
-    return line in spent and place in spent[line]
-
-
-def _place(name: int) -> tuple[tuple[int, ProgramId], int]:
-    epoch, number = split_name(name)
-    program, step, position = split_number(number)
-    return (epoch, program), step * program.count + position
 
 
 def _lost(number: int) -> MadeLesson:

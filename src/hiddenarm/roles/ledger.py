@@ -23,6 +23,7 @@ from hiddenarm.bandit.policy import Policy
 from hiddenarm.errors import ClientError
 from hiddenarm.privacy.ledger import COIN_UNITS, PrivacyLedger
 from hiddenarm.ring.words import Words
+from hiddenarm.roles.decision_records import DecidedRun
 from hiddenarm.roles.epochs.plan import Plan, Spent
 from hiddenarm.roles.messages import ReturnedArms, Unlearning
 from hiddenarm.roles.party_records import Records
@@ -91,8 +92,8 @@ class Ledger:
             self._at_hand[decision_name(self._named, number)] = interaction
         while len(self._at_hand) > MAX_PENDING:
             self._at_hand.popitem(last=False)
-        run = self._named, program, step
-        self._records.keep_decisions(*run, features, decided, then, version=version, rows_of=rows_of)
+        run = DecidedRun(self._named, program, step, features, decided, version, rows_of)
+        self._records.keep_decisions(run, then)
 
     def take_arms(self, returned: ReturnedArms, then: Then) -> None:
         """Keep the one-hots that the actor has returned for a run; `then` is called when they last. The mask of a

@@ -30,7 +30,9 @@ from hiddenarm.net.hello import Value, differences, hello_payload, parse_hello
 from hiddenarm.net.identity import Role
 from hiddenarm.privacy.mechanisms import NO_MECHANISM
 from hiddenarm.roles.client_records import ActorRecords, MemoryActorRecords, MemoryRewarderRecords, RewarderRecords
-from hiddenarm.roles.party_records import PRIVACY, MemoryPartyRecords, PartyRecords, read_ledger
+from hiddenarm.roles.memory_records import MemoryPartyRecords
+from hiddenarm.roles.party_areas import PRIVACY, read_ledger
+from hiddenarm.roles.party_records import PartyRecords
 from hiddenarm.service.kit import Kit
 from hiddenarm.store.contract import Change, Place, Put, Store
 from hiddenarm.store.copies import Folder, schema_at
