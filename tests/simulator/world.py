@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from handouts import HandOuts
 from hiddenarm.bandit.decisions import split_name
-from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.federation import DEFAULT_MAX_BATCH, Federation
 from hiddenarm.errors import FeatureError, HiddenArmError, PeerLost, StaleStateError
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
@@ -276,10 +276,16 @@ class World:
                 )
             case Role.ACTOR:
                 kept = ActorRecords(disk.store, disk) if self.lasting else MemoryActorRecords()
-                return Actor(self.federation, send, records=kept, peer_loss=self.peer_loss)
+                return Actor(self.federation, send, records=kept, peer_loss=self.peer_loss, max_batch=self._max_batch)
             case Role.REWARDER:
                 made = RewarderRecords(disk.store, disk) if self.lasting else MemoryRewarderRecords()
-                return Rewarder(self.federation, send, records=made, peer_loss=self.peer_loss)
+                return Rewarder(
+                    self.federation, send, records=made, peer_loss=self.peer_loss, max_batch=self._max_batch
+                )
+
+    @property
+    def _max_batch(self) -> int:
+        return self.federation.max_batch or DEFAULT_MAX_BATCH
 
     def effect(self, node: Node) -> None:
         """Something is about to happen to the world; the power may go off before."""

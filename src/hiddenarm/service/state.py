@@ -34,6 +34,7 @@ from hiddenarm.roles.memory_records import MemoryPartyRecords
 from hiddenarm.roles.party_areas import PRIVACY, read_ledger
 from hiddenarm.roles.party_records import PartyRecords
 from hiddenarm.service.kit import Kit
+from hiddenarm.service.logs import with_digests_explained
 from hiddenarm.store.contract import Change, Place, Put, Store
 from hiddenarm.store.copies import Folder, schema_at
 from hiddenarm.store.journal import DirectJournal, GroupJournal, Journal, Then
@@ -103,7 +104,7 @@ class Owner:
             self._check_change({**assumed, **found}, ours)
             return
         if differing := differences(found | assumed, ours, self.state, str(self.kit_file)):
-            raise StoreError(f"{'; '.join(differing)}. {self._advice}")
+            raise StoreError(f"{with_digests_explained('; '.join(differing))}. {self._advice}")
 
     def _check_change(self, found: Mapping[str, Value], ours: Mapping[str, Value]) -> None:
         """Raise StoreError unless the state of an earlier version can be gone on with."""
