@@ -10,7 +10,7 @@ actor     told      -                     the last run of which each party has t
                                           said to keep
 rewarder  epoch     the epoch's name      the rewarder's seed, the key of decision ids
 rewarder  lesson    number                request; names of decisions and masked rewards
-rewarder  request   request               number of the lesson
+rewarder  request   request               number of the lesson, also of one that holds rewards of other requests
 rewarder  ending    number                why the lesson was refused, empty if it was learned
 rewarder  given     request               with reward slots: names of decisions and masked rewards that came under it
 rewarder  slot      -                     with reward slots, or if decisions expire: names of the decisions whose
@@ -328,11 +328,19 @@ class KnownEpoch:
 @dataclass(frozen=True, slots=True, repr=False)
 class MadeLesson:
     """A lesson as it was made: under which request, and (name of the decision, masked reward); or an unlearning, which
-    has neither."""
+    has neither. `joined` are requests whose rewards are learned together in it; `again` says that its reward is one of
+    a joint lesson that was refused, under the mask that it had there. Neither is read back."""
 
     request: str
     rewards: list[tuple[int, int]]
     unlearning: Unlearning | None = None
+    joined: tuple[str, ...] = ()
+    again: bool = False
+
+    @property
+    def requests(self) -> list[str]:
+        """All names under which it is known."""
+        return [name for name in (self.request, *self.joined) if name]
 
 
 class RewarderRecords:
@@ -387,7 +395,7 @@ class RewarderRecords:
         key = _NUMBER.pack(number)
         changes = [Put(_LESSON, key, _encode_lesson(lesson))]
         if lesson.unlearning is None:
-            changes.append(Put(_REQUEST, lesson.request.encode(), key))
+            changes.extend(Put(_REQUEST, request.encode(), key) for request in lesson.requests)
         else:
             self._unlearned[lesson.unlearning.name] = number
         return changes
@@ -399,8 +407,8 @@ class RewarderRecords:
         return self._unlearned.get(name)
 
     def learned_in(self, name: int) -> int | None:
-        """The lesson that has the reward of a decision. One with several rewards, or of a request that had a name, is
-        searched for in all of the log."""
+        """The lesson that has the reward of a decision, the last one if it was refused in others. One with several
+        rewards, or of a request that had a name, is searched for in all of the log."""
         for number, lesson in self._lessons.items():
             if _has(lesson, name):
                 return number
@@ -408,7 +416,7 @@ class RewarderRecords:
         if single is not None and _has(self.lesson(single), name):
             return single
         found = (key for key, payload in self._store.items(_LESSON) if _has(_decode_lesson(payload), name))
-        return next((int(_NUMBER.unpack(key)[0]) for key in found), None)
+        return max((int(_NUMBER.unpack(key)[0]) for key in found), default=None)
 
     # Reward slots
 
@@ -515,7 +523,7 @@ class RewarderRecords:
         for key, payload in self._store.items(_LESSON):
             (number,) = _NUMBER.unpack(key)
             lesson = _decode_lesson(payload)
-            self._spend(lesson)
+            _spend_any(self._spent, lesson)
             if lesson.unlearning is not None:
                 self._unlearned[lesson.unlearning.name] = number
             self.made = max(self.made, number + 1)
@@ -605,8 +613,7 @@ class MemoryRewarderRecords:
         number, self.made = self.made, self.made + 1
         _spend(self._spent, lesson)
         self._lessons[number] = lesson
-        if lesson.request:
-            self._numbers[lesson.request] = number
+        self._numbers.update(dict.fromkeys(lesson.requests, number))
         for name, _ in lesson.rewards:
             self._learned_in.add(name, number)
         if lesson.unlearning is not None:
@@ -639,7 +646,7 @@ class MemoryRewarderRecords:
             self._refused[number] = refused
             if len(self._refused) > self._most:
                 self._refused.popitem(last=False)
-        if self._lessons[number].request:
+        if self._lessons[number].requests:
             self._keep_ended(number)
         else:
             del self._lessons[number]
@@ -651,7 +658,9 @@ class MemoryRewarderRecords:
         while self._ended_rewards > self._most:
             oldest, rewards = self._ended.popitem(last=False)
             self._ended_rewards -= rewards
-            del self._numbers[self._lessons.pop(oldest).request]
+            for request in self._lessons.pop(oldest).requests:
+                if self._numbers.get(request) == oldest:
+                    del self._numbers[request]
 
     def go_back(self, length: int, then: Then) -> None:
         then()
@@ -664,11 +673,24 @@ class MemoryRewarderRecords:
 
 
 def _spend(spent: DecisionSet, lesson: MadeLesson) -> None:
-    """No other reward of these decisions is masked. One that is dropped has none."""
-    for name, _ in lesson.rewards:
+    """No other reward of these decisions is masked: that of one whose mask is used is an error."""
+    if lesson.again:
+        return
+    for name in _used_by(lesson):
         spent.add(name)
-    if lesson.unlearning is not None and lesson.unlearning.drops:
-        spent.add(lesson.unlearning.name)
+
+
+def _spend_any(spent: DecisionSet, lesson: MadeLesson) -> None:
+    """The same for a lesson that was made before, and may have been made again."""
+    for name in _used_by(lesson):
+        if name not in spent:
+            spent.add(name)
+
+
+def _used_by(lesson: MadeLesson) -> list[int]:
+    """The decisions of a lesson. One that is dropped has no reward, and gets none."""
+    dropped = [lesson.unlearning.name] if lesson.unlearning is not None and lesson.unlearning.drops else []
+    return [*(name for name, _ in lesson.rewards), *dropped]
 
 
 def _has(lesson: MadeLesson, name: int) -> bool:

@@ -33,6 +33,7 @@ from hiddenarm.roles.arms import arm_reports
 from hiddenarm.roles.dealer import Dealer
 from hiddenarm.roles.epochs.attempts import PeerLoss
 from hiddenarm.roles.epochs.plan import committed_bytes, plan_bytes, statement_bytes
+from hiddenarm.roles.joint_rewards import JointRewarder
 from hiddenarm.roles.messages import (
     DEALER,
     MAX_KEY_BYTES,
@@ -365,9 +366,9 @@ def make_actor(endpoint: Endpoint, state: State | MemoryState) -> Actor:
     )
 
 
-def make_rewarder(endpoint: Endpoint, state: State | MemoryState) -> Rewarder:
+def make_rewarder(endpoint: Endpoint, state: State | MemoryState) -> JointRewarder:
     kit, many = endpoint.kit, endpoint.kit.file.max_batch
     loss, name_of = PeerLoss.of(kit.file.durable), kit.organisations.of
-    return Rewarder(
+    return JointRewarder(
         kit.federation, endpoint.send, records=state.rewarder(), peer_loss=loss, max_batch=many, name_of=name_of
     )
