@@ -242,13 +242,15 @@ def start_monitor(endpoint: Endpoint) -> Monitor | None:
     guarded = frozenset() if token is None else frozenset((_METRICS_PATH,))
     admitted = partial(shows, token=token or "")
     try:
-        return Monitor(
+        monitor = Monitor(
             endpoint.transport, port, pages, host=host, own=own, guarded=guarded, admitted=admitted, ticks=ticks
         )
     except OSError as error:
         raise ConfigError(
             f"cannot serve health and metrics at {host}:{port}: {error.strerror}; set another monitor_port in kit.json"
         ) from None
+    endpoint.transport.call(dashboard.sample)  # so that the page shows what happens before the first tick
+    return monitor
 
 
 def live_page() -> Page:
