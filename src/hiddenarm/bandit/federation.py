@@ -120,8 +120,7 @@ class Federation:
     come (docs/reward-slots.md). Without it, a reward is sent when it comes. No decision names an arm that is `retired`,
     by number (docs/changing.md). A decision without a reward expires `expires_after` seconds after it was made, or up
     to twice that: it is learned with `expired_reward`, or dropped if that is not given. `arm_features` is a table of
-    public features of the arms: all of them then have one model (docs/arm-features.md).
-    to twice that: it is learned with `expired_reward`, or dropped if that is not given. `evaluation` says which values
+    public features of the arms: all of them then have one model (docs/arm-features.md). `evaluation` says which values
     of policies are opened, to whom, and with how much noise (docs/evaluation.md); none unless given.
 
     Parties keep the newest `keep_interactions` that were learned, so that they can be unlearned; without it all where
