@@ -642,7 +642,7 @@ def test_what_a_party_runs_in_a_step(scripts: dict[str, CompiledProgram]) -> Non
 
 
 def _instructions(script: CompiledProgram) -> int:
-    code, at, count = script._code.tolist(), 0, 0
+    code, at, count = script.code.tolist(), 0, 0
     while at < len(code):
         at, count = at + 2 + code[at + 1], count + 1
     return count

@@ -8,7 +8,7 @@ from pathlib import Path
 from application import Application
 from world import Faults, Machine, Node, Violation, World, _compiled
 
-from hiddenarm.bandit.decisions import epoch_of
+from hiddenarm.bandit.decisions import parts_of
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import StoreError
@@ -119,4 +119,4 @@ class Changed(Application):
     def _made_with(self, decision: Decision) -> Federation:
         world = self.world
         assert isinstance(world, ChangingWorld)
-        return world.versions[world.opened[int(epoch_of(decision.id), 16)] - 1]
+        return world.versions[world.opened[int(parts_of(decision.id)[0], 16)] - 1]

@@ -13,6 +13,7 @@ import hmac
 import re
 import secrets
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from hiddenarm.bandit.catalogue import DECIDE_ONE, STEP_ONE, SUBSET_SIZES, ProgramId, deciding, slots_of
 from hiddenarm.errors import DecisionIdError
@@ -83,14 +84,9 @@ def split_name(name: int) -> tuple[int, int]:
     return name >> _NUMBER_BITS, name & ((1 << _NUMBER_BITS) - 1)
 
 
-def epoch_of(identifier: str) -> str:
-    """The epoch's public name in an id."""
-    return _parts(identifier)[0]
-
-
 def run_of(identifier: str) -> tuple[ProgramId, int]:
     """The program and the step by which a decision was made, in an id that need not be checked."""
-    program, step, _ = split_number(int(_parts(identifier)[1]))
+    program, step, _ = split_number(int(parts_of(identifier)[1]))
     return program, step
 
 
@@ -111,7 +107,11 @@ class DecisionIds:
 
     def number_of(self, identifier: str) -> int:
         """The number in an id, if it is one of ours."""
-        epoch, digits, tag = _parts(identifier)
+        return self.number_in(identifier, parts_of(identifier))
+
+    def number_in(self, identifier: str, parts: tuple[str, str, str]) -> int:
+        """The same, of an id that was taken apart."""
+        epoch, digits, tag = parts
         number = int(digits)
         if epoch != self.epoch:
             raise DecisionIdError(f"decision {identifier} belongs to epoch {epoch}, this is epoch {self.epoch}")
@@ -125,7 +125,8 @@ class DecisionIds:
         return mac.hexdigest()
 
 
-def _parts(identifier: str) -> tuple[str, str, str]:
+def parts_of(identifier: str) -> tuple[str, str, str]:
+    """The epoch's public name, the digits of the number and the tag in an id."""
     match = _PATTERN.fullmatch(identifier) if isinstance(identifier, str) else None
     if match is None:
         raise DecisionIdError("this is not the id of a decision: give back the `id` that came with it")
@@ -147,6 +148,7 @@ class DecisionSet:
         return line in self._places and place in self._places[line]
 
 
+@lru_cache(maxsize=1024)
 def _place(name: int) -> tuple[tuple[int, ProgramId], int]:
     """Epoch and program of a decision, and its place among all that these have made."""
     epoch, number = split_name(name)

@@ -24,7 +24,8 @@ from hiddenarm.service.kit import EPOCH_KEY_FILE, Address, KitFederation, KitFil
 _HOST = "127.0.0.1"
 _STOP_SECONDS = 15.0
 _BEHIND_OTHERS = 19
-"""The dealer works ahead of need: where all roles share the cores of one machine, it gets what the others leave."""
+"""The dealer works ahead of need: where times are measured, it gets what the other roles leave of this machine's
+cores."""
 
 
 class LocalRoles:
@@ -66,7 +67,6 @@ class LocalRoles:
     def __enter__(self) -> Self:
         for identity in (DEALER, *self._parties, *self._clients):
             self._processes[identity] = self._start(identity)
-        os.setpriority(os.PRIO_PROCESS, self._processes[DEALER].pid, _BEHIND_OTHERS)
         for listener in self._listeners.values():
             listener.close()
         return self
@@ -80,6 +80,11 @@ class LocalRoles:
             process.wait()
         for one in self._reserved.values():
             one.close()
+
+    def put_dealer_behind(self) -> None:
+        """Have the dealer get what the others leave of the cores, from now on: it has dealt ahead. Not before it is
+        there: on a busy machine it would hardly start."""
+        os.setpriority(os.PRIO_PROCESS, self._processes[DEALER].pid, _BEHIND_OTHERS)
 
     def decide(self, key: str, after: int) -> tuple[str, int]:
         """Ask the actor for a decision: its id and the arm."""

@@ -112,6 +112,8 @@ Ticket = int
 Outcome = list[KeyAnswer] | HiddenArmError
 """What becomes of a request: an answer for each key, or the error to raise for all."""
 
+_NO_ARMS: frozenset[int] = frozenset()
+
 _ELIGIBLE, _EXCLUDED = 2**32 - 1, 2**32 - 2
 """Before the arms of a digest: what they are."""
 
@@ -224,9 +226,15 @@ class ActorEpoch:
 
     def ask(self, *requests: Asked) -> RunKey:
         """Ask all parties to decide: for a request, or in one run for several with a key each."""
-        keys = tuple(key for asked in requests for key in asked.keys)
-        eligible = [asked.allowed(self._arms) for asked in requests for _ in asked.keys]
-        version, count = max(self.version, *(asked.after for asked in requests)), len(keys)
+        if len(requests) == 1:
+            (asked,) = requests
+            keys, after = asked.keys, asked.after
+            eligible = [asked.allowed(self._arms)] * len(keys)
+        else:
+            keys = tuple(key for asked in requests for key in asked.keys)
+            after = max(asked.after for asked in requests)
+            eligible = [asked.allowed(self._arms) for asked in requests for _ in asked.keys]
+        version, count = max(self.version, after), len(keys)
         before, self._single_version = self._single_version, version if count == 1 else None
         online = self._has_step and count == 1 and before is not None and version == before + 1
         program = STEP_ONE if online else ProgramId(DECIDE, count)
@@ -238,8 +246,10 @@ class ActorEpoch:
         """Have the parties decide for some keys of a question."""
         step = self._next_step.get(program, 0)
         self._next_step[program] = step + 1
-        keys = [question.keys[position] for position in positions]
-        eligible = [question.eligible[position] for position in positions]
+        keys, eligible = question.keys, question.eligible
+        if len(positions) < len(keys):
+            keys = tuple(keys[position] for position in positions)
+            eligible = [eligible[position] for position in positions]
         self._ask_parties(program, decide_frame(program, step, version, keys, *self._bitmaps(eligible)))
         self._last = program, step
         may_win = [self._in_use if arms is None else self._in_use & arms for arms in eligible]
@@ -453,7 +463,7 @@ class Actor(Client):
         check_request(keys, after, self._max_batch)
         if deferred and (request is None or len(keys) != 1):
             raise InputError("only a single decision whose request has a name can be deferred")
-        asked = Asked(keys, after, self._named(eligible), self._named(list(excluded) or None) or frozenset())
+        asked = Asked(keys, after, self._named(eligible), self._named(list(excluded) or None) or _NO_ARMS)
         ticket = next(self._tickets)
         digest = b""
         if request is not None:
@@ -470,7 +480,8 @@ class Actor(Client):
             self._records.ask(request, digest, lambda: None, deferred=deferred)
         if self._epoch is not None:
             self._ask_or_join(self._epoch, waiting)
-            self._ask_joined(self._epoch)
+            if self._joining:
+                self._ask_joined(self._epoch)
         return ticket
 
     # Asking the parties
@@ -620,10 +631,11 @@ class Actor(Client):
         epoch.on_frame(identity, frame)
         if self.lasting and frame.kind is self._reported:
             self._note_heard(identity, frame)
-        while epoch.outcomes:
-            self._settle(epoch, *epoch.outcomes.popitem())
+        if epoch.outcomes:
+            while epoch.outcomes:
+                self._settle(epoch, *epoch.outcomes.popitem())
+            self._ask_joined(epoch)
         epoch.release()
-        self._ask_joined(epoch)
 
     def _note_heard(self, identity: Identity, frame: Frame) -> None:
         assert self._epoch is not None
@@ -701,7 +713,9 @@ class Actor(Client):
     def _give(self, waiting: _Waiting, outcome: Outcome) -> None:
         self._waiting.pop(waiting.first, None)
         if not isinstance(outcome, HiddenArmError):
-            self._chosen.update(answer.arm for answer in outcome if isinstance(answer, Decision))
+            for answer in outcome:
+                if isinstance(answer, Decision):
+                    self._chosen[answer.arm] += 1
         if waiting.request is not None:
             self._by_name.pop(waiting.request, None)
         for ticket in waiting.tickets:

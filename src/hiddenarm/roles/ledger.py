@@ -106,7 +106,7 @@ class Ledger:
                 continue
             masked = words[:, position]
             if interaction.masked_arm is None:
-                interaction.masked_arm = masked.copy()
+                interaction.masked_arm = masked
             elif not np.array_equal(interaction.masked_arm, masked):
                 fits = False
         if not fits:
@@ -122,6 +122,9 @@ class Ledger:
 
     def awaits_arm(self, name: int) -> bool:
         """Whether a decision waits for its reward, and its one-hot is still to be returned."""
+        at_hand = self._at_hand.get(name)
+        if at_hand is not None and at_hand.masked_arm is not None:
+            return False
         if self._arms_ended and split_name(name)[0] != self._named:
             return False
         waiting = self._waiting(name)

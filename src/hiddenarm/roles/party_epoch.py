@@ -292,8 +292,9 @@ class PartyEpoch:
 
     def _on_round(self, identity: Identity, frame: Frame) -> None:
         key = program, step = program_and_step(frame)
-        if key in self._runs:
-            if self._runs.on_round(identity, key, frame):
+        ended = self._runs.on_round(identity, key, frame)
+        if ended is not None:
+            if ended:
                 self._start_what_can_start()
             return
         if not is_window(self.federation, program):
@@ -443,9 +444,13 @@ class PartyEpoch:
 
     def _can_decide(self, request: _DecideRequest) -> bool:
         """Whether the request can be run now, or refused."""
-        if self._is_hopeless(request):
-            return True
-        if request.version > self._updater.version or not self._updater.may_decide(request.version):
+        version = request.version
+        if version > self._updater.version or self._refused_by_peer:
+            if self._is_hopeless(request):
+                return True
+            if version > self._updater.version:
+                return False
+        if not self._updater.may_decide(version):
             return False
         if request.features is _Awaited.FEATURES:
             return False

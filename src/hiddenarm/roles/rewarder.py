@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hiddenarm.bandit.catalogue import ProgramId
-from hiddenarm.bandit.decisions import decision_name, epoch_of, split_name, split_number
+from hiddenarm.bandit.decisions import decision_name, parts_of, split_name, split_number
 from hiddenarm.bandit.features import checked_reward
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.slots import Slots, in_lessons
@@ -214,7 +214,8 @@ class Rewarder(Client):
         for name, (decision, _) in zip(names, rewards, strict=True):
             if self._records.unlearned_by(name) is not None:
                 raise DecisionIdError(f"decision {decision} was unlearned{self._or_expired}")
-        _check_distinct(names)
+        if len(names) > 1:
+            _check_distinct(names)
         values = [self._fixed_point(checked_reward(reward)) for _, reward in rewards]
         return names, values, check_name(request) if request else self._records.name_of(names)
 
@@ -245,13 +246,14 @@ class Rewarder(Client):
 
     def _name_of(self, decision: str) -> int:
         """The decision with this id, if it is of a known epoch."""
-        named = int(epoch_of(decision), 16)
+        parts = parts_of(decision)
+        named = int(parts[0], 16)
         epoch = self._records.epochs.get(named)
         if epoch is None and not self.checked:
             raise UnavailableError(NOT_CHECKED)
         if epoch is None:
             raise DecisionIdError(f"decision {decision} belongs to an epoch that is not known here")
-        return decision_name(named, epoch.ids.number_of(decision))
+        return decision_name(named, epoch.ids.number_in(decision, parts))
 
     def _masked(self, names: Sequence[int], values: Sequence[int], streams: _Streams) -> list[tuple[int, int]]:
         """Hide rewards. `streams` hand out a word once; other streams only to compare with what was hidden before."""
@@ -269,6 +271,8 @@ class Rewarder(Client):
 
     def _lesson_of(self, request: str) -> int | None:
         """The number of the lesson that was made under this name."""
+        if not request:
+            return None
         return self._unwritten[request] if request in self._unwritten else self._records.lesson_of(request)
 
     def _check_can_make(self) -> None:
@@ -453,9 +457,11 @@ class Rewarder(Client):
         if identity in told or number >= self._written:
             raise FrameError(f"{identity} reported lesson {number}, which does not wait for it")
         told[identity] = refused
-        while len(self._told.get(self._records.kept, {})) == len(self.parties):
+        if len(told) < len(self.parties):
+            return
+        while len(self._told.get(self._records.kept, ())) == len(self.parties):
             self._end(self._records.kept)
-        if self.active:
+        if self.active and self._sent < self._written:
             self._send_lessons()
 
     def _end(self, number: int) -> None:

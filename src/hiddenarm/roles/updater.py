@@ -380,7 +380,8 @@ class Updater:
 
     def go_on(self) -> bool:
         """Begin whatever lesson and program can begin now; whether a lesson has ended, and effects are to be taken."""
-        self._go_on_with_second()
+        if self._second is not None:
+            self._go_on_with_second()
         while not self._effects:
             if self._current is None:
                 if not self._lessons or self._comes_early(self._lessons[0]):
@@ -394,8 +395,10 @@ class Updater:
         """Whether a decision is not finished here: the reward came before the end of the run, or before its arm."""
         if lesson.logged:
             return False
-        awaits, deciding = self._ledger.awaits_arm, self._still_deciding
-        return any(awaits(name) or deciding(name) for name, _ in lesson.rewards)
+        names = [name for name, _ in lesson.rewards]
+        if len(self._runs) and any(map(self._still_deciding, names)):
+            return True
+        return any(map(self._ledger.awaits_arm, names))
 
     def take_effects(self) -> list[LessonEnded]:
         """What is to be persisted and then told, in order; it is given once."""

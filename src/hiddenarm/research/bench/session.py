@@ -132,7 +132,7 @@ class Session:
         seconds, left = 0.0, steps
         while left:
             stretch = min(left, _STRETCH)
-            sleep(_PAUSE_SECONDS)
+            self._pause()
             self.make_steps(_WARM_UP)
             start = perf_counter()
             self.make_steps(stretch)
@@ -142,7 +142,7 @@ class Session:
 
     def work_singly(self, steps: int) -> float:
         """The same, but nothing is asked for before the step before has ended."""
-        sleep(_PAUSE_SECONDS)
+        self._pause()
         self.make_steps(_WARM_UP)
         start = perf_counter()
         for _ in range(steps):
@@ -163,7 +163,7 @@ class Session:
     def work_at_once(self, interactions: int) -> float:
         """Seconds for so many interactions, decided and learned as one batch; the pause as in `work`."""
         contexts = [self.next_context() for _ in range(interactions)]
-        sleep(_PAUSE_SECONDS)
+        self._pause()
         start = perf_counter()
         decisions = all_decided(self.actor.decide_many([key for key, _ in contexts], self.version))
         earned = [float(decision.arm == label) for decision, (_, label) in zip(decisions, contexts, strict=True)]
@@ -193,6 +193,11 @@ class Session:
         """End the federation in good order; what a party sent in a step."""
         self._clients.close()
         return count_traffic(self.federation, self._roles.stop(), self.steps, _STEP_KINDS)
+
+    def _pause(self) -> None:
+        """The dealer works ahead; then it is not to keep the others from their cores."""
+        self._roles.put_dealer_behind()
+        sleep(_PAUSE_SECONDS)
 
     def _start_roles(self, stack: ExitStack, folder: Path) -> LocalRoles:
         keys = [_key(row) for row in range(_ROWS)]
