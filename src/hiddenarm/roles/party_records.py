@@ -8,7 +8,8 @@
     went back   -                            the last epoch that was prepared with the consent of all to go back
     decision    epoch's name, count, step    own features, shares of the masks of one-hots and rewards; where sums are
                                              noisy, digests of the keys; where values are evaluated, shares of the
-                                             coins; the count is 0 for a decision by `step`
+                                             coins; where one-hots are of slots, the arms of these; the count is 0 for
+                                             a decision by `step`, and its upper bits say among how many slots
     arms        epoch's name, count, step    the masked one-hots that the actor has returned, of all decisions of this
                                              run
     lesson      number                       learned or why refused; names of decisions and masked rewards, or the
@@ -39,8 +40,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hiddenarm.bandit.catalogue import DECIDE, STEP, STEP_ONE, ProgramId
-from hiddenarm.bandit.decisions import decision_name, decision_number, split_name, split_number
+from hiddenarm.bandit.catalogue import STEP, STEP_ONE, ProgramId, slots_of
+from hiddenarm.bandit.decisions import counted, decided_by, decision_name, decision_number, split_name, split_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Decided, Interaction, own_words
 from hiddenarm.bandit.noisy_sums import noisy_sums
@@ -56,6 +57,7 @@ from hiddenarm.bandit.state import (
     initial_state,
     padded_arms,
 )
+from hiddenarm.bandit.subsets import Subset
 from hiddenarm.errors import DamagedStoreError, StoreError
 from hiddenarm.privacy.ledger import NOTHING_RELEASED, PrivacyLedger
 from hiddenarm.ring.streams import SpentSteps
@@ -316,11 +318,14 @@ class PartyRecords:
         *,
         version: int = 0,
         rows_of: Sequence[int] = (),
+        slots: Subset | None = None,
     ) -> None:
         """Keep decisions that were made together by a version of the model, and that they were charged."""
         arrays = [features, *own_words(decided.arm_mask, decided.reward_mask), np.array(rows_of, np.uint64)]
         if decided.kept is not None:
             arrays.extend(own_words(decided.kept))
+        if slots is not None:
+            arrays.append(slots.rows.astype(np.uint64))
         words = b"".join(np.ascontiguousarray(array, _WORD).tobytes() for array in arrays)
         payload = (_HIDES_ZERO if decided.masked_arm is not None else _RETURNED) + words
         used = sum(name.version <= version for name in self._refreshes) + len(self._undone)
@@ -346,33 +351,44 @@ class PartyRecords:
         own, head = self._federation.features[self._number], payload[: len(payload) % _WORD_BYTES]
         evaluates = self._values is not None
         words = np.frombuffer(payload, _WORD, offset=len(head))
+        words, rows = np.split(words, [max(0, len(words) - self._slots_kept(program))])
         arms, left = divmod(len(words) - count * (own + 1 + self._counts_rows + evaluates), count)
-        if left or not self._had_arms(arms) or head not in (_OF_ONE_HOTS, _HIDES_ZERO, _RETURNED):
+        if left or not self._had_arms(arms, program) or head not in (_OF_ONE_HOTS, _HIDES_ZERO, _RETURNED):
             raise DamagedStoreError("a record of decisions has a wrong length")
+        slots = Subset.of_rows(rows.astype(np.int64), self._federation.arms) if len(rows) else None
+        width = self._federation.arm_width if slots is None else slots.size
         ends = [count * own, count * (own + arms), count * (own + arms + 1)]
         features, arm_masks, reward_masks, others = np.split(words, ends)
         by_position = others.reshape(-1, count)
-        arm_mask = padded_arms(arm_masks.reshape(1, count, arms)[:, position], self._federation.arm_width)
+        arm_mask = padded_arms(arm_masks.reshape(1, count, arms)[:, position], width)
         return Interaction(
             features.reshape(1, count, own)[:, position].copy(),
             -arm_mask if head == _OF_ONE_HOTS else arm_mask.copy(),
-            self._returned_arm(key, count, arms, position) if head == _RETURNED else np.zeros_like(arm_mask),
+            self._returned_arm(key, count, arms, position, width) if head == _RETURNED else np.zeros_like(arm_mask),
             reward_masks.reshape(1, count)[:, position].copy(),
             int(by_position[0, position]) if self._counts_rows else 0,
             by_position[-1:, position].copy() if evaluates else None,
+            slots,
         )
 
-    def _returned_arm(self, key: bytes, count: int, arms: int, position: int) -> Words | None:
+    def _slots_kept(self, program: ProgramId) -> int:
+        """How many arms of slots the record of a run has: those of one-hots, where arms have no features."""
+        return 0 if self._federation.arm_features is not None else slots_of(program) or 0
+
+    def _returned_arm(self, key: bytes, count: int, arms: int, position: int, width: int) -> Words | None:
         masked = self._arms(key)
         if masked is None:
             return None
         if len(masked) != count * arms * _WORD_BYTES:
             raise DamagedStoreError("a record of returned one-hots has a wrong length")
         words = np.frombuffer(masked, _WORD).reshape(1, count, arms)[:, position].copy()
-        return padded_arms(words, self._federation.arm_width)
+        return padded_arms(words, width)
 
-    def _had_arms(self, arms: int) -> bool:
-        """Whether there were ever so many arms, as far as is known here: they become more, never fewer."""
+    def _had_arms(self, arms: int, program: ProgramId) -> bool:
+        """Whether there were ever so many arms, or slots of a program, as far as is known here: arms become more, never
+        fewer."""
+        if slots := self._slots_kept(program):
+            return arms == slots
         width = self._federation.arm_width
         return arms == width or (self._federation.arm_features is None and 2 <= arms < width)
 
@@ -399,7 +415,8 @@ class PartyRecords:
         if payload is None or payload == _EMPTIED:
             return True
         others = self._federation.features[self._number] + 1 + self._counts_rows + (self._values is not None)
-        return len(returned.masked) == (len(payload) // _WORD_BYTES - returned.program.count * others) * _WORD_BYTES
+        beside = returned.program.count * others + self._slots_kept(returned.program)
+        return len(returned.masked) == (len(payload) // _WORD_BYTES - beside) * _WORD_BYTES
 
     def _arms_lasting(self, key: bytes, then: Then) -> None:
         self._unwritten_arms.pop(key, None)
@@ -409,7 +426,7 @@ class PartyRecords:
         """The names of all decisions that last here and wait for their reward."""
         for key, _ in self._store.items(_DECISION):
             epoch, count, step = _DECISIONS.unpack(key)
-            program = ProgramId(DECIDE, count) if count else STEP_ONE
+            program = decided_by(count) if count else STEP_ONE
             for position in range(program.count):
                 name = decision_name(epoch, decision_number(program, step, position))
                 if not self.is_taught(name):
@@ -662,7 +679,7 @@ class PartyRecords:
         used = self._store.get(_NOISE_USED, _ONLY)
         self._noise_used = 0 if used is None else _NUMBER.unpack(used)[0]
         self.ledger = read_ledger(self._store)
-        decisions = sum(_DECISIONS.unpack(key)[1] or 1 for key, _ in self._store.items(_DECISION))
+        decisions = sum(_decisions_of(key) for key, _ in self._store.items(_DECISION))
         self.committed = Committed(0, decisions)
         self._load_log()
 
@@ -778,6 +795,7 @@ class MemoryPartyRecords:
         *,
         version: int = 0,
         rows_of: Sequence[int] = (),
+        slots: Subset | None = None,
     ) -> None:
         then()
 
@@ -881,7 +899,13 @@ def _initial_state(federation: Federation, number: int) -> LearnedState:
 
 
 def _run_key(epoch: int, program: ProgramId, step: int) -> bytes:
-    return _DECISIONS.pack(epoch, 0 if program.name == STEP else program.count, step)
+    return _DECISIONS.pack(epoch, 0 if program.name == STEP else counted(program), step)
+
+
+def _decisions_of(key: bytes) -> int:
+    """How many decisions the run of a key has."""
+    count = _DECISIONS.unpack(key)[1]
+    return decided_by(count).count if count else 1
 
 
 def _place(name: int) -> tuple[tuple[int, ProgramId], int]:
