@@ -32,8 +32,11 @@ ONE_GROUP = 32
 """Longest list of which all pairs are compared at once."""
 MOST_COMPARISONS = 7.5
 """Most comparisons for each key of a longer list: with them 600 keys take two levels and 100,000 three."""
+LARGEST_GROUP = 511
+"""As large as `winners` of `ring/instructions.c` takes."""
 _LARGEST_FIRST_GROUP = 32
 """Of all levels but the last. With groups of more than twice MOST_COMPARISONS the first level exceeds them alone."""
+_TOO_MANY = 1 << 62
 RANDOM_ORDER = (
     "keys are distinct and lie in a uniformly random order that no party knows: all orders are equally likely"
 )
@@ -69,7 +72,8 @@ def levels(size: int) -> tuple[tuple[int, ...], ...]:
 
 
 def tournament(size: int, depth: int) -> tuple[tuple[int, ...], ...]:
-    """The sizes of the groups, level by level, of the tournament of so many levels with the fewest comparisons."""
+    """The sizes of the groups, level by level, of the tournament of so many levels with the fewest comparisons, over
+    all sizes that the largest groups of each level may have."""
     plan = []
     for left in range(depth, 0, -1):
         groups = _fewest(size, left)[1]
@@ -92,7 +96,7 @@ def even_groups(size: int, groups: int) -> tuple[int, ...]:
 def _fewest(size: int, depth: int) -> tuple[int, int]:
     """The fewest comparisons of a tournament of so many levels, and the number of groups of its first level."""
     if depth == 1:
-        return _comparisons(size, 1), 1
+        return (_comparisons(size, 1) if size <= LARGEST_GROUP else _TOO_MANY), 1
     first = {-(-size // largest) for largest in range(1, min(size, _LARGEST_FIRST_GROUP) + 1)}
     return min((_comparisons(size, groups) + _fewest(groups, depth - 1)[0], groups) for groups in first)
 

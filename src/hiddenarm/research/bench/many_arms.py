@@ -216,14 +216,16 @@ def _tournaments(console: Console, parties: int, arms: int) -> list[dict[str, An
     if arms <= PAYLOAD_ARMS:
         return []
     taken, beside = len(levels(arms)), 2 + 2 * parties
-    found = []
+    found: list[dict[str, Any]] = []
+    largest: list[list[int]] = []
     for depth in range(max(1, taken - 1), taken + 2):
         plan = tournament(arms, depth)
         pairs = comparisons(plan)
+        largest.append([max(sizes) for sizes in plan])
         found.append(
             {
                 "levels": depth,
-                "largest_groups": [max(sizes) for sizes in plan],
+                "largest_groups": largest[-1],
                 "comparisons": pairs,
                 "comparisons_per_arm": pairs / arms,
                 "rounds": beside + 3 * depth,
@@ -233,12 +235,12 @@ def _tournaments(console: Console, parties: int, arms: int) -> list[dict[str, An
     rows = [
         (
             f"{one['levels']}{' (taken)' if one['taken'] else ''}",
-            ", ".join(map(str, one["largest_groups"])),
+            ", ".join(f"{size}" for size in groups),
             f"{one['comparisons']:,}",
             f"{one['comparisons_per_arm']:.1f}",
             f"{one['rounds']}",
         )
-        for one in found
+        for one, groups in zip(found, largest, strict=True)
     ]
     columns = ("levels", "groups of up to", "comparisons", "for each arm", "rounds to decide")
     print_table(console, f"The maximum of {arms:,} scores", columns, rows)

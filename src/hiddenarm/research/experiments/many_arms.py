@@ -175,7 +175,7 @@ class ManyArms:
     place = "not in the paper"
 
     def jobs(self, setting: Setting) -> Sequence[ManyArmsRun]:
-        return [run for run, whole in _runs(setting) for run in (run, whole) if run is not None]
+        return [run for pair in _runs(setting) for run in pair if run is not None]
 
     def conclude(self, setting: Setting, kept: ResultStore) -> Findings:
         points = [_Point.of(run, whole, kept) for run, whole in _runs(setting)]
