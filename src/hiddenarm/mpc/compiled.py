@@ -13,10 +13,9 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from hiddenarm.errors import OUT_OF_RANGE, ProtocolError, ScoreRangeError
+from hiddenarm.errors import ProtocolError
 from hiddenarm.mpc.run import Openings
 from hiddenarm.mpc.tracing import Block, Instruction, TracedWords, Tracer
-from hiddenarm.ring._kernels import execute
 from hiddenarm.ring.contraction import PlanWords
 from hiddenarm.ring.instructions import PLACE_BITS, listing
 from hiddenarm.ring.words import Words
@@ -80,7 +79,7 @@ class CompiledProgram:
     rounds: tuple[Openings, ...]
     segments: tuple[Segment, ...]
     result: Reader[object]
-    _code: PlanWords
+    code: PlanWords
     _constants: Words
     _memory_words: int
     _spares: list[Words] = field(default_factory=list)
@@ -90,7 +89,7 @@ class CompiledProgram:
         are names for the arrays that the party brings, and awaits."""
         numbered = [f"given {number}" for number in range(len(self.expected.given_words))]
         names = ("memory", "constants", "own words", "corrections", *(given or numbered))
-        return [list(listing(self._code[part.first : part.last], names)) for part in self.segments]
+        return [list(listing(self.code[part.first : part.last], names)) for part in self.segments]
 
     def memory(self) -> Words:
         """Memory for one run; `give_back` when it is over."""
@@ -115,15 +114,6 @@ class CompiledProgram:
             if words.dtype != _WORD:
                 raise ValueError("a run takes arrays of words")
         return (memory, self._constants, own, corrections, *brought)
-
-    def run_segment(self, segment: Segment, banks: Banks, received: tuple[bytes | None, ...]) -> bytes | None:
-        """Finish the round before with what was received in it, and compute up to the next: what to send in it."""
-        first, last, sends, _, _, _ = segment
-        try:
-            sent = execute(self._code, first, last, banks, received, sends or 0)
-            return None if sends is None else sent
-        except ArithmeticError:
-            raise ScoreRangeError(OUT_OF_RANGE) from None
 
 
 def reader_of(value: object, found: list[TracedWords]) -> Reader[object]:

@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hiddenarm.errors import FrameError, ProtocolError
+from hiddenarm.errors import OUT_OF_RANGE, FrameError, ProtocolError, ScoreRangeError
 from hiddenarm.mpc.codec import opening_bytes, payload_bytes
 from hiddenarm.mpc.compiled import Announced, CompiledProgram, Expected, assemble
 from hiddenarm.mpc.material import Layout, program_stream
 from hiddenarm.mpc.run import Opening, Openings, ProgramText, Results, Run, Sharing
 from hiddenarm.mpc.tracing import CORRECTIONS, GIVEN, OWN, Block, TracedWords, Tracer, as_cells, as_words
+from hiddenarm.ring._kernels import execute
 from hiddenarm.ring.instructions import Operation
 from hiddenarm.ring.words import Words, packed_words
 
@@ -198,7 +199,6 @@ class Evaluation:
     def __init__(self, compiled: CompiledProgram, dealt: DealtWords, given: Sequence[Words] = ()) -> None:
         self._compiled = compiled
         expected = compiled.expected
-        self._round_bytes = expected.round_bytes
         brought = [np.ascontiguousarray(words) for words in given]
         awaited = expected.given_words[len(expected.given_words) - len(expected.awaited) :]
         self._awaited = [np.zeros(words, np.uint64) for words in awaited]
@@ -249,27 +249,38 @@ class Evaluation:
         if self.waits:
             raise ProtocolError("a program was to go on before it was told the words it awaits")
         if self.payload is not None:
-            sizes = self._round_bytes[self.round]
-            for party, message in enumerate(received):
-                if message is not None and len(message) != sizes[party]:
-                    raise FrameError(f"party {party} sent {len(message)} bytes in a round that takes {sizes[party]}")
+            sizes = self._compiled.expected.round_bytes[self.round]
+            for message, size in zip(received, sizes, strict=False):
+                if message is not None and len(message) != size:
+                    raise FrameError(_wrong_size(received, sizes))
             self.round += 1
         self._run(received)
 
     def _run(self, received: tuple[bytes | None, ...]) -> None:
-        compiled = self._compiled
-        self._segment += 1
-        segment = compiled.segments[self._segment]
-        self.payload = compiled.run_segment(segment, self._banks, received)
-        _, _, _, is_last, announced, told_after = segment
-        if announced is not None:
-            self.announced = announced(self._banks)
+        self._segment = number = self._segment + 1
+        compiled, banks = self._compiled, self._banks
+        first, last, sends, is_last, announced, told_after = compiled.segments[number]
+        try:
+            sent = execute(compiled.code, first, last, banks, received, sends or 0)
+        except ArithmeticError:
+            raise ScoreRangeError(OUT_OF_RANGE) from None
+        self.payload = None if sends is None else sent
         self.waits = told_after > self._told
+        if announced is not None:
+            self.announced = announced(banks)
         if is_last:
             self.ended = True
-            self.result = compiled.result(self._banks)
-            compiled.give_back(self._banks[0])
+            self.result = compiled.result(banks)
+            compiled.give_back(banks[0])
             self._banks = ()
+
+
+def _wrong_size(received: Sequence[bytes | None], sizes: Sequence[int]) -> str:
+    """Who has sent what does not fit."""
+    for party, (message, size) in enumerate(zip(received, sizes, strict=False)):
+        if message is not None and len(message) != size:
+            return f"party {party} sent {len(message)} bytes in a round that takes {size}"
+    raise ValueError("all sizes are right")
 
 
 class ProgramMaterial:

@@ -296,8 +296,9 @@ class PartyEpoch:
 
     def _on_round(self, identity: Identity, frame: Frame) -> None:
         key = program, step = program_and_step(frame)
-        if key in self._runs:
-            if self._runs.on_round(identity, key, frame):
+        ended = self._runs.on_round(identity, key, frame)
+        if ended is not None:
+            if ended:
                 self._start_what_can_start()
             return
         if not is_window(self.federation, program):

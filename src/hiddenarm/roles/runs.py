@@ -74,7 +74,8 @@ class RunTable:
         times: dict[str, RunTimes] | None = None,
     ) -> None:
         self.times: dict[str, RunTimes] = {} if times is None else times
-        self.last: dict[str, LastRun] = {}
+        self._last: dict[str, tuple[int, list[tuple[float, int]], float]] = {}
+        """Of the last run of each program: its count, when each round left and its bytes, when it ended."""
         self._clock = clock
         self._parties = range(parties)
         self._peers = peers
@@ -89,6 +90,11 @@ class RunTable:
 
     def __len__(self) -> int:
         return len(self._runs)
+
+    @property
+    def last(self) -> dict[str, LastRun]:
+        """The rounds of the last run of each program that came to its end."""
+        return {name: _last_run(*last) for name, last in self._last.items()}
 
     def launch(self, key: RunKey, evaluation: Evaluation, outcome: Outcome, *, patient: bool = False) -> None:
         """Begin a run: send its first round, and go on as far as the peers' words allow. A patient one gives way to
@@ -112,14 +118,17 @@ class RunTable:
         self._early.pop(key, None)
         return self._runs.pop(key, None) is not None
 
-    def on_round(self, identity: Identity, key: RunKey, frame: Frame) -> bool:
-        """A peer's words for one round of a run that is under way; whether the run has ended."""
-        active = self._runs[key]
-        current = active.evaluation.round
-        if frame.round < current + (active.received is not None):
-            raise FrameError(f"{identity} sent round {frame.round} of {key[0].name} {key[1]} twice")
-        self._keep(active.inbox, identity, key, frame, active.evaluation.rounds)
-        return frame.round == current and self._advance(active)
+    def on_round(self, identity: Identity, key: RunKey, frame: Frame) -> bool | None:
+        """A peer's words for one round of a run; whether the run has ended, None if it is not under way."""
+        active = self._runs.get(key)
+        if active is None:
+            return None
+        number, evaluation = frame.round, active.evaluation
+        current = evaluation.round
+        if number < current + (active.received is not None):
+            raise FrameError(f"{identity} sent round {number} of {key[0].name} {key[1]} twice")
+        self._keep(active.inbox, identity, key, frame, evaluation.rounds)
+        return number == current and self._advance(active)
 
     def on_early_round(self, identity: Identity, key: RunKey, frame: Frame, rounds: int) -> None:
         """A peer's words for a run that has not begun here."""
@@ -184,11 +193,12 @@ class RunTable:
 
     def _collected(self, active: _ActiveRun) -> tuple[bytes | None, ...] | None:
         """What all parties sent in the current round, if it has come in frames."""
-        messages = active.inbox.get(active.evaluation.round)
+        number = active.evaluation.round
+        messages = active.inbox.get(number)
         if messages is None or len(messages) < len(self._peers):
             return None
-        del active.inbox[active.evaluation.round]
-        active.received = tuple([messages.get(party) for party in self._parties])
+        del active.inbox[number]
+        active.received = tuple(map(messages.get, self._parties))
         return active.received
 
     def _announce(self, active: _ActiveRun) -> None:
@@ -201,9 +211,13 @@ class RunTable:
             self.times[program.name] = RunTimes()
         now = self._clock()
         self.times[program.name].observe(program.count, now - active.began)
-        first = active.sent[0][0] if active.sent else now
-        sent = tuple(when - first for when, _ in active.sent)
-        self.last[program.name] = LastRun(program.count, sent, tuple(size for _, size in active.sent), now - first)
+        self._last[program.name] = program.count, active.sent, now
+
+
+def _last_run(count: int, rounds: Sequence[tuple[float, int]], ended: float) -> LastRun:
+    first = rounds[0][0] if rounds else ended
+    sent = tuple(when - first for when, _ in rounds)
+    return LastRun(count, sent, tuple(size for _, size in rounds), ended - first)
 
 
 def send_to_all(send: Send, peers: Sequence[Identity], frame: Frame) -> None:
