@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -333,3 +334,20 @@ def test_slots_are_arms_and_the_others_are_zero() -> None:
     assert subset.spread(words).tolist() == [[0, 0, 1, 0, 0, 2, 3, 0]]
     assert subset.arms_of(np.array([0, 2, -1])).tolist() == [2, 6, -1]
     assert (subset.eligible(1) != 0).tolist() == [[True, True, True, False]]
+
+
+def test_the_page_has_what_was_reproduced() -> None:
+    """The table of both models in docs/arm-features.md is that of the kept run."""
+    with (Path(__file__).parents[2] / "docs" / "results" / "beyond" / "many-arms.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["same arm"] for row in rows} == {"1.0"}
+    for one in rows:
+        if one["model"] != "one model":
+            continue
+        (each,) = [row for row in rows if (row["world"], row["arms"]) == (one["world"], one["arms"]) and row != one]
+        shown = []
+        for row in (one, each):
+            milliseconds = float(row["ms deciding"]) + float(row["ms learning"])
+            ms = f"{milliseconds:.0f}" if milliseconds >= 10 else f"{milliseconds:.1f}"
+            shown.append(f"{float(row['reward']):.3f}, {float(row['plain reward']):.3f}, {ms}")
+        assert f"| {int(one['arms']):,} | {shown[0]} | {shown[1]} |" in page(), one

@@ -25,7 +25,13 @@ from hiddenarm.research.data.catalogues import made_up_catalogue
 from hiddenarm.research.data.load import load_world
 from hiddenarm.research.data.worlds import World, features_of_arms, split_features
 from hiddenarm.research.experiments.experiment import Claim, Findings, Picture, Scale, Setting, Table, judged
-from hiddenarm.research.experiments.figures import add_legend, add_line, empty_figure, set_logarithmic
+from hiddenarm.research.experiments.figures import (
+    add_dots,
+    add_legend,
+    add_line,
+    empty_figure,
+    set_logarithmic,
+)
 from hiddenarm.research.experiments.jobs import Arrays, Job, Progress, ResultStore
 from hiddenarm.ring.words import Floats
 
@@ -231,7 +237,7 @@ def _runs(setting: Setting) -> list[tuple[ManyArmsRun, PlainManyArmsRun | None]]
 
 def _picture(setting: Setting, points: Sequence[_Point]) -> Picture:
     worlds = list(dict.fromkeys(run.world for run, _ in _runs(setting)))
-    figure, panels = empty_figure(columns=2 * len(worlds))
+    figure, panels = empty_figure(columns=2, rows=len(worlds))
     for place, world in enumerate(worlds):
         rewards, times = panels[2 * place : 2 * place + 2]
         own = [point for point in points if point.run.world == world]
@@ -240,6 +246,7 @@ def _picture(setting: Setting, points: Sequence[_Point]) -> Picture:
             line = [point for point in own if point.run.model == model]
             arms = [point.run.arms for point in line]
             add_line(rewards, style, arms, [point.earned for point in line], model)
+            add_dots(rewards, style, {point.run.arms: [point.plain] for point in line})
             add_line(times, style, arms, [sum(point.micros) / 1e3 for point in line], model)
         named = world if world == CATALOGUE else f"{world}, K-means arms"
         steps = max(point.steps for point in own)
@@ -251,7 +258,8 @@ def _picture(setting: Setting, points: Sequence[_Point]) -> Picture:
         add_legend(rewards, loc="best", fontsize=8)
     caption = (
         "Reward, and processor time of a step of all parties and the dealer in one process, against the number of "
-        "arms: one model of the products of features of contexts and arms, and a model for each arm."
+        "arms: one model of the products of features of contexts and arms, and a model for each arm. Dots are rewards "
+        "of a plain learner with the same coins on its own way."
     )
     plain = [f"{point.run.arms:,} {point.run.world} arms" for point in points if point.reward is None]
     if plain:
@@ -290,8 +298,8 @@ def _earns_what_the_twin_earns(setting: Setting, points: Sequence[_Point]) -> Cl
     worst = max(abs(point.earned - point.plain) for point in ones)
     long = setting.scale == "full"
     return Claim(
-        sentence="(With one model of arms that have features, the private learner earns what its plain twin earns on its "
-        "own way, on the paper's data.)",
+        sentence="(With one model of arms that have features, the private learner earns what its plain twin earns on "
+        "its own way, on the paper's data.)",
         place=ManyArms.place,
         measured=f"largest difference of mean rewards {worst:.4f}; a plain learner taught the same would choose alike "
         f"in at least {100 * min(point.agreed for point in points):.2f} % of the steps",
