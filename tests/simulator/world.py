@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike
 from handouts import HandOuts
 from hiddenarm.bandit.decisions import split_name
 from hiddenarm.bandit.federation import DEFAULT_MAX_BATCH, Federation
+from hiddenarm.bandit.subsets import width_of
 from hiddenarm.errors import FeatureError, HiddenArmError, PeerLost, StaleStateError
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
@@ -204,7 +205,7 @@ class World:
         self.handouts = HandOuts()
         self.told: Counter[Identity] = Counter()
         """Decisions of which each party has told the actor, ever."""
-        self._answers = arm_reports(federation).kind
+        self._answers = arm_reports(federation).kinds
         self.refused: list[Identity] = []
         self.links: dict[tuple[Identity, Identity], End] = {}
         rows = np.random.default_rng(5).standard_normal((len(KEYS), federation.dimension))
@@ -416,8 +417,8 @@ class World:
                 if self.masked.setdefault(name, word) != word:
                     raise Violation(f"the mask of decision {split_name(name)[1]} hides two rewards")
         elif frame.kind is Kind.ARMS and frame != END_OF_ARMS:
-            self._note_arms(read_arms(frame, self.federation.arm_width, epoch=-1))
-        elif frame.kind is self._answers:
+            self._note_arms(read_arms(frame, width_of(self.federation, program_and_step(frame)[0]), epoch=-1))
+        elif frame.kind in self._answers:
             self._note_answer(identity, frame)
 
     def _note_answer(self, identity: Identity, frame: Frame) -> None:

@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hiddenarm.bandit.catalogue import DECIDE, STEP_ONE, ProgramId
-from hiddenarm.bandit.decisions import decision_name, decision_number, split_name, split_number
+from hiddenarm.bandit.catalogue import STEP_ONE, ProgramId, slots_of
+from hiddenarm.bandit.decisions import decided_by, decision_name, decision_number, split_name, split_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Decided, Interaction, own_words
 from hiddenarm.bandit.noisy_sums import noisy_sums
 from hiddenarm.bandit.state import padded_arms
+from hiddenarm.bandit.subsets import Subset
 from hiddenarm.errors import DamagedStoreError
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.messages import ReturnedArms
@@ -36,7 +37,7 @@ from hiddenarm.store.journal import Journal, Then
 
 class DecidedRun(NamedTuple):
     """Decisions that one run has made, by a version of the model: this party's part of them. `rows_of` says whose rows
-    they are, where these are counted."""
+    they are, where these are counted; `slots` has the arms of the slots that one-hots are of, where they are."""
 
     epoch: int
     program: ProgramId
@@ -45,6 +46,7 @@ class DecidedRun(NamedTuple):
     decided: Decided
     version: int = 0
     rows_of: Sequence[int] = ()
+    slots: Subset | None = None
 
 
 class DecisionRecords:
@@ -53,6 +55,7 @@ class DecisionRecords:
     def __init__(self, store: Store, journal: Journal, federation: Federation, number: int) -> None:
         self._store = store
         self._journal = journal
+        self._arms_of_all = federation.arms
         self._arm_width = federation.arm_width
         self._grows = federation.arm_features is None
         self._features = federation.features[number]
@@ -63,13 +66,13 @@ class DecisionRecords:
     @property
     def count(self) -> int:
         """How many decisions there are."""
-        return sum(RUN.unpack(key)[1] or 1 for key, _ in self._store.items(DECISION))
+        return sum(_program_of(RUN.unpack(key)[1]).count for key, _ in self._store.items(DECISION))
 
     def names(self) -> Iterator[int]:
         """The names of all decisions."""
         for key, _ in self._store.items(DECISION):
             epoch, count, step = RUN.unpack(key)
-            program = ProgramId(DECIDE, count) if count else STEP_ONE
+            program = _program_of(count)
             for position in range(program.count):
                 yield decision_name(epoch, decision_number(program, step, position))
 
@@ -85,6 +88,8 @@ class DecisionRecords:
         arrays = [run.features, *own_words(decided.arm_mask, decided.reward_mask), np.array(run.rows_of, np.uint64)]
         if decided.kept is not None:
             arrays.extend(own_words(decided.kept))
+        if run.slots is not None:
+            arrays.append(run.slots.rows.astype(np.uint64))
         words = b"".join(np.ascontiguousarray(array, WORD).tobytes() for array in arrays)
         head = HIDES_ZERO if decided.masked_arm is not None else RETURNED
         return Put(DECISION, run_key(run.epoch, run.program, run.step), head + words)
@@ -106,33 +111,44 @@ class DecisionRecords:
             return None
         own, head = self._features, payload[: len(payload) % WORD_BYTES]
         words = np.frombuffer(payload, WORD, offset=len(head))
+        words, rows = np.split(words, [max(0, len(words) - self._slots_kept(program))])
         arms, left = divmod(len(words) - count * (own + 1 + self._counts_rows + self._evaluates), count)
-        if left or not self._had_arms(arms) or head not in (OF_ONE_HOTS, HIDES_ZERO, RETURNED):
+        if left or not self._had_arms(arms, program) or head not in (OF_ONE_HOTS, HIDES_ZERO, RETURNED):
             raise DamagedStoreError("a record of decisions has a wrong length")
+        slots = Subset.of_rows(rows.astype(np.int64), self._arms_of_all) if len(rows) else None
+        width = self._arm_width if slots is None else slots.size
         ends = [count * own, count * (own + arms), count * (own + arms + 1)]
         features, arm_masks, reward_masks, others = np.split(words, ends)
         by_position = others.reshape(-1, count)
-        arm_mask = padded_arms(arm_masks.reshape(1, count, arms)[:, position], self._arm_width)
+        arm_mask = padded_arms(arm_masks.reshape(1, count, arms)[:, position], width)
         return Interaction(
             features.reshape(1, count, own)[:, position].copy(),
             -arm_mask if head == OF_ONE_HOTS else arm_mask.copy(),
-            self._returned_arm(key, count, arms, position) if head == RETURNED else np.zeros_like(arm_mask),
+            self._returned_arm(key, count, arms, position, width) if head == RETURNED else np.zeros_like(arm_mask),
             reward_masks.reshape(1, count)[:, position].copy(),
             int(by_position[0, position]) if self._counts_rows else 0,
             by_position[-1:, position].copy() if self._evaluates else None,
+            slots,
         )
 
-    def _returned_arm(self, key: bytes, count: int, arms: int, position: int) -> Words | None:
+    def _slots_kept(self, program: ProgramId) -> int:
+        """How many arms of slots the record of a run has: those of one-hots, where arms have no features."""
+        return (slots_of(program) or 0) if self._grows else 0
+
+    def _returned_arm(self, key: bytes, count: int, arms: int, position: int, width: int) -> Words | None:
         masked = self._arms(key)
         if masked is None:
             return None
         if len(masked) != count * arms * WORD_BYTES:
             raise DamagedStoreError("a record of returned one-hots has a wrong length")
         words = np.frombuffer(masked, WORD).reshape(1, count, arms)[:, position].copy()
-        return padded_arms(words, self._arm_width)
+        return padded_arms(words, width)
 
-    def _had_arms(self, arms: int) -> bool:
-        """Whether there were ever so many arms, as far as is known here: they become more, never fewer."""
+    def _had_arms(self, arms: int, program: ProgramId) -> bool:
+        """Whether there were ever so many arms, or slots of a program, as far as is known here: arms become more, never
+        fewer."""
+        if slots := self._slots_kept(program):
+            return arms == slots
         return arms == self._arm_width or (self._grows and 2 <= arms < self._arm_width)
 
     def _arms(self, key: bytes) -> bytes | None:
@@ -158,8 +174,14 @@ class DecisionRecords:
         if payload is None or payload == EMPTIED:
             return True
         others = self._features + 1 + self._counts_rows + self._evaluates
-        return len(returned.masked) == (len(payload) // WORD_BYTES - returned.program.count * others) * WORD_BYTES
+        beside = returned.program.count * others + self._slots_kept(returned.program)
+        return len(returned.masked) == (len(payload) // WORD_BYTES - beside) * WORD_BYTES
 
     def _arms_lasting(self, key: bytes, then: Then) -> None:
         self._unwritten_arms.pop(key, None)
         then()
+
+
+def _program_of(count: int) -> ProgramId:
+    """The program that made the decisions of a run, by the count in its key."""
+    return decided_by(count) if count else STEP_ONE

@@ -8,7 +8,8 @@
     went back   -                            the last epoch that was prepared with the consent of all to go back
     decision    epoch's name, count, step    own features, shares of the masks of one-hots and rewards; where sums are
                                              noisy, digests of the keys; where values are evaluated, shares of the
-                                             coins; the count is 0 for a decision by `step`
+                                             coins; where one-hots are of slots, the arms of these; the count is 0 for
+                                             a decision by `step`, and its upper bits say among how many slots
     arms        epoch's name, count, step    the masked one-hots that the actor has returned, of all decisions of this
                                              run
     lesson      number                       learned or why refused; names of decisions and masked rewards, or the
@@ -34,7 +35,7 @@ from __future__ import annotations
 import struct
 
 from hiddenarm.bandit.catalogue import STEP, ProgramId
-from hiddenarm.bandit.decisions import decision_name, split_name
+from hiddenarm.bandit.decisions import counted, decision_name, split_name
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.policy import Learner
 from hiddenarm.bandit.state import (
@@ -105,7 +106,7 @@ def public_start(federation: Federation, number: int) -> LearnedState:
 
 def run_key(epoch: int, program: ProgramId, step: int) -> bytes:
     """The key of what is kept of a run."""
-    return RUN.pack(epoch, 0 if program.name == STEP else program.count, step)
+    return RUN.pack(epoch, 0 if program.name == STEP else counted(program), step)
 
 
 def read_needs(payload: bytes) -> CheckpointNeeds:
