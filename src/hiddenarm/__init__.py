@@ -14,7 +14,7 @@ from hiddenarm.bandit.policies.epsilon_schedule import EpsilonSchedule
 from hiddenarm.bandit.policies.linucb import LinUcb
 from hiddenarm.bandit.policies.thompson import Thompson
 from hiddenarm.errors import HiddenArmError
-from hiddenarm.privacy.mechanisms import ActionBudget, NoisySums
+from hiddenarm.privacy.mechanisms import ActionBudget, NoisyGradient, NoisySums
 
 if TYPE_CHECKING:
     from hiddenarm.web.clients import Actor, AsyncActor, AsyncRewarder, Rewarder
@@ -33,6 +33,7 @@ __all__ = [
     "HiddenArmError",
     "LinUcb",
     "LocalFederation",
+    "NoisyGradient",
     "NoisySums",
     "Rewarder",
     "Thompson",

@@ -13,11 +13,11 @@ from joint_views import check_joint_views, check_masks_are_new, run_decisions, w
 
 from hiddenarm import ArmTable, LocalFederation, NoisySums
 from hiddenarm.bandit.arm_table import OWN_UNITS
+from hiddenarm.bandit.audit import plain_twin
 from hiddenarm.bandit.catalogue import DECIDE_ONE, GATHER, LEARN_ONE, SOLVE, STEP_ONE, ProgramId, program_text
 from hiddenarm.bandit.changes import changed_federation
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
-from hiddenarm.bandit.noisy_sums import plain_twin
 from hiddenarm.bandit.plain import PlainBandit, coins_at
 from hiddenarm.bandit.policies.bonus import Bonus
 from hiddenarm.bandit.policies.linucb import LinUcb

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from scipy import stats
 from trials import Trials, check_uniform_columns, columns_of, dealt_words_noted
 
-from hiddenarm.bandit.audit import audit_noise
+from hiddenarm.bandit.audit import audit_noise, plain_twin
 from hiddenarm.bandit.catalogue import DECIDE_ONE, GATHER, REFRESH, ProgramId, program_text
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import opened
 from hiddenarm.bandit.lockstep import Lockstep, _Supply
-from hiddenarm.bandit.noisy_sums import REFRESH_ONE, NoisySchedule, SumsNoise, noisy_sums, plain_twin
+from hiddenarm.bandit.noisy_sums import REFRESH_ONE, NoisySchedule, SumsNoise, noisy_sums
 from hiddenarm.bandit.plain import PlainBandit, coins_at
 from hiddenarm.bandit.ridge import TEACHES_WITHOUT_NOISE
 from hiddenarm.bandit.schedule import BeginSecond, LessonPlan, Run, TakeSecond
@@ -129,7 +129,7 @@ def test_a_schedule_goes_on_in_another_epoch_and_from_a_snapshot() -> None:
     assert resumed.lesson(70, 1).actions == (Run(ProgramId(GATHER), 0),)
     _, later = planned(schedule.resumed(0, 0, 89), 1, 1)
     assert later.refreshes == 1
-    with pytest.raises(ProtocolError, match="solved at refreshes only"):
+    with pytest.raises(ProtocolError, match="changes at refreshes only"):
         after.repair(70)
 
 
@@ -142,7 +142,7 @@ def test_no_program_teaches_without_noise() -> None:
             learner.program(ProgramId(name))
     with pytest.raises(ProtocolError, match="there is no program 'refresh'"):
         Federation(arms=3, features=(2, 2), epsilon=0.1).learner.program(REFRESH_ONE)
-    with pytest.raises(ProtocolError, match="solved at refreshes only"):
+    with pytest.raises(ProtocolError, match="changes at refreshes only"):
         Lockstep(federation_of(), fixed_key("no repair")).repair()
 
 
@@ -428,7 +428,7 @@ def test_centring_takes_half_off_the_reward() -> None:
 def test_what_cannot_be_is_rejected_when_the_federation_is_made() -> None:
     with pytest.raises(ConfigError, match="suite paper does not run with privacy noisy-sums"):
         Federation(arms=3, features=(2, 2), epsilon=0.1, suite="paper", privacy=NoisySums(1.0))
-    with pytest.raises(ConfigError, match="for the sums cannot be drawn with 40 fractional bits"):
+    with pytest.raises(ConfigError, match="cannot be drawn with 40 fractional bits"):
         federation_of(NoisySums(1e6), norms=(3e-5, 3e-5))
     with pytest.raises(ConfigError, match="the limit is 62"):
         federation_of(NoisySums(1e-4), norms=(100.0, 100.0), max_interactions=100)

@@ -12,12 +12,13 @@ import pytest
 
 from hiddenarm.bandit.catalogue import REFRESH, ProgramId, program_text
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.planning import RESIDUAL_NODES
 from hiddenarm.bandit.schedule import Run
 from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.mpc.material import Layout
 from hiddenarm.privacy.correlated import MOST_LEAVES, correlation
 from hiddenarm.privacy.gaussian import advantage, tpr_at
-from hiddenarm.privacy.mechanisms import NoisySums
+from hiddenarm.privacy.mechanisms import NoisyGradient, NoisyMechanism, NoisySums
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "noisy-sums.md").read_text()
@@ -31,8 +32,8 @@ def table(first: str) -> list[list[str]]:
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
 
-def layout(program: ProgramId) -> Layout:
-    return layout_of(program_text(FEDERATION, program), 2, 1)
+def layout(program: ProgramId, federation: Federation = FEDERATION) -> Layout:
+    return layout_of(program_text(federation, program), 2, 1)
 
 
 def runs_of_a_refresh(lessons: int) -> list[ProgramId]:
@@ -40,8 +41,9 @@ def runs_of_a_refresh(lessons: int) -> list[ProgramId]:
     return [action.program for action in plan.actions[1:] if isinstance(action, Run)]
 
 
-def test_options_are_those_of_the_mechanism() -> None:
-    for field, (name, default, _) in zip(fields(NoisySums), table("option"), strict=True):
+@pytest.mark.parametrize(("kind", "head"), [(NoisySums, "option"), (NoisyGradient, "option of the gradient")])
+def test_options_are_those_of_the_mechanism(kind: type[NoisyMechanism], head: str) -> None:
+    for field, (name, default, _) in zip(fields(kind), table(head), strict=True):
         assert name == f"`{field.name}`"
         assert default == ("" if field.default is MISSING else f"{field.default}".replace("1e-06", "1e-6"))
 
@@ -96,11 +98,41 @@ def test_what_is_said_of_correlated_noise() -> None:
     assert f"{rounding:.0e} of it here" in page
 
 
-def test_rewards_are_those_of_the_results_that_are_kept() -> None:
+def rewards_kept() -> dict[tuple[str, str, str], dict[str, str]]:
     with (ROOT / "docs" / "results" / "beyond" / "privacy-over-time.csv").open(newline="") as file:
-        kept = {(row["mechanism"], row["total epsilon"]): row for row in csv.DictReader(file)}
+        return {(row["world"], row["mechanism"], row["total epsilon"]): row for row in csv.DictReader(file)}
+
+
+def check_reward(found: dict[str, str], text: str) -> None:
+    for name, number in zip(("reward", "deviation"), text.split(" ± "), strict=True):
+        assert abs(float(found[name]) - float(number)) <= 0.00051
+
+
+def test_rewards_are_those_of_the_results_that_are_kept() -> None:
+    kept = rewards_kept()
     for total, *stated in table("total epsilon | fresh noise, emulated"):
         for mechanism, text in zip(("noisy sums", "noisy sums, correlated noise"), stated, strict=False):
-            found = kept[mechanism, f"{float(total):.1f}"]
-            for name, number in zip(("reward", "deviation"), text.split(" ± "), strict=True):
-                assert abs(float(found[name]) - float(number)) <= 0.00051
+            check_reward(kept["mnist", mechanism, f"{float(total):.1f}"], text)
+
+
+def test_the_noisy_gradient_earns_what_is_kept() -> None:
+    kept, stated = rewards_kept(), table("world | mechanism, emulated")
+    assert {row[0] for row in stated} == {"mnist", "cover", "many"}
+    for world, mechanism, *rewards in stated:
+        for total, text in zip(("0.5", "1.0", "2.0", "4.0", "8.0"), rewards, strict=True):
+            check_reward(kept[world, mechanism, total], text)
+
+
+def test_costs_and_numbers_of_the_noisy_gradient() -> None:
+    federation = replace(FEDERATION, privacy=NoisyGradient(1.0))
+    for name, _, *costs in table("program of the gradient"):
+        found = layout(ProgramId(name, 2 if name == REFRESH else 1), federation)
+        assert [int(cost) for cost in costs] == [found.rounds, found.bytes_to_each_peer(0), found.correction_words]
+    for total, *stated in table("total epsilon of the gradient"):
+        gradient = NoisyGradient(float(total))
+        numbers = gradient.mu, gradient.sigma_moment(1.0), gradient.epsilon_replaced()
+        for value, text in zip(numbers, stated, strict=True):
+            assert f"{value:.{len(text.partition('.')[2])}f}" == text
+    coupling = correlation(NoisyGradient(1.0).correlated).coupling
+    assert f"as much as {coupling:.1f} times" in " ".join(PAGE.split())
+    assert f"The table has {RESIDUAL_NODES} nodes" in PAGE

@@ -14,6 +14,7 @@ import test_features
 import test_handouts
 import test_hard_data
 import test_masking
+import test_noisy_gradient
 import test_old_backups
 import test_released_arm
 import test_simulated_faults
@@ -186,3 +187,5 @@ EXPLORING = Check(
     "exploring",
     lambda _: test_released_arm.test_ties_are_broken_evenly([0.3, 0.1, -0.2, 0.7], [3], 0.2, "three rounds"),
 )
+
+CLIPPED = Check("what a row moves in a noisy gradient", lambda _: test_noisy_gradient.check_what_a_row_moves(8.0))

@@ -21,7 +21,7 @@ from checks import Check
 from numpy.typing import NDArray
 from world import World
 
-from hiddenarm.bandit import batches, lockstep, programs, shared_model
+from hiddenarm.bandit import batches, lockstep, noisy_gradient, programs, shared_model
 from hiddenarm.bandit.arm_table import ArmTable
 from hiddenarm.bandit.catalogue import (
     DECIDE,
@@ -35,12 +35,14 @@ from hiddenarm.bandit.catalogue import (
     ProgramId,
 )
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.planning import GradientNumbers
 from hiddenarm.bandit.policies.epsilon_greedy import EpsilonGreedy
 from hiddenarm.bandit.schedule import LessonPlan, RidgeSchedule
 from hiddenarm.bandit.schedule import Run as ScheduledRun
 from hiddenarm.bandit.subsets import Subset
 from hiddenarm.mpc import comparison, dealing, evaluation, payloads
 from hiddenarm.mpc.forms import form
+from hiddenarm.mpc.lookup import PolynomialTable
 from hiddenarm.mpc.masking import (
     ReturnedMask,
     dealt_share,
@@ -463,6 +465,22 @@ def mirrored_triangle(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(programs, "folded_form", doubled)
 
 
+# A row that moves the noisy gradient too far
+
+
+def not_clipped(patch: pytest.MonkeyPatch) -> None:
+    """The table is of what it looks up."""
+    honest = noisy_gradient.clip_table
+
+    def table(numbers: GradientNumbers) -> PolynomialTable:
+        clip = honest(numbers)
+        node = np.arange(clip.nodes)
+        signed = np.where(node < clip.nodes // 2, node, node - clip.nodes) * 2.0**-numbers.residual_bits
+        return replace(clip, polynomials=signed[:, None])
+
+    patch.setattr(noisy_gradient, "clip_table", table)
+
+
 TWO_DECISIONS, TWO_GATHERED, TWO_SOLVED = (ProgramId(name, 2) for name in (DECIDE, GATHER, SOLVE))
 
 MUTANTS = [
@@ -781,6 +799,13 @@ MUTANTS = [
         slots_of_other_arms,
         checks.SUBSET_WORLDS,
         "another arm was learned",
+    ),
+    Mutant(
+        "the noisy gradient is not clipped",
+        "a row whose score is large moves the gradient by more than its noise hides",
+        not_clipped,
+        checks.CLIPPED,
+        "a row moves the gradient by",
     ),
     Mutant(
         "answers leave that were not counted",

@@ -164,7 +164,7 @@ def test_a_bound_is_vacuous_where_an_attack_may_find_nearly_all() -> None:
 
 
 def test_noisy_sums_keep_the_delta_they_were_made_for() -> None:
-    with pytest.raises(ConfigError, match="noisy sums have the delta that they were made for, 1e-06"):
+    with pytest.raises(ConfigError, match="privacy noisy-sums has the delta that it was made for, 1e-06"):
         statement(PrivacyLedger(), 10, NoisySums(1.0), delta=1e-5)
     assert statement(PrivacyLedger({TENTH: 9}), 10, Unbounded(), delta=1e-3).delta == 1e-3
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hiddenarm import ActionBudget, Federation, LocalFederation, NoisySums
+from hiddenarm import ActionBudget, Federation, LocalFederation, NoisyGradient, NoisySums
 from hiddenarm.cli.options import MECHANISMS, PRIVACY_OPTIONS
 from hiddenarm.errors import ConfigError, HelloError
 from hiddenarm.net.hello import compare_hello
@@ -63,7 +63,7 @@ def test_mechanisms_are_made_by_name() -> None:
     assert privacy_from_table(privacy_table(made)) == made
     assert str(made) == "action-budget:total_epsilon=5.0,delta=1e-06,when_spent=explore"
     assert tuple(mechanism_names()) == MECHANISMS
-    assert len(PRIVACY_OPTIONS) == 1 + len({**made.options, **NoisySums(1).options})
+    assert len(PRIVACY_OPTIONS) == 1 + len({**made.options, **NoisySums(1).options, **NoisyGradient(1).options})
 
 
 WRONG = [

@@ -99,7 +99,12 @@ def test_a_federation_file_may_say_which_values_are_opened(tmp_path: Path) -> No
     federation_file = FederationFile.read(path)
     values = [federation_file.kit_file(member).build_federation().evaluation for member in federation_file.members]
     assert values == [PolicyValues(0.2, "actor", policies="uniform")] * 5
-    for table, word in (("mu = 0.2", "needs opened_to"), ('mu = -1\nopened_to = "actor"', "mu must be a positive")):
+    lockstep_only = 'mu = 0.2\nopened_to = "actor"\nestimator = "low-variance"', "evaluated in lockstep only"
+    for table, word in (
+        ("mu = 0.2", "needs opened_to"),
+        ('mu = -1\nopened_to = "actor"', "mu must be a positive"),
+        lockstep_only,
+    ):
         path.write_text(f"{whole}\n[evaluation]\n{table}\n")
         with pytest.raises(ConfigError, match=rf"line \d+: .*{word}.*; for example: \[evaluation\]"):
             FederationFile.read(path)

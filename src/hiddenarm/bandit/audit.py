@@ -14,12 +14,14 @@ import numpy as np
 from hiddenarm.bandit.catalogue import DECIDE_ONE, REFRESH, ProgramId, program_text, slots_of
 from hiddenarm.bandit.coins import Coins, Exploration
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.noisy_sums import REFRESH_ONE, SumsNoise, noisy_sums
+from hiddenarm.bandit.noisy_gradient import GradientNoise, GradientTwin
+from hiddenarm.bandit.noisy_sums import REFRESH_ONE, NoiseSource, NoisyTwin, SumsNoise
+from hiddenarm.bandit.plain import PlainBandit
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.mpc.material import Seeds, program_stream
 from hiddenarm.privacy.correlated import COEFFICIENT_BITS
-from hiddenarm.privacy.mechanisms import NoisySums
+from hiddenarm.privacy.mechanisms import NoisyGradient, NoisyMechanism, NoisySums
 from hiddenarm.ring.words import Floats
 
 
@@ -51,12 +53,13 @@ def audit_coins(
 
 def audit_noise(seeds: Seeds, federation: Federation, refresh: int, replicates: int = 1) -> tuple[Floats, Floats]:
     """What the noise of a refresh of an epoch, counted from 0, adds to the sums W [replicates, arms, D, D] and b
-    [replicates, arms, D]. With correlated noise, of the first epoch."""
-    privacy = noisy_sums(federation)
+    [replicates, arms, D]; where the gradient is noisy, to nothing [replicates, arms, 0] and to the gradient. With
+    correlated noise, of the first epoch."""
+    privacy = federation.noisy
     if privacy is None:
         raise ConfigError(f"privacy {federation.privacy.name} has no noise")
     if privacy.correlation is None:
-        return _drawn(seeds, federation, SumsNoise.of(federation, privacy), REFRESH_ONE, refresh, replicates)
+        return _drawn(seeds, federation, _noise(federation), REFRESH_ONE, refresh, replicates)
     _, position = privacy.correlation.place(refresh + 1)
     numbers = range(refresh + 2 - position, refresh + 2)
     return with_taken_back(privacy, [audit_leaf(seeds, federation, number, replicates) for number in numbers])
@@ -65,15 +68,14 @@ def audit_noise(seeds: Seeds, federation: Federation, refresh: int, replicates: 
 def audit_leaf(seeds: Seeds, federation: Federation, refresh: int, replicates: int = 1) -> tuple[Floats, Floats]:
     """The leaf that the dealer of an epoch draws for a refresh, counted from 1 over all epochs, where noise is
     correlated."""
-    privacy = noisy_sums(federation)
+    privacy = federation.noisy
     assert privacy is not None
     assert privacy.correlation is not None
     block, position = privacy.correlation.place(refresh)
-    noise = SumsNoise.of(federation, privacy, position)
-    return _drawn(seeds, federation, noise, ProgramId(REFRESH, position), block, replicates)
+    return _drawn(seeds, federation, _noise(federation, position), ProgramId(REFRESH, position), block, replicates)
 
 
-def with_taken_back(privacy: NoisySums, leaves: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
+def with_taken_back(privacy: NoisyMechanism, leaves: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
     """What the last of these leaves, which are all of a block so far, adds to the sums, with parts of the others taken
     back."""
     assert privacy.correlation is not None
@@ -84,8 +86,30 @@ def with_taken_back(privacy: NoisySums, leaves: Sequence[tuple[Floats, Floats]])
     return grams, moments
 
 
+def _noise(federation: Federation, position: int = 1) -> SumsNoise | GradientNoise:
+    """Of a refresh, at a position of a block if it is correlated."""
+    if isinstance(federation.privacy, NoisyGradient):
+        return GradientNoise.of(federation, federation.privacy, position)
+    assert isinstance(federation.privacy, NoisySums)
+    return SumsNoise.of(federation, federation.privacy, position)
+
+
+def plain_twin(federation: Federation, noise: NoiseSource) -> PlainBandit:
+    """The twin of a federation's policy and privacy."""
+    twin, privacy = federation.policy.twin(federation), federation.noisy
+    if privacy is None:
+        return twin
+    kind = GradientTwin if isinstance(privacy, NoisyGradient) else NoisyTwin
+    return kind(twin, federation, privacy, noise)
+
+
 def _drawn(
-    seeds: Seeds, federation: Federation, noise: SumsNoise, program: ProgramId, step: int, replicates: int
+    seeds: Seeds,
+    federation: Federation,
+    noise: SumsNoise | GradientNoise,
+    program: ProgramId,
+    step: int,
+    replicates: int,
 ) -> tuple[Floats, Floats]:
     """What the dealer has drawn for a run of a program that refreshes."""
     stream = program_stream(seeds.coins(), program.label, _coin_words(federation, program, replicates))

@@ -32,6 +32,8 @@ INVERT_LAST = "invert last"
 REPAIR_RUNS = (INVERT_BOOSTED, INVERT, INVERT_LAST)
 REFRESH = "refresh"
 """Adds dealt noise to the sums, where privacy over time rests on noisy sums (`bandit.noisy_sums`)."""
+DESCEND = "descend"
+"""Moves weights by a step along the noisy gradient (`bandit.noisy_gradient`)."""
 UNLEARN = "unlearn"
 """Takes one interaction out of the sums (`bandit.unlearning`)."""
 VALUE = "value"
@@ -46,6 +48,7 @@ DECIDING = frozenset((DECIDE, STEP, *DECIDE_AMONG.values()))
 PROGRAMS = (
     *(DECIDE, LEARN, GATHER, SOLVE, REPAIR, STEP, LEARN_AGAIN, *REPAIR_RUNS, REFRESH, UNLEARN, VALUE),
     *DECIDE_AMONG.values(),
+    DESCEND,
 )
 """All names. On the wire a program is its place here, from 1 on: a new one goes to the end."""
 SINGLE_PROGRAMS = frozenset((LEARN, STEP, LEARN_AGAIN, *REPAIR_RUNS, UNLEARN))
@@ -63,6 +66,7 @@ ABOUT = {
     INVERT_LAST: "the last two steps of a repair, and w = M b",
     UNLEARN: "take an interaction out of the sums W and b; the model is then solved from them, as in a repair",
     REFRESH: "add dealt noise to the sums W and b; the model is then solved from them, as in a repair",
+    DESCEND: "move the weights w by a step along the noisy gradient, which is zero then",
     VALUE: "add up rewards and coins of a window of decisions, with dealt noise, for values of policies",
     **{name: f"choose one of up to {size} eligible arms for a context" for size, name in DECIDE_AMONG.items()},
 }
@@ -71,7 +75,7 @@ ABOUT = {
 
 class ProgramId(NamedTuple):
     """A program for `count` interactions at once; of `solve`, the number that is new to the inverse; of `refresh` with
-    correlated noise, the position in its block."""
+    correlated noise, the position in its block; of `descend`, which step it is."""
 
     name: str
     count: int = 1  # type: ignore[assignment]  # hides the method of tuples, which nobody needs here

@@ -30,7 +30,7 @@ from typing import Any, Final
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.policies import policy_class
 from hiddenarm.errors import ConfigError
-from hiddenarm.privacy.mechanisms import ActionBudget, NoisySums
+from hiddenarm.privacy.mechanisms import ActionBudget, NoisyGradient, NoisySums
 
 Terms = Mapping[str, Any]
 
@@ -132,10 +132,10 @@ def _of_arms(before: Terms, after: Terms) -> Iterator[str]:
     if gone and "arm_features" not in after:
         yield f"retired cannot lose arm {gone[0]}: an arm that was retired stays so; add a new arm instead"
     own_sums = "arm_features" not in after
-    if own_sums and after["arms"] > before["arms"] and before.get("privacy") == NoisySums.name:
+    if own_sums and after["arms"] > before["arms"] and before.get("privacy") in (NoisySums.name, NoisyGradient.name):
         yield (
-            f"arms cannot grow, from {before['arms']} to {after['arms']}, with privacy {NoisySums.name}: the noise of "
-            "a new arm's sums would not be that of the refreshes before; leave them, or begin another federation"
+            f"arms cannot grow, from {before['arms']} to {after['arms']}, with privacy {before['privacy']}: the noise "
+            "of a new arm's sums would not be that of the refreshes before; leave them, or begin another federation"
         )
 
 

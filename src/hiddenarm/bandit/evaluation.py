@@ -22,6 +22,7 @@ exploration rests: there is no bound then, and the ledger says so.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite, nan, sqrt
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -31,7 +32,7 @@ from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.masking import dealt_share, given_share, mask
 from hiddenarm.mpc.run import Program, ProgramText, Run
 from hiddenarm.mpc.values import Shared
-from hiddenarm.options import Optioned
+from hiddenarm.options import Optioned, make
 from hiddenarm.privacy.mechanisms import ActionBudget
 from hiddenarm.privacy.noise import LARGEST_DEVIATION, LEAST_WIDTH, Gaussian
 from hiddenarm.ring.words import Words, decode
@@ -44,6 +45,8 @@ UNIFORM: Final = "uniform"
 POLICIES: Final = (GREEDY, UNIFORM)
 RECEIVERS: Final = ("actor", "rewarder")
 MOST_WINDOW: Final = 4095
+_MODEL: Final = "model"
+_ESTIMATOR: Final = "estimator"
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,11 @@ class PolicyValues(Optioned):
             raise ConfigError(f"opened_to must be {' or '.join(RECEIVERS)}, got {self.opened_to!r}")
         if not 1 <= self.window <= MOST_WINDOW:
             raise ConfigError(f"window must lie in 1..{MOST_WINDOW} decisions, got {self.window}")
+        if _MODEL in self.named:
+            raise ConfigError(
+                "the value of another model is evaluated in lockstep only, by `hiddenarm evaluate`: between roles "
+                f"policies may name {', '.join(POLICIES)}"
+            )
         unknown = [name for name in self.named if name not in POLICIES]
         if unknown or not self.named or len(set(self.named)) != len(self.named):
             raise ConfigError(f"policies must name some of {', '.join(POLICIES)}, once each; got {self.policies!r}")
@@ -87,6 +95,17 @@ class PolicyValues(Optioned):
     def deviation(self) -> float:
         """Of the noise of each sum of a window."""
         return sqrt(self.sums) / self.mu
+
+
+def values_of_table(table: Mapping[str, object]) -> PolicyValues:
+    """The values that a table `[evaluation]` of a file names; ConfigError for an estimator, of which there are several
+    for the value of another model only."""
+    if _ESTIMATOR in table:
+        raise ConfigError(
+            f"evaluation has no {_ESTIMATOR} between roles: {table[_ESTIMATOR]!r} is for the value of another model, "
+            "which is evaluated in lockstep only, by `hiddenarm evaluate`; leave it out"
+        )
+    return make(PolicyValues, PolicyValues.name, table)
 
 
 def chance_of(federation: Federation) -> float:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import ceil, log2, sqrt
 from typing import Any, Final, TypedDict, Unpack
 
@@ -33,7 +33,9 @@ from hiddenarm.bandit.advice import FRACTION_BITS, largest, two_digits, what_wou
 from hiddenarm.bandit.arm_table import ARM_BITS, ArmTable
 from hiddenarm.bandit.evaluation import PolicyValues, check_evaluation
 from hiddenarm.bandit.planning import (
+    RESIDUAL_NODES,
     TOLERANCE,
+    GradientNumbers,
     NoisyNumbers,
     Numbers,
     SolvePlan,
@@ -49,7 +51,7 @@ from hiddenarm.mpc.lookup import ReciprocalShape, reciprocal_shape
 from hiddenarm.mpc.payloads import payload_chunks, payload_words
 from hiddenarm.mpc.truncation import MAGNITUDE_BITS
 from hiddenarm.privacy.correlated import COEFFICIENT_BITS
-from hiddenarm.privacy.mechanisms import Mechanism, NoisySums, Unbounded
+from hiddenarm.privacy.mechanisms import STEP_BITS, Mechanism, NoisyGradient, NoisyMechanism, NoisySums, Unbounded
 from hiddenarm.privacy.noise import LARGEST_DEVIATION, LARGEST_SAMPLE, LEAST_WIDTH
 
 _HEADROOM = 1 + 2.0**-8
@@ -330,15 +332,23 @@ class Federation:
         norm, size, privacy = self.joint_norm, self.model_size, self.privacy
         usual = self.fraction_bits, size, norm, self.ridge, self.max_interactions, self.repair_every
         gathers = self.reward_slot > 0
-        if not isinstance(privacy, NoisySums):
+        if not isinstance(privacy, NoisySums | NoisyGradient):
             return Numbers(*usual, gathers)
         last = max(1, privacy.refreshes_by(self.max_interactions))
-        latest = range(
-            max(1, last + 1 - max(1, privacy.correlated)), last + 1
+        if isinstance(privacy, NoisyGradient):
+            steps = privacy.refresh_every, self.max_batch, privacy.first_step, self.models * size
+            return GradientNumbers(*usual, gathers, *steps, *_gradient_noise(privacy, last, norm, size, self.models))
+        moment_noise = privacy.most_moment_noise(last, norm, size, self.models)
+        shift = max(
+            privacy.shift(k, self.ridge, norm, size, self.models)
+            for k in range(max(1, last + 1 - max(1, privacy.correlated)), last + 1)
         )  # correlated noise also falls in a block
-        shift = max(privacy.shift(k, self.ridge, norm, size, self.models) for k in latest)
-        moment_noise = max(privacy.moment_noise(k, norm, size, self.models) for k in latest)
         return NoisyNumbers(*usual, gathers, shift, moment_noise)
+
+    @property
+    def noisy(self) -> NoisyMechanism | None:
+        """The mechanism of privacy over time, if it draws noise."""
+        return self.privacy if isinstance(self.privacy, NoisyMechanism) else None
 
     @property
     def score_bound(self) -> float:
@@ -583,6 +593,7 @@ class Federation:
             self._sums_problem,
             self._drift_problem,
             self._noise_problem,
+            self._gradient_problem,
             self._solve_problem,
         ):
             problem = find()
@@ -592,8 +603,8 @@ class Federation:
 
     @property
     def _learns_singly(self) -> bool:
-        """Whether there are `learn` and `solve`; where sums are noisy, models are solved anew at refreshes only."""
-        return not isinstance(self.privacy, NoisySums)
+        """Whether there are `learn` and `solve`; where there is noise, models change at refreshes only."""
+        return self.noisy is None
 
     def _truncation_problem(self) -> str | None:
         for name, fraction_bits, bound in self._truncated_values():
@@ -611,6 +622,8 @@ class Federation:
         step = 1 / (2 * sqrt(self.ridge))
         error = 1 + self.score_bound
         always = [("score", 2 * bits, self.score_bound), ("M", 2 * bits, 1 / self.ridge)]
+        if isinstance(self.numbers, GradientNumbers):
+            return [always[0], ("step times gradient", 2 * bits + STEP_BITS, self.numbers.largest_moment)]
         if not self._learns_singly:
             return always
         return [
@@ -675,31 +688,51 @@ class Federation:
 
     def _noise_problem(self) -> str | None:
         """Noise is drawn in units of the last of 2L bits."""
-        if not isinstance(self.privacy, NoisySums):
+        privacy = self.noisy
+        if privacy is None:
             return None
-        norm, bits = self.joint_norm, 2 * self.fraction_bits
-        gram, moment, unit = self.privacy.sigma_gram(norm), self.privacy.sigma_moment(norm), 2.0**-bits
-        width = self.privacy.leaf_width(1, norm, self.model_size, bits)
-        gram, moment = gram * width, moment * width
-        if min(gram / 2, moment) < LEAST_WIDTH * unit or max(gram, moment) > LARGEST_DEVIATION * unit:
+        norm, bits, unit = self.joint_norm, 2 * self.fraction_bits, 2.0 ** (-2 * self.fraction_bits)
+        width = privacy.leaf_width(1, norm, self.model_size, bits)
+        least = largest = width * privacy.sigma_moment(norm)
+        if isinstance(privacy, NoisySums):
+            gram = width * privacy.sigma_gram(norm)
+            least, largest = min(gram / 2, least), max(gram, largest)
+        if least < LEAST_WIDTH * unit or largest > LARGEST_DEVIATION * unit:
             return (
-                f"noise of {moment:.2g} and {gram:.2g} for the sums cannot be drawn with {2 * self.fraction_bits} "
-                f"fractional bits: it must lie in {2 * LEAST_WIDTH * unit:.2g}..{LARGEST_DEVIATION * unit:.2g}"
+                f"noise of {least:.2g} to {largest:.2g} cannot be drawn with {bits} fractional bits: it must lie in "
+                f"{2 * LEAST_WIDTH * unit:.2g}..{LARGEST_DEVIATION * unit:.2g}"
             )
-        if self.privacy.correlation is None:
+        if privacy.correlation is None:
             return None
-        needed = bits + COEFFICIENT_BITS + log2(max(gram, moment) * LARGEST_SAMPLE)
-        if needed > MAGNITUDE_BITS or self.privacy.leaf_rounding(norm, self.model_size, bits) > _MOST_LEAF_ROUNDING:
+        needed = bits + COEFFICIENT_BITS + log2(largest * LARGEST_SAMPLE)
+        if needed > MAGNITUDE_BITS or privacy.leaf_rounding(norm, self.model_size, bits) > _MOST_LEAF_ROUNDING:
             return (
-                f"correlated noise of {moment:.2g} and {gram:.2g} for the sums does not fit {bits} fractional bits: "
+                f"correlated noise of {least:.2g} to {largest:.2g} does not fit {bits} fractional bits: "
                 f"what is taken back of it takes {needed:.2f} bits, where {MAGNITUDE_BITS} is the limit; a larger "
                 "total_epsilon, smaller norms or fresh noise (correlated = 0) would fit"
             )
-        if self.privacy.correlated > self.max_batch:
+        if privacy.correlated > self.max_batch:
             return (
-                f"correlated noise of {self.privacy.correlated} refreshes takes programs of as many positions, and "
+                f"correlated noise of {privacy.correlated} refreshes takes programs of as many positions, and "
                 f"max_batch {self.max_batch} is the limit"
             )
+        return None
+
+    def _gradient_problem(self) -> str | None:
+        """The table that clips must reach the largest residual; else learning would be wrong, though not less private.
+        And each step has a program, whose number is a count."""
+        numbers, privacy = self.numbers, self.privacy
+        if not isinstance(numbers, GradientNumbers) or not isinstance(privacy, NoisyGradient):
+            return None
+        if not numbers.holds:
+            return (
+                f"scores up to {self.score_bound:.4g} are beyond the table that clips the gradient, of "
+                f"{RESIDUAL_NODES} nodes: a larger total_epsilon or a smaller first_step would fit"
+            )
+        last = max(1, privacy.refreshes_by(self.max_interactions))
+        levels = privacy.step_level(last, self.models * self.model_size) + 1
+        if levels > self.max_batch:
+            return f"steps fall {levels} times, in a program each; max_batch {self.max_batch} is the limit"
         return None
 
     def _drift_problem(self) -> str | None:
@@ -712,6 +745,8 @@ class Federation:
         return None
 
     def _solve_problem(self) -> str | None:
+        if isinstance(self.privacy, NoisyGradient):
+            return None  # there is nothing to solve
         plans: dict[str, SolvePlan] = {}
         if self._learns_singly:
             batch = f"solving the model after a batch of {self.max_batch}"
@@ -779,6 +814,12 @@ class _Among(Federation):
     @property
     def numbers(self) -> Numbers:
         return self._whole.numbers
+
+
+@lru_cache
+def _gradient_noise(privacy: NoisyGradient, last: int, norm: float, size: int, arms: int) -> tuple[float, float]:
+    """What the noise of so many refreshes has added to the weights of an arm, and to all its gradients together."""
+    return privacy.weight_noise(last, norm, size, arms), privacy.most_moment_noise(last, norm, size, arms)
 
 
 def check_suite(suite: str, newton_iterations: int | None = None) -> None:

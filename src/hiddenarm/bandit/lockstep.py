@@ -24,6 +24,7 @@ from hiddenarm.bandit.batches import FULL
 from hiddenarm.bandit.catalogue import (
     DECIDE_ONE,
     DECIDING,
+    DESCEND,
     GATHER,
     LEARN_ONE,
     PROGRAMS,
@@ -728,7 +729,7 @@ class Lockstep:
 
     def _supply(self, program: ProgramId) -> _Supply:
         if program not in self._supplies:
-            large = program.name in (SOLVE, REFRESH, *REPAIR_RUNS)
+            large = program.name in (SOLVE, REFRESH, DESCEND, *REPAIR_RUNS)
             ahead = 1 if large else max(1, self._deal_ahead // program.count)
             self._supplies[program] = _Supply(
                 self.federation, self._exploration, program, self._seeds, self.replicates, ahead

@@ -29,9 +29,10 @@ made for each, as a leaf must not be left out.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +50,7 @@ from hiddenarm.mpc.run import Run as ProgramRun
 from hiddenarm.mpc.truncation import truncate
 from hiddenarm.mpc.values import Shared
 from hiddenarm.privacy.correlated import COEFFICIENT_BITS
-from hiddenarm.privacy.mechanisms import NoisySums
+from hiddenarm.privacy.mechanisms import NoisyMechanism, NoisySums
 from hiddenarm.privacy.noise import Gaussian
 from hiddenarm.ring.words import Floats, Words, decode
 
@@ -67,10 +68,10 @@ def noisy_sums(federation: Federation) -> NoisySums | None:
 
 
 @dataclass(frozen=True, slots=True)
-class NoisySchedule(Schedule):
-    """Of a ridge regression that is solved from noisy sums."""
+class GatheringSchedule(Schedule, ABC):
+    """Lessons are only gathered, and models change at refreshes."""
 
-    privacy: NoisySums
+    privacy: NoisyMechanism
     numbers: Numbers
     arms: int
     first: int = 0
@@ -86,7 +87,7 @@ class NoisySchedule(Schedule):
     )
 
     @classmethod
-    def of(cls, federation: Federation, privacy: NoisySums) -> NoisySchedule:
+    def of(cls, federation: Federation, privacy: NoisyMechanism) -> Self:
         return cls(privacy, federation.numbers, federation.models)
 
     @property
@@ -102,16 +103,13 @@ class NoisySchedule(Schedule):
         before, refresh = (self.privacy.refreshes_by(each.interactions) for each in (self, after))
         if refresh == before:
             return LessonPlan((gather,), after)
-        return LessonPlan((gather, *after._refresh(refresh, before)), replace(after, refreshes=self.refreshes + 1))
+        return LessonPlan((gather, *after.refresh(refresh, before)), replace(after, refreshes=self.refreshes + 1))
 
-    def _refresh(self, number: int, before: int) -> tuple[Run | BeginSecond | TakeSecond, ...]:
+    @abstractmethod
+    def refresh(self, number: int, before: int) -> tuple[Run | BeginSecond | TakeSecond, ...]:
         """The runs of refresh `number`, where `before` were made."""
-        shift = shift_of(self.privacy, self.numbers, self.arms, number)
-        plan = repair_plan(self.numbers, self.interactions, shift)
-        begin = BeginSecond({"inverses": plan.start, "weights": 0.0}, (), (("grams", shift),))
-        return *self._noise_runs(number, before), begin, *repair_runs(plan, self.refreshes), TakeSecond()
 
-    def _noise_runs(self, number: int, before: int) -> tuple[Run, ...]:
+    def noise_runs(self, number: int, before: int) -> tuple[Run, ...]:
         """One; with correlated noise one for each leaf, at the number of its block: each comes once in an epoch."""
         correlation = self.privacy.correlation
         if correlation is None:
@@ -119,18 +117,30 @@ class NoisySchedule(Schedule):
         places = [correlation.place(refresh) for refresh in range(before + 1, number + 1)]
         return tuple(Run(ProgramId(REFRESH, position), block) for block, position in places)
 
-    def resumed(self, version: int, singly: int, gathered: int, due: bool = False) -> NoisySchedule:
+    def resumed(self, version: int, singly: int, gathered: int, due: bool = False) -> Self:
         return replace(self, first=version, interactions=gathered, refreshes=0)
 
     def repair(self, number: int) -> LessonPlan:
-        raise ProtocolError("where sums are noisy, a model is solved at refreshes only: a repair would have no noise")
+        raise ProtocolError("where sums are noisy, a model changes at refreshes only: a repair would have no noise")
 
     def counted(self) -> list[int]:
         return [self.first, self.interactions, self.refreshes]
 
-    def recounted(self, counted: Sequence[int]) -> NoisySchedule:
+    def recounted(self, counted: Sequence[int]) -> Self:
         first, interactions, refreshes = counted
         return replace(self, first=first, interactions=interactions, refreshes=refreshes)
+
+
+@dataclass(frozen=True, slots=True)
+class NoisySchedule(GatheringSchedule):
+    """Of a ridge regression that is solved from noisy sums."""
+
+    def refresh(self, number: int, before: int) -> tuple[Run | BeginSecond | TakeSecond, ...]:
+        assert isinstance(self.privacy, NoisySums)
+        shift = shift_of(self.privacy, self.numbers, self.arms, number)
+        plan = repair_plan(self.numbers, self.interactions, shift)
+        begin = BeginSecond({"inverses": plan.start, "weights": 0.0}, (), (("grams", shift),))
+        return *self.noise_runs(number, before), begin, *repair_runs(plan, self.refreshes), TakeSecond()
 
 
 def shift_of(privacy: NoisySums, numbers: Numbers, arms: int, refresh: int) -> float:
@@ -179,13 +189,13 @@ class SumsNoise:
         on, lead = rows == columns, words.shape[:-1]
         split = self.arms * self.dimension * self.diagonal.words
         triangles = np.empty((*lead, self.arms, len(rows)), np.uint64)
-        triangles[..., on] = _sampled(self.diagonal, words[..., :split], self.arms)
-        triangles[..., ~on] = _sampled(self.above, words[..., split:], self.arms)
+        triangles[..., on] = sampled(self.diagonal, words[..., :split], self.arms)
+        triangles[..., ~on] = sampled(self.above, words[..., split:], self.arms)
         return triangles
 
     def moments(self, words: Words) -> Words:
         """[..., arms, D] from words [..., moment_words]."""
-        return _sampled(self.moment, words, self.arms)
+        return sampled(self.moment, words, self.arms)
 
     def decoded(self, gram_words: Words, moment_words: Words) -> tuple[Floats, Floats]:
         """The same as numbers, with whole symmetric matrices [..., arms, D, D]."""
@@ -194,7 +204,7 @@ class SumsNoise:
         return triangles.take(triangle_to_square(self.dimension), axis=-1), decode(self.moments(moment_words), bits)
 
 
-def _sampled(noise: Gaussian, words: Words, arms: int) -> Words:
+def sampled(noise: Gaussian, words: Words, arms: int) -> Words:
     """[..., arms, samples]"""
     samples = words.shape[-1] // (arms * noise.words)
     return noise.sample(words.reshape(*words.shape[:-1], arms, samples, noise.words))
@@ -237,8 +247,8 @@ def refresh_correlated(
     leaf = yield from refresh(run, noise, nothing)
     if not leaves:
         return Sums(sums.grams + leaf.grams, sums.moments + leaf.moments), leaf
-    grams = _combined([each.grams for each in leaves], taken_back)
-    moments = _combined([each.moments for each in leaves], taken_back)
+    grams = combined([each.grams for each in leaves], taken_back)
+    moments = combined([each.moments for each in leaves], taken_back)
     opened = yield (
         truncate(run, grams, COEFFICIENT_BITS, "what is taken back of the noise of W"),
         truncate(run, moments, COEFFICIENT_BITS, "what is taken back of the noise of b"),
@@ -251,7 +261,7 @@ def _zeros(like: Shared) -> Shared:
     return like - like
 
 
-def _combined(leaves: Sequence[Shared], factors: Sequence[int]) -> Shared:
+def combined(leaves: Sequence[Shared], factors: Sequence[int]) -> Shared:
     """A sum of leaves times public numbers, not negative."""
     total, *others = (leaf.times(factor) for leaf, factor in zip(leaves, factors, strict=True))
     for other in others:
@@ -265,19 +275,19 @@ NoiseSource = Callable[[int], tuple[Floats, Floats]]
 """What the noise of a refresh, counted from 0, adds: to W [arms, D, D], to b [arms, D]."""
 
 
-class NoisyTwin(PlainBandit):
-    """The plain twin of a policy where sums are noisy, with the noise given from outside. It scores as the policy's own
-    twin does, which never learns by itself, and shares its arrays."""
+class GatheringTwin(PlainBandit, ABC):
+    """The plain twin of a policy where lessons are only gathered, with the noise given from outside. It scores as the
+    policy's own twin does, which never learns by itself, and shares its arrays."""
 
-    def __init__(self, twin: PlainBandit, federation: Federation, privacy: NoisySums, noise: NoiseSource) -> None:
+    def __init__(self, twin: PlainBandit, federation: Federation, privacy: NoisyMechanism, noise: NoiseSource) -> None:
         self.inverses = twin.inverses
         self.weights = twin.weights
         self.grams = np.zeros_like(twin.inverses)
         self.moments = np.zeros_like(twin.weights)
         self.counts = np.zeros(3, np.int64)
-        """Interactions that the sums hold; those that they held after the last lesson; refreshes."""
+        """Interactions that were gathered; those that were after the last lesson; refreshes."""
+        self.federation = federation
         self._twin = twin
-        self._federation = federation
         self._privacy = privacy
         self._noise = noise
 
@@ -291,12 +301,11 @@ class NoisyTwin(PlainBandit):
     def learn(self, context: Floats, arm: int, reward: float) -> None:
         """Only gather."""
         model, x = self._twin.regressors(context, arm)
-        self.grams[model] += np.outer(x, x)
-        self.moments[model] += (reward - _HALF) * x
+        self.gather(model, x, reward - _HALF)
         self.counts[0] += 1
 
     def unlearn(self, context: Floats, arm: int, reward: float) -> None:
-        raise ProtocolError(NoisySchedule.no_unlearning)
+        raise ProtocolError(GatheringSchedule.no_unlearning)
 
     def end_lesson(self) -> None:
         """Refresh the model, if a count was reached."""
@@ -311,15 +320,26 @@ class NoisyTwin(PlainBandit):
                 self.grams += gram_noise
                 self.moments += moment_noise
             self.counts[2] += leaves
-            self._refresh(number)
+            self.refresh(number)
 
-    def _refresh(self, number: int) -> None:
-        shift = shift_of(self._privacy, self._federation.numbers, self._federation.models, number)
-        self.inverses[:] = np.linalg.inv(self.grams + shift * np.eye(self._federation.model_size))
+    @abstractmethod
+    def gather(self, model: int, context: Floats, centred_reward: float) -> None:
+        """Add an interaction of a model."""
+
+    @abstractmethod
+    def refresh(self, number: int) -> None:
+        """Make the model of what was gathered, with its noise."""
+
+
+class NoisyTwin(GatheringTwin):
+    """Of noisy sums."""
+
+    def gather(self, model: int, context: Floats, centred_reward: float) -> None:
+        self.grams[model] += np.outer(context, context)
+        self.moments[model] += centred_reward * context
+
+    def refresh(self, number: int) -> None:
+        assert isinstance(self._privacy, NoisySums)
+        shift = shift_of(self._privacy, self.federation.numbers, self.federation.models, number)
+        self.inverses[:] = np.linalg.inv(self.grams + shift * np.eye(self.federation.model_size))
         self.weights[:] = np.matmul(self.inverses, self.moments[:, :, None])[:, :, 0]
-
-
-def plain_twin(federation: Federation, noise: NoiseSource) -> PlainBandit:
-    """The twin of a federation's policy and privacy."""
-    twin, privacy = federation.policy.twin(federation), noisy_sums(federation)
-    return twin if privacy is None else NoisyTwin(twin, federation, privacy, noise)

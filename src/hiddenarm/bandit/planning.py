@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import ceil, floor, inf, log2, sqrt
+from math import ceil, floor, inf, log1p, log2, sqrt
 
 import numpy as np
 
@@ -127,6 +127,79 @@ class NoisyNumbers(Numbers):
     @property
     def unrepaired(self) -> int:
         return 1
+
+
+RESIDUAL_NODES = 1024
+"""Of the table by which the gradient is clipped, dealt for every interaction gathered."""
+_FINEST_RESIDUAL, _COARSEST_RESIDUAL = 6, 1
+"""Bits of the distance of its nodes: 2^-1 at most, so that -1/2, 0 and 1/2 are nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class GradientNumbers(Numbers):
+    """The same where models go down a noisy gradient: `refresh_every` lessons and `max_batch` at once, steps that fall
+    from `first_step` as first_step / (1 + first_step t / model), `model` weights of all arms, and noise that has moved
+    the weights of an arm by at most `noise`, and all its gradients together by at most `gradient_noise`.
+
+    Weights are v + n, n what noise has added, |n| <= nu. With c = clip(e) off by at most h of e = r - 1/2 - x'(v + n),
+    c x'v = c (r - 1/2) - c e - c x'n <= 1/16 + h/2 + R nu / 2. So a step s with B lessons adds at most
+    s B (1/8 + h + R nu) + (s B R / 2)^2 to |v|^2. Steps are at most first_step / (1 + first_step t / model), which adds
+    up to the logarithm below over all lessons, and their squares to first_step (model + refresh_every first_step).
+    """
+
+    refresh_every: int = 1
+    max_batch: int = 1
+    first_step: float = 1.0
+    model: int = 1
+    noise: float = 0.0
+    gradient_noise: float = 0.0
+
+    @property
+    def residual_bits(self) -> int:
+        """Fractional bits of a node of the table: as many as let it reach the largest residual."""
+        for bits in range(_FINEST_RESIDUAL, _COARSEST_RESIDUAL, -1):
+            if self._reaches(bits):
+                return bits
+        return _COARSEST_RESIDUAL
+
+    @property
+    def holds(self) -> bool:
+        """Whether the table reaches the largest residual."""
+        return self._reaches(self.residual_bits)
+
+    def _reaches(self, bits: int) -> bool:
+        largest = self.norm * self._weights(2.0**-bits) + 0.5
+        words = 2 * self.fraction_bits - bits + log2(RESIDUAL_NODES)
+        return words <= 64 and largest * _MARGIN + 2.0**-bits <= RESIDUAL_NODES / 2 * 2.0**-bits
+
+    def _weights(self, spacing: float) -> float:
+        first, every = self.first_step, self.refresh_every
+        steps = first * every + self.model * log1p(first * self.interactions / self.model)
+        squares = first * (self.model + every * first)
+        pulled = steps * (1 / 8 + spacing + self.norm * self.noise)
+        return sqrt(pulled + (every - 1 + self.max_batch) * squares * self.norm**2 / 4) + self.noise
+
+    @property
+    def largest_weights(self) -> float:
+        return self._weights(2.0**-self.residual_bits)
+
+    @property
+    def largest_gram(self) -> float:
+        return self.ridge
+
+    @property
+    def largest_gradient(self) -> float:
+        """The largest norm of what a refresh gathers for an arm, without noise."""
+        return (self.refresh_every - 1 + self.max_batch) * self.norm / 2
+
+    @property
+    def largest_moment(self) -> float:
+        return self.largest_gradient + 2 * self.gradient_noise
+
+    @property
+    def unrepaired(self) -> int:
+        """Each refresh rounds the weights once, and nothing repairs them."""
+        return 1 + self.interactions // self.refresh_every
 
 
 @dataclass(frozen=True, slots=True)

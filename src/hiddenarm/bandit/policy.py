@@ -31,7 +31,7 @@ from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.run import ProgramText
 from hiddenarm.options import Optioned
 from hiddenarm.privacy.ledger import coarse
-from hiddenarm.privacy.mechanisms import EXPLORE, REFUSE, ActionBudget, Unbounded
+from hiddenarm.privacy.mechanisms import EXPLORE, REFUSE, ActionBudget, NoisyGradient, Unbounded
 from hiddenarm.ring.words import Floats, Words
 
 if TYPE_CHECKING:
@@ -89,6 +89,9 @@ class Policy(Optioned, ABC):
     shared_learner: ClassVar[type[Learner] | None] = None
     """What runs it in the fast suite where arms have features, with one model for all of them
     (`bandit.shared_model`); None where it does not run there."""
+    gradient_learner: ClassVar[type[Learner] | None] = None
+    """What runs it in the fast suite where models go down a noisy gradient (`bandit.noisy_gradient`); None where it
+    does not run there."""
     normals: ClassVar[bool] = False
     """Whether a decision takes a normal number for each arm, which only the dealer knows (see `coins`)."""
 
@@ -110,6 +113,8 @@ class Policy(Optioned, ABC):
             )
         if federation.arm_features is not None:
             self._check_arm_features(federation)
+        if isinstance(federation.privacy, NoisyGradient) and federation.arm_features is not None:
+            raise ConfigError(f"privacy {federation.privacy.name} does not run with arm_features: leave one out")
         mechanisms = self._learner_of(federation).mechanisms
         if federation.privacy.name not in mechanisms:
             raise ConfigError(
@@ -132,8 +137,10 @@ class Policy(Optioned, ABC):
             raise ConfigError(f"suite {federation.suite} does not run with arm_features: choose suite fast")
 
     def _learner_of(self, federation: Federation) -> type[Learner]:
-        shared = None if federation.arm_features is None else self.shared_learner
-        return shared or self.learners[federation.suite]
+        if federation.arm_features is not None:
+            return self.shared_learner or self.learners[federation.suite]
+        downhill = isinstance(federation.privacy, NoisyGradient) and federation.suite == "fast"
+        return (self.gradient_learner if downhill else None) or self.learners[federation.suite]
 
     def largest_bonus(self, federation: Federation) -> float:
         """How far scores can lie from w'x, whatever the data are."""

@@ -24,6 +24,7 @@ from hiddenarm.bandit.answers import Answers
 from hiddenarm.bandit.batches import Sums, gained_sums, gather, solve
 from hiddenarm.bandit.catalogue import (
     DECIDE,
+    DECIDE_AMONG,
     GATHER,
     INVERT,
     INVERT_BOOSTED,
@@ -79,6 +80,8 @@ from hiddenarm.ring.words import Floats, Words
 
 TEACHES_WITHOUT_NOISE = (LEARN, LEARN_AGAIN, STEP, SOLVE, REPAIR, UNLEARN)
 """Programs that there are not where sums are noisy."""
+DECIDES = (DECIDE, *DECIDE_AMONG.values())
+"""Programs that decide and do no more."""
 MODEL = ("inverses", "weights")
 SUMS = ("grams", "moments")
 _LABELS = {
@@ -282,8 +285,8 @@ class RidgeLearner(Learner):
         sums = Sums(arrays["grams"], arrays["moments"])
         leaves: list[Sums] = []
         if count:
-            grams = _given_leaves(run, sums.grams.shape, count, "earlier noise of W")
-            moments = _given_leaves(run, sums.moments.shape, count, "earlier noise of b")
+            grams = given_leaves(run, sums.grams.shape, count, "earlier noise of W")
+            moments = given_leaves(run, sums.moments.shape, count, "earlier noise of b")
             leaves = [Sums(*pair) for pair in zip(grams, moments, strict=True)]
         sums, leaf = yield from refresh_correlated(run, noise, taken_back, sums, leaves)
         return sums.grams, sums.moments, *((leaf.grams, leaf.moments) if keeps else ())
@@ -307,7 +310,7 @@ class RidgeLearner(Learner):
         return plans[program.name](numbers)
 
 
-def _given_leaves(run: Run, shape: tuple[int, ...], count: int, label: str) -> list[Shared]:
+def given_leaves(run: Run, shape: tuple[int, ...], count: int, label: str) -> list[Shared]:
     """Arrays that a party brings side by side."""
     *lead, length = shape
     joined = given_share(run, *lead, count * length, label=label)

@@ -127,15 +127,18 @@ def _look(action: Callable[[], object], what: str, fine: str) -> Iterator[Findin
 
 def look_at_privacy(federation: Federation) -> Iterator[Finding]:
     """Where sums are noisy: what the declared norms cost. Noise is for the largest context that they allow."""
-    privacy = federation.privacy
-    if not isinstance(privacy, NoisySums):
+    privacy = federation.noisy
+    if privacy is None:
         return
     norm, norms = federation.joint_norm, ", ".join(f"{norm:g}" for norm in federation.norms)
+    noise = f"the noise of the gradient has a deviation of {privacy.sigma_moment(norm):.3g}, {norm:.2f} times"
+    if isinstance(privacy, NoisySums):
+        noise = f"the noise of W has a deviation of {privacy.sigma_gram(norm):.3g}, {norm**2:.2f} times"
     yield Finding(
         "privacy",
-        f"noisy sums lose epsilon {privacy.total_epsilon:g} at delta {privacy.delta:g} about a dropped row. Declared "
-        f"norms {norms} allow contexts of norm {norm:.3g}: the noise of W has a deviation of "
-        f"{privacy.sigma_gram(norm):.3g}, {norm**2:.2f} times that of norm 1; smaller norms earn more",
+        f"with {privacy.name} the loss is epsilon {privacy.total_epsilon:g} at delta {privacy.delta:g} about a "
+        f"dropped row. Declared norms {norms} allow contexts of norm {norm:.3g}: {noise} that of norm 1; smaller norms "
+        "earn more",
     )
 
 

@@ -10,16 +10,28 @@ from pathlib import Path
 
 import click
 
-from hiddenarm.bandit.catalogue import ABOUT, DECIDE_AMONG, REFRESH, STEP, VALUE, ProgramId, program_text, slots_of
+from hiddenarm.bandit.catalogue import (
+    ABOUT,
+    DECIDE_AMONG,
+    DESCEND,
+    REFRESH,
+    STEP,
+    VALUE,
+    ProgramId,
+    program_text,
+    slots_of,
+)
 from hiddenarm.bandit.evaluation import PolicyValues
 from hiddenarm.bandit.federation import PAYLOAD_ARMS, Federation
 from hiddenarm.bandit.policy import Policy
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.explanation import Array, Explanation, Opened, Stage, explain
-from hiddenarm.privacy.mechanisms import NoisySums
+from hiddenarm.privacy.mechanisms import NoisyGradient, NoisySums
 
 _TOTAL_EPSILON = _MU = 1.0
 """Costs and openings do not depend on them, but for the dealer's own words."""
+_NOISY = {REFRESH: NoisySums(_TOTAL_EPSILON), DESCEND: NoisyGradient(_TOTAL_EPSILON)}
+"""What federations have that run these programs."""
 _BATCHED = ("decide", *DECIDE_AMONG.values(), "gather", "solve", "repair", "value")
 """Programs that treat several interactions at once."""
 
@@ -41,7 +53,7 @@ def explain_program(
         arms=arms,
         features=_features(features, parties),
         policy=policy,
-        privacy=NoisySums(_TOTAL_EPSILON) if name == REFRESH else None,
+        privacy=_NOISY.get(name),
         evaluation=PolicyValues(_MU, "actor", window=count) if name == VALUE else None,
     )
     if (slots := slots_of(ProgramId(name))) is not None and (slots >= arms or federation.decides_by_payloads):

@@ -52,7 +52,7 @@ def chosen_policy(given: dict[str, Any]) -> Any:
     return parse_policy(given["policy"], flags)
 
 
-MECHANISMS = ("none", "action-budget", "noisy-sums")
+MECHANISMS = ("none", "action-budget", "noisy-sums", "noisy-gradient")
 """As in `privacy.mechanisms`."""
 
 PRIVACY_OPTIONS: tuple[Decorator, ...] = (
@@ -62,8 +62,10 @@ PRIVACY_OPTIONS: tuple[Decorator, ...] = (
     click.option("--when-spent", type=click.Choice(("refuse", "explore")), help="Of action-budget: what follows."),
     click.option("--first-refresh", type=int, help="Of noisy-sums: lessons before the first model; 500 unless given."),
     click.option("--refresh-ratio", type=float, help="Of noisy-sums: growth between two models; 1.3 unless given."),
-    click.option("--rows-per-key", type=int, help="Of noisy-sums: rows of one key in a refresh; 1 unless given."),
-    click.option("--correlated", type=int, help="Of noisy-sums: refreshes whose noise is correlated; 0 unless given."),
+    click.option("--rows-per-key", type=int, help="Of noise: rows of one key in a refresh; 1 unless given."),
+    click.option("--correlated", type=int, help="Of noise: refreshes whose noise is correlated; 0 or 64 unless given."),
+    click.option("--refresh-every", type=int, help="Of noisy-gradient: lessons of a step; 200 unless given."),
+    click.option("--first-step", type=float, help="Of noisy-gradient: the first step; 0.02 unless given."),
 )
 _PRIVACY_NUMBERS = (
     "total_epsilon",
@@ -73,6 +75,8 @@ _PRIVACY_NUMBERS = (
     "refresh_ratio",
     "rows_per_key",
     "correlated",
+    "refresh_every",
+    "first_step",
 )
 
 

@@ -18,7 +18,7 @@ from hiddenarm.bandit.policy import Policy
 from hiddenarm.errors import ConfigError
 from hiddenarm.privacy.actions import MOST_ACTIONS, exploration_for, is_exact
 from hiddenarm.privacy.ledger import Bound, PrivacyLedger, Statement, statement
-from hiddenarm.privacy.mechanisms import Mechanism, NoisySums
+from hiddenarm.privacy.mechanisms import Mechanism, NoisyMechanism
 
 _RELATIONS = {
     "own_action": ("a person's features", "who sees that person's action alone"),
@@ -52,7 +52,7 @@ class Plan:
     def ledger(self, steps: int) -> PrivacyLedger:
         """What so many decisions release."""
         ledger = planned_ledger(self.policy, steps, self.budget)
-        made = self.privacy.refreshes_by(steps) if isinstance(self.privacy, NoisySums) else 0
+        made = self.privacy.refreshes_by(steps) if isinstance(self.privacy, NoisyMechanism) else 0
         return PrivacyLedger(ledger.decisions, made)
 
     def statement(self, steps: int) -> Statement:
@@ -105,7 +105,7 @@ def _not_covered(plan: Plan) -> list[str]:
         lines.append(
             f"Nor, with more than {PAYLOAD_ARMS} arms: the actor together with a party, who learn an order of scores."
         )
-    if isinstance(plan.privacy, NoisySums):
+    if isinstance(plan.privacy, NoisyMechanism):
         lines.append("What the rewarder itself knows of a person's reward is outside, too.")
     else:
         lines.append(
@@ -120,7 +120,7 @@ def _advice(plan: Plan, steps: int, found: Statement) -> list[str]:
         then = "explored purely, which tells nothing" if plan.budget.explores else "refused"
         made = plan.budget.decisions
         return [f"The budget holds {made:,} decisions; the other {steps - made:,} are {then}."]
-    if isinstance(plan.privacy, NoisySums):
+    if isinstance(plan.privacy, NoisyMechanism):
         return ["This bound holds for any number of decisions: it does not grow with time."]
     if not found.headline.vacuous:
         return []

@@ -45,6 +45,8 @@ class Correlation:
     """Of the leaves, in units of fresh noise."""
     spreads: tuple[float, ...]
     """The deviation of all noise that the sums have after each refresh of the first block, in the same units."""
+    strategy: Floats
+    """C: of the leaves that explain a release, how much each moves if what one refresh adds is moved."""
     coupling: float
     """By how much more, in its square, rows of one person in several refreshes can tell than with fresh noise, at most:
     the largest sum of a row of C'C, in units of the leaves."""
@@ -85,6 +87,7 @@ def correlation(leaves: int) -> Correlation:
         taken_back,
         tuple(widths.tolist()),
         tuple(np.sqrt((in_sums**2).sum(axis=1)).tolist()),
+        strategy,
         float((scaled.T @ scaled).sum(axis=1).max()),
     )
 

@@ -32,7 +32,6 @@ from math import exp, inf, log, sqrt
 from hiddenarm.errors import ConfigError
 from hiddenarm.privacy.actions import Levels, epsilon_total, eta, is_exact
 from hiddenarm.privacy.gaussian import (
-    REPLACED,
     advantage,
     check_delta,
     composed,
@@ -40,7 +39,7 @@ from hiddenarm.privacy.gaussian import (
     own_action_epsilon,
     tpr_at,
 )
-from hiddenarm.privacy.mechanisms import DEFAULT_DELTA, Mechanism, NoisySums
+from hiddenarm.privacy.mechanisms import DEFAULT_DELTA, Mechanism, NoisyMechanism
 
 COIN_UNITS = 2**63
 """An action is explored with the chance threshold / COIN_UNITS."""
@@ -254,10 +253,12 @@ def statement(ledger: PrivacyLedger, arms: int, mechanism: Mechanism, delta: flo
     given = mechanism.options.get("delta", DEFAULT_DELTA) if delta is None else delta
     chance = float(given)
     check_delta(chance)
-    noisy = isinstance(mechanism, NoisySums)
+    noisy = isinstance(mechanism, NoisyMechanism)
     if noisy and chance != mechanism.options["delta"]:
-        raise ConfigError(f"noisy sums have the delta that they were made for, {mechanism.options['delta']:g}")
-    bounds = _of_noisy_sums(ledger, arms, mechanism, chance) if noisy else _of_exploration(ledger, arms, chance)
+        raise ConfigError(
+            f"privacy {mechanism.name} has the delta that it was made for, {mechanism.options['delta']:g}"
+        )
+    bounds = _of_noise(ledger, arms, mechanism, chance) if noisy else _of_exploration(ledger, arms, chance)
     return Statement(mechanism.name, ledger.count, chance, bounds)
 
 
@@ -270,29 +271,29 @@ def _of_exploration(ledger: PrivacyLedger, arms: int, delta: float) -> tuple[Bou
     return (_of_own_action(ledger, arms), *at_most, own, user)
 
 
-def _of_noisy_sums(ledger: PrivacyLedger, arms: int, sums: Mechanism, delta: float) -> tuple[Bound, ...]:
-    assert isinstance(sums, NoisySums)
+def _of_noise(ledger: PrivacyLedger, arms: int, noisy: Mechanism, delta: float) -> tuple[Bound, ...]:
+    assert isinstance(noisy, NoisyMechanism)
     opened, least = inf if ledger.bare else sqrt(ledger.row_opened), min(ledger.levels, default=1.0)
-    one_row = sums.mu * sqrt(1 + ledger.repeated)
+    one_row = noisy.mu * sqrt(1 + ledger.repeated)
     dropped = composed([one_row, opened])
     own = inf if dropped == inf else own_action_epsilon(dropped, arms, least, delta)
-    rows = _of_user(ledger, sums)
+    rows = _of_user(ledger, noisy)
     return (
         _of_own_action(ledger, arms),
         _gaussian("dropped", dropped, delta),
-        _gaussian("replaced", composed([REPLACED * one_row, opened]), delta),
+        _gaussian("replaced", composed([noisy.replaced * one_row, opened]), delta),
         _bound("with_own_action", own, delta, exact=False),
-        _gaussian("user", composed([rows * sums.mu, sums.rows_per_key * max(opened, sqrt(ledger.opened))]), delta),
+        _gaussian("user", composed([rows * noisy.mu, noisy.rows_per_key * max(opened, sqrt(ledger.opened))]), delta),
     )
 
 
-def _of_user(ledger: PrivacyLedger, sums: NoisySums) -> float:
+def _of_user(ledger: PrivacyLedger, noisy: NoisyMechanism) -> float:
     """By how much more than one row all rows of a user tell, with as many in each refresh as are taken. To go back
     draws anew what refreshes had drawn; with correlated noise that tells of all rows before, once more."""
     times = 1 + ledger.repeated
-    if sums.correlation is None:
-        return sums.rows_per_key * sqrt(max(times, ledger.refreshes))
-    return sums.rows_per_key * sqrt(times) * sums.of_rows([1.0] * max(1, ledger.refreshes))
+    if noisy.correlation is None:
+        return noisy.rows_per_key * sqrt(max(times, ledger.refreshes))
+    return noisy.rows_per_key * sqrt(times) * noisy.of_rows([1.0] * max(1, ledger.refreshes))
 
 
 def _of_own_action(ledger: PrivacyLedger, arms: int) -> Bound:

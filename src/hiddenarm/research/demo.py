@@ -18,7 +18,6 @@ from hiddenarm.bandit.catalogue import ProgramId
 from hiddenarm.bandit.coins import Coins
 from hiddenarm.bandit.decisions import run_of
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.noisy_sums import noisy_sums
 from hiddenarm.errors import BudgetSpentError
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.privacy.ledger import PrivacyLedger
@@ -82,13 +81,13 @@ class Demo:
     def _features(self) -> tuple[list[str], Floats]:
         """Keys and contexts of the world's rows. Where rows of one key are counted, whoever arrives is somebody else:
         there is a key for each step, so that a digit that comes again is learned again, as by the twins."""
-        if noisy_sums(self.federation) is None:
+        if self.federation.noisy is None:
             return [_key(row) for row in range(len(self.world.contexts))], self.world.contexts
         rows = [self.world.row(step) for step in range(self.steps)]
         return [_key(step) for step in range(self.steps)], self.world.contexts[rows]
 
     def _key_of(self, step: int) -> str:
-        return _key(self.world.row(step) if noisy_sums(self.federation) is None else step)
+        return _key(self.world.row(step) if self.federation.noisy is None else step)
 
     def _play(self, roles: LocalRoles, steps: Iterable[int], update: Callable[..., None]) -> Scoreboard:
         twins = PlainTwins(self.federation, [self.world], self._coins, self._noise)

@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
+from hiddenarm.bandit.audit import plain_twin
 from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, STEP, STEP_ONE, ProgramId, program_text
 from hiddenarm.bandit.coins import Coins
 from hiddenarm.bandit.features import clipped_features
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.noisy_sums import plain_twin
 from hiddenarm.bandit.plain import PlainBandit, coins_at, normals_at
 from hiddenarm.bandit.slots import Slots, in_lessons
 from hiddenarm.errors import ConfigError

@@ -13,7 +13,6 @@ from hiddenarm.bandit.catalogue import STEP_ONE, ProgramId, slots_of
 from hiddenarm.bandit.decisions import decided_by, decision_name, decision_number, split_name, split_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Decided, Interaction, own_words
-from hiddenarm.bandit.noisy_sums import noisy_sums
 from hiddenarm.bandit.state import padded_arms
 from hiddenarm.bandit.subsets import Subset
 from hiddenarm.errors import DamagedStoreError
@@ -59,7 +58,7 @@ class DecisionRecords:
         self._arm_width = federation.arm_width
         self._grows = federation.arm_features is None
         self._features = federation.features[number]
-        self._counts_rows = noisy_sums(federation) is not None
+        self._counts_rows = federation.noisy is not None
         self._evaluates = federation.evaluation is not None
         self._unwritten_arms: dict[bytes, bytes] = {}
 

@@ -26,7 +26,6 @@ from hiddenarm.bandit.catalogue import DECIDING, LEARN, LEARN_ONE, STEP_ONE, Pro
 from hiddenarm.bandit.decisions import decision_name, decision_number, split_name, split_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Decided, row_digest
-from hiddenarm.bandit.noisy_sums import noisy_sums
 from hiddenarm.bandit.schedule import GATHERED_BEFORE_A_BATCH
 from hiddenarm.bandit.subsets import Subset, subset_of, width_of
 from hiddenarm.errors import ClientError, FeatureError, FrameError, InputError, UnavailableError
@@ -198,7 +197,7 @@ class PartyEpoch:
         self._arms_kept: list[int] = []
         """Runs whose returned one-hots last here, and of which the actor was not told."""
         self._takes_eligible = federation.learner.takes_eligible
-        self._counts_rows = noisy_sums(federation) is not None
+        self._counts_rows = federation.noisy is not None
         self._all_eligible: Words | None = None
         """Of all arms, once it was needed."""
         self._interactions = ledger

@@ -14,7 +14,6 @@ import numpy as np
 from hiddenarm.bandit.decisions import DecisionSet, split_name, split_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Interaction
-from hiddenarm.bandit.noisy_sums import noisy_sums
 from hiddenarm.errors import DamagedStoreError, StoreError
 from hiddenarm.privacy.ledger import NOTHING_RELEASED, PrivacyLedger
 from hiddenarm.roles.decision_records import DecidedRun, DecisionRecords
@@ -108,7 +107,7 @@ class PartyRecords:
         self._partly: Counter[bytes] = Counter()
         """Of runs, how many of their decisions were pruned, if not all."""
         self._needs: dict[CheckpointName, CheckpointNeeds] = {}
-        self._counts_rows = noisy_sums(federation) is not None
+        self._counts_rows = federation.noisy is not None
         self._values = federation.evaluation
         self._refreshes: set[CheckpointName] = set()
         self._undone: dict[CheckpointName, int] = {}

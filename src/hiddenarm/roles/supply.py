@@ -12,7 +12,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hiddenarm.bandit.catalogue import DECIDE, GATHER, LEARN, REFRESH, REPAIR_RUNS, STEP, ProgramId, program_text
+from hiddenarm.bandit.catalogue import (
+    DECIDE,
+    DESCEND,
+    GATHER,
+    LEARN,
+    REFRESH,
+    REPAIR_RUNS,
+    STEP,
+    ProgramId,
+    program_text,
+)
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.errors import FrameError
 from hiddenarm.mpc.compiled import CompiledProgram
@@ -193,6 +203,6 @@ class Supply:
 def _is_usual(program: ProgramId, line: _Line) -> bool:
     """Whether a program is run so often that its corrections are kept in stock. Those of a repair or a refresh are many
     words, for a few runs in thousands of lessons."""
-    if program.name in (REFRESH, *REPAIR_RUNS):
+    if program.name in (REFRESH, DESCEND, *REPAIR_RUNS):
         return False
     return (program.name in _ONLINE and program.count == 1) or line.uses >= _USUAL_USES

@@ -37,7 +37,6 @@ from hiddenarm.bandit.catalogue import STEP_ONE, VALUE, ProgramId
 from hiddenarm.bandit.decisions import split_name, split_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Interaction, Rewarded, joined
-from hiddenarm.bandit.noisy_sums import noisy_sums
 from hiddenarm.bandit.policy import LearnerProgram
 from hiddenarm.bandit.schedule import Action, BeginSecond, DropSecond, LessonPlan, Run, TakeSecond
 from hiddenarm.bandit.state import State, initial_state
@@ -233,7 +232,7 @@ class Updater:
         self._refused: dict[int, str] = {}
         self._singly: deque[_Learned] = deque()
         self._second: _Second | None = None
-        privacy = noisy_sums(federation)
+        privacy = federation.noisy
         self._row_limit = None if privacy is None else RowLimit(privacy.rows_per_key)
         self._windows = None if federation.evaluation is None else OwnWindows(federation, number)
         self._unkept: list[int] = []

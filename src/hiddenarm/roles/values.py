@@ -29,7 +29,6 @@ from hiddenarm.bandit.catalogue import VALUE, ProgramId, program_text
 from hiddenarm.bandit.evaluation import OpenedValues, estimated
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Interaction, Rewarded
-from hiddenarm.bandit.noisy_sums import noisy_sums
 from hiddenarm.bandit.policy import Brings, LearnerProgram
 from hiddenarm.bandit.schedule import LessonPlan, Run
 from hiddenarm.bandit.state import State
@@ -84,7 +83,7 @@ class OwnWindows:
     """The windows of one party in one epoch."""
 
     def __init__(self, federation: Federation, number: int) -> None:
-        values, privacy = federation.evaluation, noisy_sums(federation)
+        values, privacy = federation.evaluation, federation.noisy
         assert values is not None
         self.totals = WindowTotals(0, 0, 0, np.zeros(values.sums, np.uint64))
         """Of all lessons that have ended."""

@@ -32,13 +32,12 @@ from typing import Annotated, Any, Final, Self
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError, model_validator
 
 from hiddenarm.bandit.arm_table import ArmTable
-from hiddenarm.bandit.evaluation import PolicyValues
+from hiddenarm.bandit.evaluation import values_of_table
 from hiddenarm.bandit.policies import policy_from_table
 from hiddenarm.errors import ConfigError
 from hiddenarm.net.hello import hello_payload
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.monitor import IPV4
-from hiddenarm.options import make
 from hiddenarm.privacy.mechanisms import NO_MECHANISM, privacy_from_table
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER
 from hiddenarm.service.arm_tables import LABEL, StoredArms, read_arm_file
@@ -343,7 +342,7 @@ class FederationFile(_Strict):
     def _check_evaluation(self, path: Path, text: str) -> None:
         try:
             if self.evaluation is not None:
-                make(PolicyValues, "evaluation", self.evaluation)
+                values_of_table(self.evaluation)
         except ConfigError as error:
             raise _in_table(path, text, ("evaluation", "mu"), error) from None
 

@@ -30,7 +30,7 @@ import numpy as np
 from cryptography import x509
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from hiddenarm.bandit.evaluation import PolicyValues
+from hiddenarm.bandit.evaluation import values_of_table
 from hiddenarm.bandit.federation import MAX_INTERACTIONS, Federation
 from hiddenarm.bandit.policies import EPSILON_GREEDY, policy_from_table, table_of
 from hiddenarm.errors import ConfigError, IdentityError
@@ -38,7 +38,6 @@ from hiddenarm.net.certificates import Authority, write_private
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.monitor import HOST, IPV4
 from hiddenarm.net.tls import TlsFiles
-from hiddenarm.options import make
 from hiddenarm.privacy.mechanisms import NO_MECHANISM, privacy_from_table, privacy_table
 from hiddenarm.ring.streams import KEY_BYTES
 from hiddenarm.ring.words import Floats
@@ -155,7 +154,7 @@ class KitFederation(_Strict):
         if self.privacy is not None:
             given["privacy"] = privacy_from_table(self.privacy)
         if self.evaluation is not None:
-            given["evaluation"] = make(PolicyValues, "evaluation", self.evaluation)
+            given["evaluation"] = values_of_table(self.evaluation)
         return Federation(**given)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hiddenarm.privacy.mechanisms import NoisySums
+from hiddenarm.errors import ConfigError
+from hiddenarm.privacy.correlated import correlation
+from hiddenarm.privacy.mechanisms import NoisyGradient, NoisySums
 from hiddenarm.research.attacks.evidence import calibration
 from hiddenarm.research.attacks.measure import Plan, Scored, ledger, sequence
 from hiddenarm.research.attacks.noisy_sums import NoisyModels, NormalNumbers, Sums, intervals
@@ -23,8 +25,17 @@ def digits() -> LabelWorld:
     return world
 
 
-def attacked(world: LabelWorld, total: float, target: Target = "drop", trials: int = 4000, steps: int = 120) -> Scored:
-    plan = Plan(world, steps, 0.1, trials, KEY, target, privacy=NoisySums(total, first_refresh=60))
+def attacked(
+    world: LabelWorld,
+    total: float,
+    target: Target = "drop",
+    trials: int = 4000,
+    steps: int = 120,
+    correlated: int = 0,
+    position: int | None = None,
+) -> Scored:
+    privacy = NoisySums(total, first_refresh=60, correlated=correlated)
+    plan = Plan(world, steps, 0.1, trials, KEY, target, position, privacy=privacy)
     attack = plan.attack
     return sequence(plan, plan.portions(attack.at_a_time), attack)
 
@@ -39,9 +50,30 @@ def test_the_ratio_of_a_dropped_row_is_that_of_two_gaussians(digits: LabelWorld)
         assert scores.std() == pytest.approx(mu, rel=4 / (2 * len(scores)) ** 0.5)
 
 
-@pytest.mark.parametrize("total", [1.0, 8.0])
-def test_no_attack_exceeds_what_is_proven(digits: LabelWorld, total: float) -> None:
-    scored = attacked(digits, total)
+@pytest.mark.parametrize("position", [10, 70, 90])
+def test_with_correlated_noise_the_ratio_is_that_of_all_leaves_that_a_row_moves(
+    digits: LabelWorld, position: int
+) -> None:
+    """Refreshes after 60, 78 and 101 rows, and blocks of 2 and 3: a row tells of its own leaf and of all later ones of
+    its block."""
+    for leaves in (2, 3):
+        scored = attacked(digits, 4.0, trials=6000, correlated=leaves, position=position)
+        refresh = 1 + (position >= 60) + (position >= 78)
+        block, at = correlation(leaves).place(refresh)
+        last = min(leaves, 3 - block * leaves)
+        strategy, widths = correlation(leaves).strategy, np.array(correlation(leaves).widths)
+        moved = float(np.linalg.norm(strategy[at - 1 : last, at - 1] / widths[at - 1 : last]))
+        assert 0 < moved <= 1 + 1e-12
+        mu = NoisySums(4.0).mu * moved
+        for present, sign in ((True, 1), (False, -1)):
+            scores = scored.whole[scored.present == present]
+            assert scores.mean() == pytest.approx(sign * mu**2 / 2, abs=4 * mu / len(scores) ** 0.5)
+            assert scores.std() == pytest.approx(mu, rel=4 / (2 * len(scores)) ** 0.5)
+
+
+@pytest.mark.parametrize(("total", "correlated"), [(1.0, 0), (8.0, 0), (8.0, 3)])
+def test_no_attack_exceeds_what_is_proven(digits: LabelWorld, total: float, correlated: int) -> None:
+    scored = attacked(digits, total, correlated=correlated)
     report = scored.report()
     hits, advantage = scored.rates
     assert report["refreshes"] == 3
@@ -51,9 +83,10 @@ def test_no_attack_exceeds_what_is_proven(digits: LabelWorld, total: float) -> N
     assert report["largest_tpr_at_1_percent"] == pytest.approx({1.0: 0.0183, 8.0: 0.2134}[total], abs=1e-4)
 
 
+@pytest.mark.parametrize("correlated", [0, 2, 3])
 @pytest.mark.parametrize("target", ["drop", "same", "any"])
-def test_scores_are_calibrated_and_bounds_below_the_ledger(digits: LabelWorld, target: Target) -> None:
-    scored = attacked(digits, 4.0, target, trials=8000)
+def test_scores_are_calibrated_and_bounds_below_the_ledger(digits: LabelWorld, target: Target, correlated: int) -> None:
+    scored = attacked(digits, 4.0, target, trials=8000, correlated=correlated)
     for limit in (0.5, 2.0, 4.0):
         assert abs(calibration(scored.whole, scored.present, limit).deviations) < 4
     report = scored.audit()
@@ -72,6 +105,11 @@ def test_before_the_first_refresh_nothing_is_told(digits: LabelWorld) -> None:
     assert not scored.whole.any()
     assert scored.report()["refreshes"] == 0
     assert ledger(Plan(digits, 50, 0.1, 8, KEY, privacy=NoisySums(1.0, first_refresh=60))) == 0
+
+
+def test_the_noisy_gradient_is_refused_by_name(digits: LabelWorld) -> None:
+    with pytest.raises(ConfigError, match="of noisy sums, not of noisy-gradient"):
+        Plan(digits, 50, 0.1, 8, KEY, privacy=NoisyGradient(1.0))
 
 
 def test_intervals_end_at_refreshes() -> None:

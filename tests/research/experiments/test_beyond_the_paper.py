@@ -89,32 +89,34 @@ def test_reward_over_time_is_drawn_and_listed(tmp_path: Path) -> None:
     kept = done(PrivacyOverTime(), tmp_path)
     findings = PrivacyOverTime().conclude(TINY, kept)
     (table,) = findings.tables
-    assert [row[:2] for row in table.rows] == [
-        ("noisy sums", 1.0),
-        ("noisy sums", 8.0),
-        ("noisy sums, correlated noise", 1.0),
-        ("noisy sums, correlated noise", 8.0),
-        ("exploration alone", 1.0),
-        ("exploration alone", 8.0),
-        ("no bound", None),
+    lines = ("noisy sums", "noisy sums, correlated noise", "noisy gradient", "exploration alone")
+    assert [row[:3] for row in table.rows] == [
+        row
+        for world in ("digits", "cover")
+        for row in (*((world, line, total) for line in lines for total in (1.0, 8.0)), (world, "no bound", None))
     ]
-    assert len(findings.pictures) == 1
+    (picture,) = findings.pictures
+    assert [axes.get_title() for axes in picture.figure.axes] == ["digits", "cover"]
 
 
 def test_exploration_alone_explores_as_much_as_its_total_needs() -> None:
     for job in PrivacyOverTime().jobs(TINY):
         if job.mechanism == "exploration alone":
-            assert epsilon_total(10, {job.epsilon: job.steps}, 1e-6) == pytest.approx(job.total_epsilon, rel=1e-6)
+            assert epsilon_total(
+                {"digits": 10, "cover": 7}[job.world], {job.epsilon: job.steps}, 1e-6
+            ) == pytest.approx(job.total_epsilon, rel=1e-6)
 
 
 def test_more_epsilon_earns_more() -> None:
     def reward(mechanism: str, total: float) -> float:
-        run = OverTimeRun("digits", mechanism, total, 0.02, 100, (0, 1, 2), 1500)
+        lessons = 50 if mechanism == "noisy gradient" else 100
+        run = OverTimeRun("digits", mechanism, total, 0.02, lessons, (0, 1, 2), 1500)
         return float(run.perform(None, lambda share, said: None)["rewards"].mean())
 
     low, high, unbounded = reward("noisy sums", 1.0), reward("noisy sums", 16.0), reward("no bound", 0.0)
     assert 0.1 < low < high - 0.1
     assert min(high, unbounded) > 0.5
+    assert reward("noisy gradient", 16.0) > 0.2
 
 
 def test_learners_without_a_bound_are_the_plain_twins(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from hiddenarm.bandit.coins import Positions
-from hiddenarm.bandit.policy import check_epsilon
+from hiddenarm.bandit.noisy_gradient import GradientLearner
+from hiddenarm.bandit.policy import Learner, check_epsilon
 from hiddenarm.bandit.ridge_policy import RidgePerArm
 from hiddenarm.ring.words import Floats
 
@@ -18,6 +19,7 @@ class EpsilonGreedy(RidgePerArm):
     """`epsilon` is the chance to explore, of every decision alike."""
 
     name: ClassVar[str] = "epsilon-greedy"
+    gradient_learner: ClassVar[type[Learner] | None] = GradientLearner
     explores_alike: ClassVar[bool] = True
 
     epsilon: float

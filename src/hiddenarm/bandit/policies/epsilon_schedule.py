@@ -14,7 +14,8 @@ from typing import ClassVar
 import numpy as np
 
 from hiddenarm.bandit.coins import Positions
-from hiddenarm.bandit.policy import check_epsilon
+from hiddenarm.bandit.noisy_gradient import GradientLearner
+from hiddenarm.bandit.policy import Learner, check_epsilon
 from hiddenarm.bandit.ridge_policy import RidgePerArm
 from hiddenarm.errors import ConfigError
 from hiddenarm.ring.words import Floats
@@ -25,6 +26,7 @@ class EpsilonSchedule(RidgePerArm):
     """Explores with probability `initial` at first, and never with less than `final`."""
 
     name: ClassVar[str] = "epsilon-schedule"
+    gradient_learner: ClassVar[type[Learner] | None] = GradientLearner
 
     initial: float = 1.0
     final: float = 0.01

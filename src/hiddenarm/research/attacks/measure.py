@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hiddenarm.errors import ConfigError
 from hiddenarm.privacy.actions import epsilon_total, eta
 from hiddenarm.privacy.gaussian import REPLACED, advantage, epsilon_for, own_action_epsilon, tpr_at
-from hiddenarm.privacy.mechanisms import DEFAULT_DELTA, Mechanism, NoisySums, Unbounded
+from hiddenarm.privacy.mechanisms import DEFAULT_DELTA, Mechanism, NoisyGradient, NoisySums, Unbounded
 from hiddenarm.research.attacks.bounds import LowerBound, lower_bound
 from hiddenarm.research.attacks.evidence import Curve, Estimate, Evidence, calibration
 from hiddenarm.research.attacks.noisy_sums import NoisySumsAttack
@@ -46,13 +46,13 @@ class Plan:
     privacy: Mechanism = field(default_factory=Unbounded)
 
     def __post_init__(self) -> None:
+        if isinstance(self.privacy, NoisyGradient):
+            raise ConfigError(f"attacks and audits are of noisy sums, not of {self.privacy.name}: choose noisy-sums")
         if not isinstance(self.privacy, NoisySums | Unbounded):
             raise ConfigError(
                 f"a budget ({self.privacy.name}) stops a sequence and does not change what it tells: attack it with "
                 "--steps of the number it allows, and no --privacy"
             )
-        if isinstance(self.privacy, NoisySums) and self.privacy.correlated:
-            raise ConfigError("attacks and audits are of fresh noise at each refresh: leave out --correlated")
         self.design  # noqa: B018 - checks the numbers
 
     @property

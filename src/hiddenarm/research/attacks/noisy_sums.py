@@ -5,7 +5,9 @@ the sums since the one before get noise, once and for good; models are solved fr
 
 The adversary is the strongest of the proof: it sees every noisy sum, and the arms. It knows all rows but the
 candidate's, so it subtracts them from the sums of the refresh that has the candidate. What is left is noise in world 0
-of target drop, and noise and x x', (r - 1/2) x in world 1: two Gaussians, whose log likelihood ratio it takes. Where
+of target drop, and noise and x x', (r - 1/2) x in world 1: two Gaussians, whose log likelihood ratio it takes. With
+correlated noise it does so at every refresh of the candidate's block, and applies C to what is left: these are leaves,
+which are independent, and the leaf of refresh k is moved by C_kj times what the candidate adds to refresh j. Where
 the worlds differ in the row, the candidate's own arm adds its own ratio, given the models that it was chosen by.
 Everything later is a function of the noisy sums and tells no more.
 """
@@ -19,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hiddenarm.privacy.correlated import COEFFICIENT_BITS
-from hiddenarm.privacy.mechanisms import NoisySums
+from hiddenarm.privacy.mechanisms import NoisyGradient, NoisyMechanism, NoisySums
 from hiddenarm.research.attacks.sequence import RIDGE, Scores, best_arms, log_ratio
 from hiddenarm.research.attacks.trials import Design, Ints, Trials
 from hiddenarm.ring.streams import Stream, derive
@@ -28,6 +30,16 @@ from hiddenarm.ring.words import Floats
 NORM = 1.0
 """Of the contexts of all worlds."""
 _CENTRE = 0.5
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Trials whose candidate is in the block under way: which, the arms of their candidates' steps, and the position of
+    the refresh that has them."""
+
+    trials: Ints
+    arms: Ints
+    position: int
 
 
 @dataclass(frozen=True)
@@ -107,6 +119,41 @@ class NoisyModels:
         )
 
 
+class GradientModels:
+    """The models of many learners that go down a noisy gradient, in floating point (`bandit.noisy_gradient`)."""
+
+    def __init__(self, learners: int, arms: int, features: int, privacy: NoisyGradient) -> None:
+        self.weights: Floats = np.zeros((learners, arms, features))
+        self._privacy, self._refreshes = privacy, 0
+        self._leaves: list[Floats] = []
+        self.normals = arms * features
+
+    def refresh(self, contexts: Floats, arms: Ints, rewards: Floats, normals: Floats) -> None:
+        """A step along the gradient of lessons [learners, steps], with noise."""
+        self._refreshes += 1
+        number = self.weights.shape[1]
+        own = arms[..., None] == np.arange(number)
+        scores = (np.matmul(contexts, self.weights.transpose(0, 2, 1)) * own).sum(axis=2)
+        clipped = np.clip(rewards - _CENTRE - scores, -_CENTRE, _CENTRE)
+        gradient = np.matmul((own * clipped[..., None]).transpose(0, 2, 1), contexts)
+        units, divisor = self._privacy.step_of(self._privacy.step_level(self._refreshes, self.normals))
+        self.weights = self.weights + units / divisor * (gradient + self._noise(normals))
+
+    def _noise(self, normals: Floats) -> Floats:
+        fresh = self._privacy.sigma_moment(NORM) * normals.reshape(self.weights.shape)
+        correlation = self._privacy.correlation
+        if correlation is None:
+            return fresh
+        _, position = correlation.place(self._refreshes)
+        if position == 1:
+            self._leaves = []
+        self._leaves.append(correlation.widths[position - 1] * fresh)
+        added = self._leaves[-1]
+        for units, leaf in zip(correlation.taken_back[position - 1], self._leaves[:-1], strict=True):
+            added = added - units / 2**COEFFICIENT_BITS * leaf
+        return added
+
+
 class NormalNumbers:
     """Standard normal numbers by address, from uniform words (Box and Muller)."""
 
@@ -123,7 +170,7 @@ class NormalNumbers:
         return both
 
 
-def intervals(privacy: NoisySums, steps: int) -> Iterator[tuple[range, bool]]:
+def intervals(privacy: NoisyMechanism, steps: int) -> Iterator[tuple[range, bool]]:
     """The steps between refreshes, and whether a refresh follows."""
     start = 0
     for refresh in range(1, privacy.refreshes_by(steps) + 1):
@@ -162,6 +209,10 @@ class _Attacked:
             absent = ~trials.present
             self._actual[absent, trials.place[absent]] = trials.other[absent]
         self._sums, self._own_action = np.zeros(count), np.zeros(count)
+        self._refreshes = 0
+        self._left: list[Sums] = []
+        """Of what the refreshes of the block under way have released, what is left without the known rows."""
+        self._in_block: list[_Candidates] = []
 
     def run(self, key: bytes) -> Scores:
         for number, (steps, refreshed) in enumerate(intervals(self._privacy, self._design.steps)):
@@ -202,7 +253,8 @@ class _Attacked:
         known = Sums.of_lessons(contexts, arms, rewards, others, world.arms)
         gathered = known + self._candidates_lesson(known, here, arms[here, trials.place[here] - steps.start])
         released = self._models.refresh(gathered, normals)
-        self._count_released(released, known, here, arms[here, trials.place[here] - steps.start])
+        arm = arms[here, trials.place[here] - steps.start]
+        self._count_released(released + known.times(-1.0), here, arm)
 
     def _candidates_lesson(self, like: Sums, here: Ints, arm: Ints) -> Sums:
         """What the candidate's step truly adds."""
@@ -213,19 +265,34 @@ class _Attacked:
         added.gram[learned, arm], added.moment[learned, arm] = gram, moment
         return added
 
-    def _count_released(self, released: Sums, known: Sums, here: Ints, arm: Ints) -> None:
-        """Of the arm of the candidate's step: how likely what is left is in either world. Matrices enter as all their
-        entries: each of a pair off the diagonal has the variance of the diagonal where both count half."""
-        gram = released.gram[here, arm] - known.gram[here, arm]
-        moment = released.moment[here, arm] - known.moment[here, arm]
+    def _count_released(self, left: Sums, here: Ints, arm: Ints) -> None:
+        """How likely what is left is in either world, of the arm of each candidate of the block."""
+        correlation, self._refreshes = self._privacy.correlation, self._refreshes + 1
+        position, strategy, width = 1, np.ones(1), 1.0
+        if correlation is not None:
+            _, position = correlation.place(self._refreshes)
+            strategy, width = correlation.strategy[position - 1], correlation.widths[position - 1]
+        if position == 1:
+            self._left, self._in_block = [], []
+        self._left.append(left)
+        self._in_block.append(_Candidates(here, arm, position))
+        for candidates in self._in_block:
+            self._count_leaf(candidates, strategy, width)
+
+    def _count_leaf(self, candidates: _Candidates, strategy: Floats, width: float) -> None:
+        """The leaf of the last refresh, whose row of C is `strategy`. Matrices enter as all their entries: each of a
+        pair off the diagonal has the variance of the diagonal where both count half."""
+        here, arm, moved = candidates.trials, candidates.arms, strategy[candidates.position - 1]
+        gram = sum(part * left.gram[here, arm] for part, left in zip(strategy, self._left, strict=False))
+        moment = sum(part * left.moment[here, arm] for part, left in zip(strategy, self._left, strict=False))
         first = self._lesson(self._trials.rows[here, self._trials.place[here]], arm)
         second = np.zeros_like(first[0]), np.zeros_like(first[1])
         if self._design.target != "drop":
             second = self._lesson(self._trials.other[here], arm)
-        of_gram = ((gram - second[0]) ** 2 - (gram - first[0]) ** 2).sum(axis=(1, 2))
-        of_moment = ((moment - second[1]) ** 2 - (moment - first[1]) ** 2).sum(axis=1)
-        self._sums[here] = of_gram / (2 * self._privacy.sigma_gram(NORM) ** 2)
-        self._sums[here] += of_moment / (2 * self._privacy.sigma_moment(NORM) ** 2)
+        of_gram = ((gram - moved * second[0]) ** 2 - (gram - moved * first[0]) ** 2).sum(axis=(1, 2))
+        of_moment = ((moment - moved * second[1]) ** 2 - (moment - moved * first[1]) ** 2).sum(axis=1)
+        self._sums[here] += of_gram / (2 * (width * self._privacy.sigma_gram(NORM)) ** 2)
+        self._sums[here] += of_moment / (2 * (width * self._privacy.sigma_moment(NORM)) ** 2)
 
     def _lesson(self, rows: Ints, arm: Ints) -> tuple[Floats, Floats]:
         world = self._design.world

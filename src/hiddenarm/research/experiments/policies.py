@@ -64,7 +64,7 @@ class PolicyRun(Job):
         return 1 + self.steps * len(self.seeds) * _SECONDS_A_STEP * (4 if self.world == "many" else 1)
 
     def perform(self, data_dir: Path | None, progress: Progress) -> Arrays:
-        world = _load(self.world, data_dir)
+        world = load_named(self.world, data_dir)
         features = tuple(split_features(world.features, 2))
         federation = Federation(arms=world.arms, features=features, policy=parse_policy(self.policy))
         key = sha256(f"hiddenarm reproduce policies {self.world} {self.seeds}".encode()).digest()
@@ -72,7 +72,8 @@ class PolicyRun(Job):
         return Pair(federation, key, len(self.seeds), self.steps, course).run(progress)
 
 
-def _load(name: str, data_dir: Path | None) -> World:
+def load_named(name: str, data_dir: Path | None) -> World:
+    """Digits, MNIST, or a world that is drawn."""
     if name in SYNTHETIC:
         return SYNTHETIC[name]()
     return load_world(name, data_dir=data_dir if name == "mnist" else None)
