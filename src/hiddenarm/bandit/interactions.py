@@ -116,10 +116,7 @@ def joined(rewarded: Sequence[Rewarded]) -> Rewarded:
 def stacked(kept: Sequence[Interaction], adds_constants: bool) -> tuple[Words, Words]:
     """Put interactions together: features [count, own features], shares of the one-hots [count, arms]."""
     features = np.stack([interaction.features for interaction in kept], axis=1)
-    masks = np.stack([interaction.arm_mask for interaction in kept], axis=1)
-    returned = [interaction.masked_arm for interaction in kept if interaction.masked_arm is not None]
-    assert len(returned) == len(kept), "the actor has not returned the one-hots"
-    return features, unmasked_share(np.stack(returned, axis=1), masks, adds_constants)
+    return features, np.stack([interaction.arm_share(adds_constants) for interaction in kept], axis=1)
 
 
 def unmasked_share(masked: Words, mask: Words, adds_constants: bool) -> Words:

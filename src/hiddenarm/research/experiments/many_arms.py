@@ -18,9 +18,11 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from hiddenarm.bandit.arm_table import ArmTable
+from hiddenarm.bandit.audit import audit_coins
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.plain import coins_at
+from hiddenarm.mpc.material import Seeds
 from hiddenarm.research.data.catalogues import made_up_catalogue
 from hiddenarm.research.data.load import load_world
 from hiddenarm.research.data.worlds import World, features_of_arms, split_features
@@ -105,7 +107,7 @@ def _load(name: str, arms: int, steps: int, data_dir: Path | None) -> tuple[Worl
 
 @dataclass(frozen=True)
 class PlainManyArmsRun(ManyArmsRun):
-    """The plain learner alone, with coins of a generator: plain_rewards [steps]."""
+    """The plain learner alone, with the coins of the private one: plain_rewards [steps]."""
 
     kind: ClassVar[str] = "many-arms-plain"
 
@@ -120,14 +122,17 @@ class PlainManyArmsRun(ManyArmsRun):
     def perform(self, data_dir: Path | None, progress: Progress) -> Arrays:
         world, table = _load(self.world, self.arms, self.steps, data_dir)
         federation = self.federation_of(world, table)
-        learner, draw = federation.policy.twin(federation), np.random.default_rng(_SEED)
+        learner, seeds = federation.policy.twin(federation), Seeds(self._key)
+        ahead = max(1, _AHEAD_WORDS // self.arms)
         rewards = np.zeros(self.steps, np.uint8)
-        for step in range(self.steps):
-            x, explored = world.context(step), bool(draw.random() < _EPSILON)
-            arm = learner.decide(x, explored, draw.permutation(self.arms))
-            rewards[step] = reward = world.reward(step, arm)
-            learner.learn(x, arm, reward)
-        progress(1.0, f"reward {rewards.mean():.3f}")
+        for first in range(0, self.steps, ahead):
+            coins = audit_coins(seeds, federation, first, min(ahead, self.steps - first))
+            for step in range(first, min(first + ahead, self.steps)):
+                x = world.context(step)
+                arm = learner.decide(x, *coins_at(coins, step - first))
+                rewards[step] = reward = world.reward(step, arm)
+                learner.learn(x, arm, reward)
+            progress((first + len(coins.explore)) / self.steps, f"reward {rewards[: first + ahead].mean():.3f}")
         return {"plain_rewards": rewards}
 
 
