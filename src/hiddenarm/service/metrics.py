@@ -147,7 +147,9 @@ STOCK: Final = Family("hiddenarm_stock_steps", "gauge", "Dealt steps in stock at
 RELEASED: Final = Family(
     "hiddenarm_privacy_decisions_total", "counter", "Decisions in the privacy ledger, by their chance to be explored"
 )
-REFRESHES: Final = Family("hiddenarm_privacy_refreshes_total", "counter", "Refreshes of noisy sums in the ledger")
+REFRESHES: Final = Family(
+    "hiddenarm_privacy_refreshes_total", "counter", "Refreshes of noisy sums, or of a noisy gradient, in the ledger"
+)
 WENT_BACK: Final = Family(
     "hiddenarm_privacy_went_back_total", "counter", "Times that all parties went back behind a refresh that was used"
 )
