@@ -104,12 +104,14 @@ def table_error(federation: Federation) -> float:
 
 
 def drawn_arms(draw: random.Random) -> ArmTable:
-    """Features of arms: of any directions, all alike but for a little, or far apart in size."""
+    """Features of arms: of any directions, all alike but for a little, or far apart in size; sometimes with a model of
+    their own for some arms on top."""
     arms, width = draw.choice((2, 5, 17, 60)), draw.choice((1, 2, 5))
     features = np.array([[draw.gauss(0, 1) for _ in range(width)] for _ in range(arms)])
     if draw.random() < 0.3:
         features = features[0] + 0.02 * features
-    return ArmTable.of(features * 10 ** draw.uniform(-1, 1))
+    table = ArmTable.of(features * 10 ** draw.uniform(-1, 1))
+    return table.with_own(draw.sample(range(arms), draw.randint(1, 2))) if draw.random() < 0.3 else table
 
 
 def drawn_federation(draw: random.Random, confident: bool, arm_features: bool = False) -> Federation:

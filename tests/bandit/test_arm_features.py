@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from joint_views import check_joint_views, check_masks_are_new, run_decisions, worlds_of
 
 from hiddenarm import ArmTable, LocalFederation, NoisySums
+from hiddenarm.bandit.arm_table import OWN_UNITS
 from hiddenarm.bandit.audit import plain_twin
-from hiddenarm.bandit.catalogue import DECIDE_ONE, GATHER, LEARN_ONE, SOLVE, ProgramId, program_text
+from hiddenarm.bandit.catalogue import DECIDE_ONE, GATHER, LEARN_ONE, SOLVE, STEP_ONE, ProgramId, program_text
 from hiddenarm.bandit.changes import changed_federation
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
@@ -39,9 +40,9 @@ def federation_of(arms: int = 6, width: int = 3, **numbers: Any) -> Federation:
 class Beside:
     """A private run and a plain twin that is taught what it did."""
 
-    def __init__(self, federation: Federation, name: str) -> None:
+    def __init__(self, federation: Federation, name: str, online: bool = False) -> None:
         self.federation = federation
-        self.lockstep = Lockstep(federation, fixed_key(name), deal_ahead=8)
+        self.lockstep = Lockstep(federation, fixed_key(name), deal_ahead=8, online=online)
         self.twin: PlainBandit = plain_twin(
             federation,
             lambda refresh: tuple(part[0] for part in self.lockstep.noise(refresh)),
@@ -104,6 +105,16 @@ def test_one_by_one_it_learns_what_the_twin_learns(arms: int, parties: int) -> N
     beside = Beside(federation_of(arms, features=(2,) * parties), f"singly {arms} {parties}")
     assert sum(beside.single() for _ in range(120)) == 120
     assert beside.off() < 6 * beside.federation.numbers.weight_drift
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+@pytest.mark.parametrize("arms", [2, 6])
+def test_online_it_learns_what_the_twin_learns(arms: int, parties: int) -> None:
+    """By `step`, which goes on to learn."""
+    beside = Beside(federation_of(arms, features=(2,) * parties), f"online {arms} {parties}", online=True)
+    assert sum(beside.single() for _ in range(120)) == 120
+    assert beside.off() < 6 * beside.federation.numbers.weight_drift
+    assert beside.lockstep.meter.rounds["step"] == 7 * 120
 
 
 @pytest.mark.parametrize("alpha", [0.01, 0.5, 20.0])
@@ -251,6 +262,142 @@ def test_noisy_sums_learn_what_the_twin_with_the_same_noise_learns() -> None:
     assert beside.off() < 1e-3
 
 
+# Models of their own on top
+
+
+class Hybrid:
+    """Hybrid LinUCB (Li et al. 2010, algorithm 2) without its bonus, block by block, with a prior of so much: what arms
+    have in common, z = x z_a', and what some of them have alone, x."""
+
+    def __init__(self, shared: Floats, own: tuple[int, ...], dimension: int, ridge: float) -> None:
+        self._shared, self._own = shared, own
+        size = dimension * shared.shape[1]
+        self.a0, self.b0 = ridge * np.eye(size), np.zeros(size)
+        self.a = {arm: ridge * np.eye(dimension) for arm in own}
+        self.b = {arm: np.zeros((dimension, size)) for arm in own}
+        self.r = {arm: np.zeros(dimension) for arm in own}
+
+    def _correct(self, arm: int, sign: int) -> None:
+        """What is known of an arm alone goes into what all have in common, once."""
+        inverse = np.linalg.inv(self.a[arm])
+        self.a0 += sign * self.b[arm].T @ inverse @ self.b[arm]
+        self.b0 += sign * self.b[arm].T @ inverse @ self.r[arm]
+
+    def learn(self, x: Floats, arm: int, reward: float) -> None:
+        z = np.outer(x, self._shared[arm]).ravel()
+        if arm in self._own:
+            self._correct(arm, 1)
+            self.a[arm] += np.outer(x, x)
+            self.b[arm] += np.outer(x, z)
+            self.r[arm] += reward * x
+        self.a0 += np.outer(z, z)
+        self.b0 += reward * z
+        if arm in self._own:
+            self._correct(arm, -1)
+
+    def scores(self, x: Floats) -> Floats:
+        common = np.linalg.solve(self.a0, self.b0)
+        scores = np.array([np.outer(x, z).ravel() @ common for z in self._shared])
+        for arm in self._own:
+            scores[arm] += x @ np.linalg.solve(self.a[arm], self.r[arm] - self.b[arm] @ common)
+        return scores
+
+
+@pytest.mark.parametrize("own", [(2,), (0, 5)])
+def test_the_twin_of_own_models_is_hybrid_linucb(own: tuple[int, ...]) -> None:
+    """Learned jointly or block by block, scores are the same: both priors are twice as strong, as both kinds of
+    features have the same factor."""
+    before = table_of(6, 3)
+    federation = Federation(6, (2, 2), epsilon=0.2, arm_features=before.with_own(own))
+    shared = before.with_own(own).features[:, :3] * 256 / OWN_UNITS
+    twin, hybrid = federation.policy.twin(federation), Hybrid(shared, own, 4, (256 / OWN_UNITS) ** 2)
+    draw = np.random.default_rng(9)
+    for _ in range(60):
+        x, arm, reward = draw.uniform(-0.5, 0.5, 4), int(draw.integers(0, 6)), float(draw.uniform(0, 1))
+        twin.learn(x, arm, reward)
+        hybrid.learn(x, arm, reward)
+    x = draw.uniform(-0.5, 0.5, 4)
+    np.testing.assert_allclose(twin.scores(x), hybrid.scores(x), atol=1e-10)
+
+
+@pytest.mark.parametrize("online", [False, True])
+def test_own_models_are_learned_as_the_twin_learns_them(online: bool) -> None:
+    federation = Federation(6, (2, 2), epsilon=0.2, repair_every=50, arm_features=table_of(6, 2).with_own([1, 4]))
+    beside = Beside(federation, f"hybrid {online}", online)
+    assert sum(beside.single() for _ in range(80)) == 80
+    beside.batch(20)
+    assert beside.off() < 1e-4
+    _, (weights,) = beside.lockstep.reveal_model()
+    alone = weights.reshape(4, 4)[:, 2:]
+    assert (np.abs(alone).max(axis=0) > 0.01).all(), "each of the two has learned something of its own"
+
+
+def test_an_own_model_learns_what_features_do_not_tell() -> None:
+    """Two arms of the same features, one of which is liked and the other not."""
+    table, draw = ArmTable.of([[0.7], [0.7], [0.1]], ["liked", "not", "other"]), np.random.default_rng(4)
+    chosen = {}
+    for own in ((), ("liked",)):
+        fed = LocalFederation(table, features=[1, 1], epsilon=0.1, own_models=own, seed=3)
+        names = []
+        for _ in range(150):
+            decision = fed.decide([[0.7], [draw.uniform(0.3, 0.7)]])
+            names.append(decision.arm_name)
+            fed.reward(decision.id, float(decision.arm_name == "liked"))
+        chosen[own] = names[50:].count("liked")
+    assert chosen["liked",] > 80
+    assert chosen[()] < 75
+
+
+def test_own_models_stay_with_a_catalogue_that_changes(tmp_path: Path) -> None:
+    first = ArmTable.of([[0.5, 0.1], [0.1, 0.5]], ["a", "b"])
+    fed = LocalFederation(first, features=[2, 2], epsilon=0.1, own_models=["b"])
+    later = ArmTable.of([[0.4, 0.1], [0.1, 0.5], [0.3, 0.3]], ["a", "b", "c"])
+    fed.change(arms=later)
+    assert fed.federation.arm_features == later.with_own([1])
+    fed.save(tmp_path / "fed")
+    assert LocalFederation.load(tmp_path / "fed").federation == fed.federation
+    with pytest.raises(ConfigError, match="own_models cannot change"):
+        fed.change(arms=later.with_own(["c"]))
+    plain = LocalFederation(first, features=[2, 2], epsilon=0.1)
+    with pytest.raises(ConfigError, match=r"arm_columns cannot change.*own_models cannot change"):
+        plain.change(arms=later.with_own(["b"]))
+
+
+@pytest.mark.parametrize(
+    ("own", "why"),
+    [
+        (["d"], "own_models names 'd', which is no arm"),
+        ([3], "own_models names 3, which is no arm"),
+        ([True], "own_models names True"),
+        (["a", 0], "each of them once"),
+    ],
+)
+def test_own_models_of_no_arm_are_refused(own: list[Any], why: str) -> None:
+    table = ArmTable.of([[0.5, 0.1], [0.1, 0.5], [0.3, 0.3]], ["a", "b", "c"])
+    with pytest.raises(ConfigError, match=why):
+        LocalFederation(table, features=[2, 2], epsilon=0.1, own_models=own)
+
+
+def test_own_models_need_a_table_and_their_columns() -> None:
+    with pytest.raises(ConfigError, match="give arms as an ArmTable"):
+        LocalFederation(3, features=[2, 2], epsilon=0.1, own_models=[0])
+    table = ArmTable.of([[0.5, 0.1], [0.1, 0.5]])
+    with pytest.raises(ConfigError, match="do not go with them: use with_own"):
+        ArmTable.of(table.features, own=[1])
+    with pytest.raises(ConfigError, match="name all of them at once"):
+        table.with_own([0]).with_own([1])
+    with pytest.raises(ConfigError, match="must be named"):
+        table.with_own([])
+
+
+def test_own_models_count_in_the_bounds_of_a_federation() -> None:
+    """Plans of `solve` and limits are those of a model of 4 x 254 numbers."""
+    table = table_of(300, 4)
+    few, many = (Federation(300, (2, 2), epsilon=0.2, arm_features=one) for one in (table, table.with_own(range(250))))
+    assert many.model_size == 4 * 254
+    assert many.numbers != few.numbers
+
+
 # Costs
 
 
@@ -260,8 +407,18 @@ def test_what_learning_costs_does_not_depend_on_the_number_of_arms(program: Prog
     assert few == many
 
 
-def test_a_lesson_takes_six_rounds() -> None:
-    assert layout_of(program_text(federation_of(), LEARN_ONE), 2, 1).rounds == 6
+def test_a_lesson_takes_five_rounds_and_a_step_seven() -> None:
+    federation = federation_of()
+    assert [layout_of(program_text(federation, one), 2, 1).rounds for one in (LEARN_ONE, STEP_ONE)] == [5, 7]
+
+
+def test_there_is_no_step_where_it_cannot_be() -> None:
+    """With many arms, which are shuffled; with a bonus, whose factors are masked for scores alone; where rewards wait
+    for a slot."""
+    assert federation_of().learner.has_step
+    bonus: dict[str, Any] = {"policy": Bonus(0.5), "epsilon": None}
+    for numbers in ({"arms": 60}, bonus, {"reward_slot": 60}):
+        assert not federation_of(**numbers).learner.has_step
 
 
 # What is seen

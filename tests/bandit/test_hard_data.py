@@ -46,6 +46,9 @@ def test_worlds_with_features_of_arms_reach_both_ways_to_decide() -> None:
     federations = [HardWorld(20_000 + seed, arm_features=True).federation for seed in range(SHARED_WORLDS)]
     assert {federation.decides_by_payloads for federation in federations} == {True, False}
     assert max(federation.model_size for federation in federations) > 20
+    own = {bool(federation.arm_features and federation.arm_features.own) for federation in federations}
+    assert own == {True, False}, "with and without models of their own"
+    assert any(federation.learner.has_step for federation in federations)
 
 
 def test_worlds_with_a_bonus_are_of_all_kinds() -> None:

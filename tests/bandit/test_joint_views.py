@@ -147,6 +147,25 @@ def test_arms_that_have_features_tell_the_actor_the_arm_and_nothing_else(
         check_masks_are_new(decisions[0])
 
 
+@pytest.mark.parametrize("other", [0, 1])
+@pytest.mark.parametrize("own", [(), (1,)], ids=["one model", "hybrid"])
+def test_a_step_with_features_of_arms_tells_the_actor_the_arm_and_nothing_else(
+    own: tuple[int, ...], other: int
+) -> None:
+    """Also where an arm, the one that is chosen, has a model of its own on top."""
+    table = ArmTable.of(np.eye(3) * 0.75 + 0.1)
+    table = table.with_own(own) if own else table
+    federation = Federation(arms=3, features=(1, 1), epsilon=0.2, arm_features=table)
+    steps = [
+        run_decisions(
+            federation, world, 1, f"features step {len(own)}", contexts=1, count=TRIALS, other=other, online=True
+        )
+        for world in worlds_of(federation, 1)
+    ]
+    check_joint_views(steps, coalition_without(other, 2))
+    check_masks_are_new(steps[0])
+
+
 @pytest.mark.parametrize(("parties", "count"), [(2, 900), *([(3, 2200)] if SOAK else [])])
 def test_all_words_of_a_step_are_independent(parties: int, count: int) -> None:
     federation = Federation(arms=3, features=(1,) * parties, epsilon=0.2)

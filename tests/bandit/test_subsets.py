@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from hiddenarm import ArmTable, LocalFederation
 from hiddenarm.bandit.answers import eligible_words
-from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE, SUBSET_SIZES, deciding, program_text
+from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE, SUBSET_SIZES, ProgramId, deciding, program_text
 from hiddenarm.bandit.decisions import decision_number, split_number
 from hiddenarm.bandit.federation import PAYLOAD_ARMS, Federation
 from hiddenarm.bandit.lockstep import Lockstep
@@ -21,6 +22,7 @@ from hiddenarm.bandit.policies.epsilon_schedule import EpsilonSchedule
 from hiddenarm.bandit.subsets import Subset, subset_of
 from hiddenarm.errors import DecisionIdError
 from hiddenarm.mpc.dealing import layout_of
+from hiddenarm.mpc.tournament import comparisons, levels, tournament
 from hiddenarm.privacy.mechanisms import NoisySums
 from hiddenarm.ring.words import Floats, Words, decode, encode
 from support import fixed_key
@@ -192,7 +194,7 @@ def test_what_a_decision_costs_follows_from_the_slots_alone(model: str) -> None:
     tags_alike = [layout.party_words for layout in few]
     assert tags_alike == [layout.party_words for layout in many]
     assert [layout.rounds for layout in few[:5]] == [3, 3, 3, 4, 4]
-    whole = layout_of(program_text(federation_of(model, 1_000), DECIDE_ONE), 2, 1)
+    whole = layout_of(program_text(federation_of(model, 3_000), DECIDE_ONE), 2, 1)
     assert max(few[4].party_words) < max(whole.party_words) / 4
 
 
@@ -212,6 +214,41 @@ def test_the_page_has_what_programs_declare() -> None:
                 parts.append(f"{layout.rounds}, {sent:,}, {layout.correction_words:,}")
             first = f"| {arms:,} | one |" if model == "one model" else "| | for each arm |"
             assert f"{first} {parts[0]} | {parts[1]} |" in page
+
+
+def page() -> str:
+    return (Path(__file__).parents[2] / "docs" / "arm-features.md").read_text()
+
+
+def costs(federation: Federation, program: ProgramId) -> str:
+    layout = layout_of(program_text(federation, program), 2, 1)
+    sent = max(layout.bytes_to_each_peer(party) for party in (0, 1))
+    return f"{layout.rounds}, {sent:,}, {layout.correction_words:,}"
+
+
+def test_the_page_has_what_subsets_and_models_of_their_own_cost() -> None:
+    numbers: dict[str, Any] = {"features": (10, 10), "epsilon": 0.1}
+    table = ArmTable.of(np.full((10_000, 6), 0.25))
+    whole = Federation(10_000, arm_features=table, **numbers)
+    for name, program in (
+        ("among all", DECIDE_ONE),
+        ("among 40", deciding(1, 48)),
+        ("16 contexts together, among the same 40", deciding(16, 48)),
+    ):
+        assert f"| {name} | {costs(whole, program).replace(', ', ' | ')} |" in page()
+    few = ArmTable.of(np.full((16, 6), 0.25))
+    for own in (1, 4, 16):
+        federation = Federation(16, arm_features=few.with_own(range(own)), **numbers)
+        assert f"| {own} | {federation.model_size} | {costs(federation, LEARN_ONE)} |" in page()
+
+
+def test_the_page_has_what_tournaments_take() -> None:
+    for arms in (1_000, 10_000):
+        for depth in (2, 3, 4):
+            plan = tournament(arms, depth)
+            taken = f"**{depth}**" if plan == levels(arms) else f"{depth}"
+            groups, pairs = ", ".join(str(max(sizes)) for sizes in plan), comparisons(plan)
+            assert f"| {taken} | {groups} | {pairs:,} | {pairs / arms:.1f} | {6 + 3 * depth} |" in page()
 
 
 @pytest.mark.parametrize(
@@ -292,8 +329,25 @@ def test_numbers_of_no_decision_are_refused(number: int) -> None:
 
 
 def test_slots_are_arms_and_the_others_are_zero() -> None:
-    subset = Subset(np.array([2, 5, 6]), 4)
+    subset = Subset(np.array([2, 5, 6]), 4, 8)
     words: Words = np.array([[1, 2, 3, 9]], np.uint64)
-    assert subset.spread(words, 8).tolist() == [[0, 0, 1, 0, 0, 2, 3, 0]]
+    assert subset.spread(words).tolist() == [[0, 0, 1, 0, 0, 2, 3, 0]]
     assert subset.arms_of(np.array([0, 2, -1])).tolist() == [2, 6, -1]
     assert (subset.eligible(1) != 0).tolist() == [[True, True, True, False]]
+
+
+def test_the_page_has_what_was_reproduced() -> None:
+    """The table of both models in docs/arm-features.md is that of the kept run."""
+    with (Path(__file__).parents[2] / "docs" / "results" / "beyond" / "many-arms.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["same arm"] for row in rows} == {"1.0"}
+    for one in rows:
+        if one["model"] != "one model":
+            continue
+        (each,) = [row for row in rows if (row["world"], row["arms"]) == (one["world"], one["arms"]) and row != one]
+        shown = []
+        for row in (one, each):
+            milliseconds = float(row["ms deciding"]) + float(row["ms learning"])
+            ms = f"{milliseconds:.0f}" if milliseconds >= 10 else f"{milliseconds:.1f}"
+            shown.append(f"{float(row['reward']):.3f}, {float(row['plain reward']):.3f}, {ms}")
+        assert f"| {int(one['arms']):,} | {shown[0]} | {shown[1]} |" in page(), one

@@ -199,14 +199,19 @@ def test_words_of_different_steps_and_openings_share_no_mask(inputs: str, progra
     check_no_mask_is_shared(views)
 
 
-@pytest.mark.parametrize("form", [THREE, FOUR, SHUFFLED])
+@KINDS
+@pytest.mark.parametrize("own", [(), (1,)], ids=["one model", "hybrid"])
 @pytest.mark.parametrize(("inputs", "reward"), [("zeros", 0.0), ("extremes", 1.0)])
-def test_words_are_uniform_and_share_no_mask_where_arms_have_features(inputs: str, reward: float, form: str) -> None:
+def test_words_are_uniform_and_share_no_mask_where_arms_have_features(
+    inputs: str, reward: float, own: tuple[int, ...], programs: tuple[str, ...], form: str
+) -> None:
     """What the actor returns, features of an arm under a mask, is among them."""
     table = ArmTable.of(np.eye(ARMS, 3) * 0.6 + 0.2)
-    views, lockstep = watched(inputs, reward, f"features {inputs}", form=form, table=table)
-    rounds = {**rounds_of(APART, form, 2), LEARN: 6}
-    answered = {(DECIDE, place) for place in ((ANSWERED,) if form == SHUFFLED else (ANSWERED, RETURNED))}
+    table = table.with_own(own) if own else table
+    key = f"features {inputs} {len(own)}"
+    views, lockstep = watched(inputs, reward, key, form=form, table=table, programs=programs)
+    rounds = rounds_of(programs, form, 2)
+    answered = {(programs[0], place) for place in ((ANSWERED,) if form == SHUFFLED else (ANSWERED, RETURNED))}
     seen = {(program, number) for program, number, _, _ in views.words}
     assert seen == answered | {(program, number) for program in rounds for number in range(rounds[program])}
     check_uniform(views)

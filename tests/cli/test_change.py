@@ -11,7 +11,8 @@ from click.testing import CliRunner, Result
 
 from federation_files import write_federation_file
 from hiddenarm.cli.main import commands
-from hiddenarm.errors import ConfigError, HiddenArmError, IdentityError, StoreError
+from hiddenarm.errors import ConfigError, HelloError, HiddenArmError, IdentityError, StoreError
+from hiddenarm.net.hello import compare_hello
 from hiddenarm.service.kit import Kit, read_kit_file
 from hiddenarm.service.state import State, check_state
 from hiddenarm.store.sqlite import SqliteStore
@@ -229,3 +230,27 @@ def test_a_federation_in_memory_is_provisioned_anew(tmp_path: Path) -> None:
     kits = provision(tmp_path, durable=False)
     result = run("change", kits / "authority", next_version(kits, ("epsilon = 0.1", "epsilon = 0.2")))
     assert "keeps no state" in str(result.exception)
+
+
+@pytest.mark.parametrize("digest", ["", "0123456789abcdef"], ids=["none", "another"])
+def test_a_kit_of_an_earlier_version_with_another_digest_of_names_is_brought_up_to_date(
+    kits: Path, digest: str
+) -> None:
+    """The message says what the digest is of; a change that only counts the version up writes it anew everywhere."""
+    path = kits / "hotel" / "kit.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "names": digest}))
+    hotel, actor = (Kit.read(kits / name) for name in ("hotel", "actor"))
+    with pytest.raises(HelloError) as refused:
+        compare_hello(hotel.hello, actor.hello, "party 0", "actor")
+    hotel.organisations.put_into(refused.value)
+    assert f"field 'names' differs: \"{digest}\" at hotel (party 0)" in str(refused.value)
+    assert "names is a digest of the names of arms, parties and features, in their order" in str(refused.value)
+    page = (Path(__file__).parents[2] / "docs" / "upgrading.md").read_text()
+    assert "docs/upgrading.md" in str(refused.value)
+    assert "| `names` | the names of arms, parties and features, in their order |" in page
+    change = signed(kits)
+    for name in KITS:
+        assert run("adopt", kits / name, change, "--yes").exit_code == 0
+    hellos = [Kit.read(kits / name).hello for name in KITS]
+    assert all(hello == hellos[0] for hello in hellos)
+    assert hellos[0]["names"] == actor.hello["names"]

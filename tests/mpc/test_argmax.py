@@ -14,7 +14,16 @@ from hiddenarm.errors import ScoreRangeError
 from hiddenarm.mpc.masking import mask, share_of
 from hiddenarm.mpc.run import Program, Run
 from hiddenarm.mpc.shuffle import Shuffle, order_of
-from hiddenarm.mpc.tournament import LARGEST_GROUP, ONE_GROUP, levels, open_winner, pairs
+from hiddenarm.mpc.tournament import (
+    LARGEST_GROUP,
+    MOST_COMPARISONS,
+    ONE_GROUP,
+    comparisons,
+    even_groups,
+    levels,
+    open_winner,
+    pairs,
+)
 from hiddenarm.mpc.tracing import winning_slots
 from hiddenarm.mpc.values import Shared
 from support import (
@@ -80,7 +89,9 @@ def order_number(bits: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("parties", PARTIES)
 @pytest.mark.parametrize("spread", [0, 1, 3, 1000, 2**20])
-@pytest.mark.parametrize(("size", "count"), [(2, 500), (10, 1600), (32, 100), (33, 50), (100, 20), (450, 4)])
+@pytest.mark.parametrize(
+    ("size", "count"), [(2, 500), (10, 1600), (32, 100), (33, 50), (100, 20), (450, 4), (700, 2), (10_000, 1)]
+)
 def test_argmax_is_exact_with_and_without_ties(parties: int, spread: int, size: int, count: int) -> None:
     # 15 combinations of 1600 lists of 10 keys alone are 1.08 million compared pairs, those of 32 keys 0.7 million.
     scores = signed(words_from((count, size), "scores", spread) % np.uint64(2 * spread + 1)) - spread
@@ -209,17 +220,61 @@ def test_scores_out_of_range_are_refused() -> None:
         run_best(scores, random_tags(1, 4, "range"), 2, "range")
 
 
-@pytest.mark.parametrize("size", [2, 3, 10, 32, 33, 40, 100, 400, 401, 1000, 8000, 8001])
-def test_tournaments_have_few_levels_of_small_groups(size: int) -> None:
-    left = size
+@pytest.mark.parametrize(
+    ("size", "depth"),
+    [(2, 1), (3, 1), (10, 1), (32, 1), (33, 2), (40, 2), (100, 2), (600, 2), (700, 3), (1000, 3), (10_000, 3)],
+)
+def test_tournaments_have_few_levels_of_growing_groups(size: int, depth: int) -> None:
+    left, largest, compared = size, 0, 0
     for sizes in levels(size):
         assert sum(sizes) == left
-        assert max(sizes) <= (ONE_GROUP if size <= ONE_GROUP else LARGEST_GROUP)
-        left = len(sizes)
+        assert max(sizes) - min(sizes) <= 1
+        assert max(sizes) >= largest
+        left, largest = len(sizes), max(sizes)
+        first, second = pairs(sizes)
+        assert len(first) == len(second) == sum(comb(group, 2) for group in sizes)
+        compared += len(first)
     assert left == 1
-    assert len(levels(size)) == (1 if size <= ONE_GROUP else next(d for d in range(9) if LARGEST_GROUP**d >= size))
-    first, second = pairs(levels(size)[0])
-    assert len(first) == len(second) == sum(comb(group, 2) for group in levels(size)[0])
+    assert len(levels(size)) == depth
+    assert largest <= LARGEST_GROUP
+    assert compared == comparisons(levels(size))
+    assert size <= ONE_GROUP or compared <= MOST_COMPARISONS * size
+
+
+def test_no_other_tournament_of_as_many_levels_compares_less() -> None:
+    """By trying all largest groups; numbers of groups between those of two such sizes may save a comparison or two."""
+    for size in (33, 40, 100, 181, 600):
+        fewest = min(
+            sum(comb(group, 2) for group in even_groups(size, groups)) + comb(groups, 2)
+            for groups in {-(-size // largest) for largest in range(1, size)}
+        )
+        assert sum(comb(group, 2) for sizes in levels(size) for group in sizes) == fewest
+
+
+def test_the_most_arms_take_three_levels() -> None:
+    """And no number of arms more levels than a smaller one."""
+    sizes = (*range(33, 1_500), *range(1_500, 100_001, 9_850))
+    depths = [len(levels(size)) for size in sizes]
+    assert depths == sorted(depths)
+    assert depths[-1] == 3
+    assert max(levels(sizes[-1])[-1]) <= LARGEST_GROUP
+    assert len(levels(200_000)) == 4, "a group of the last level would be too large"
+
+
+@pytest.mark.parametrize("size", [1, 2, 63, 64, LARGEST_GROUP])
+def test_the_winner_of_the_largest_groups_is_found(size: int) -> None:
+    """And bits that are no order are refused, wherever the cycle is."""
+    order = np.random.default_rng(size).permutation(size)
+    first, second = pairs((size,))
+    bits = (order[first] < order[second]).astype(np.uint64)
+    if size > 1:
+        (found,) = computed(lambda less: winning_slots(less, (size,)), bits[None])
+        assert found.tolist() == [int(order.argmax())]
+    if size > 2:
+        low, high = np.flatnonzero(order == size - 1)[0], np.flatnonzero(order == 0)[0]
+        turned = (first == min(low, high)) & (second == max(low, high))
+        with pytest.raises(ScoreRangeError, match="no arm beats all others"):
+            computed(lambda less: winning_slots(less, (size,)), (bits ^ turned.astype(np.uint64))[None])
 
 
 def test_permutations_are_uniform() -> None:

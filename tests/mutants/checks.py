@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import test_batched_lessons
 import test_features
@@ -17,6 +18,8 @@ import test_noisy_gradient
 import test_old_backups
 import test_released_arm
 import test_simulated_faults
+import test_simulated_subsets
+import test_views
 from application import simulate, simulate_memory
 from joint_views import (
     check_joint_views,
@@ -39,6 +42,7 @@ from trials import (
 from unlearning_application import simulate_unlearning
 from world import Faults
 
+from hiddenarm.bandit.arm_table import ArmTable
 from hiddenarm.bandit.catalogue import DECIDE, LEARN, STEP, ProgramId
 from hiddenarm.errors import FrameError
 from hiddenarm.net.frames import Frame
@@ -117,6 +121,17 @@ def no_known_mask(program: ProgramId) -> Check:
     return Check(f"no known mask in {program.label}", run)
 
 
+def uniform_with_features(programs: tuple[str, ...]) -> Check:
+    """All words that anybody sees are uniform where arms have features, one of them a model of its own."""
+
+    def run(_: int) -> None:
+        table = ArmTable.of(np.eye(test_views.ARMS, 3) * 0.6 + 0.2).with_own([1])
+        views, _bandit = test_views.watched("extremes", 1.0, "mutants", programs=programs, table=table, replicates=400)
+        test_views.check_uniform(views)
+
+    return Check(f"uniform words of {' and '.join(programs)}, features of arms", run)
+
+
 def joint_views(form: str) -> Check:
     """Actor and a party learn the arm of decisions between three arms, and nothing else."""
     arm = 1
@@ -154,6 +169,11 @@ NO_KNOWN_MASK_IN_STEP = Check("no known mask in step", lambda _: _known_masks((S
 TIES = Check(
     "ties",
     lambda _: test_released_arm.test_ties_are_broken_evenly([0.0] * 4, [0, 1, 2, 3], 0.0, "three rounds"),
+)
+SUBSET_WORLDS = Check(
+    "worlds with some of many arms",
+    lambda seed: test_simulated_subsets.run(seed, test_simulated_subsets.MODELS[0]),
+    range(TRIES),
 )
 MASKS_DIFFER = Check("two masks", lambda _: test_masking.test_two_masks_of_one_value_differ_uniformly())
 OLD_BACKUP = Check("an old backup", test_simulated_faults.with_old_backup)

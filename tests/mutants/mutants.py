@@ -21,14 +21,25 @@ from checks import Check
 from numpy.typing import NDArray
 from world import World
 
-from hiddenarm.bandit import batches, lockstep, noisy_gradient, programs
+from hiddenarm.bandit import batches, lockstep, noisy_gradient, programs, shared_model
 from hiddenarm.bandit.arm_table import ArmTable
-from hiddenarm.bandit.catalogue import DECIDE, GATHER, INVERT, INVERT_BOOSTED, INVERT_LAST, SOLVE, ProgramId
+from hiddenarm.bandit.catalogue import (
+    DECIDE,
+    GATHER,
+    INVERT,
+    INVERT_BOOSTED,
+    INVERT_LAST,
+    LEARN,
+    SOLVE,
+    STEP,
+    ProgramId,
+)
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.planning import GradientNumbers
 from hiddenarm.bandit.policies.epsilon_greedy import EpsilonGreedy
 from hiddenarm.bandit.schedule import LessonPlan, RidgeSchedule
 from hiddenarm.bandit.schedule import Run as ScheduledRun
+from hiddenarm.bandit.subsets import Subset
 from hiddenarm.mpc import comparison, dealing, evaluation, payloads
 from hiddenarm.mpc.forms import form
 from hiddenarm.mpc.lookup import PolynomialTable
@@ -53,7 +64,8 @@ from hiddenarm.roles.client_records import ActorRecords, MadeLesson, RewarderRec
 from hiddenarm.roles.ledger import Ledger
 from hiddenarm.roles.messages import ReturnedArms
 from hiddenarm.roles.party import Party
-from hiddenarm.roles.party_records import PRIVACY, PartyRecords
+from hiddenarm.roles.party_areas import PRIVACY
+from hiddenarm.roles.party_records import PartyRecords
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.updater import LessonEnded
 from hiddenarm.store.contract import Put
@@ -142,6 +154,24 @@ def told_mask_of_the_arm(patch: pytest.MonkeyPatch) -> None:
         return found
 
     patch.setattr(programs, "returned_mask", returned)
+
+
+def half_u_in_the_clear(patch: pytest.MonkeyPatch) -> None:
+    """With one model, the shares of u / 2 are opened as they are, and masked only after that."""
+    honest = shared_model.mask  # type: ignore[attr-defined]
+
+    def masked(run: Run, value: Shared, label: str = "a value") -> Any:
+        opening = honest(run, value, label)
+        if label != "u / 2":
+            return opening
+
+        def finish(opened: Words | None) -> Masked:
+            part = run.random(value.shape)
+            return Masked(value.shape, opened, (MaskPart(part & np.uint64(0)),))
+
+        return replace(opening, outgoing=value.share, finish=finish)
+
+    patch.setattr(shared_model, "mask", masked)
 
 
 def payloads_reused(pairs: slice) -> Install:
@@ -372,6 +402,20 @@ def old_backup_accepted(patch: pytest.MonkeyPatch) -> None:
 
 def lost_decisions_accepted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Party, "_lost_decisions", lambda _: [])
+
+
+# Some of many arms
+
+
+def empty_slots_win(patch: pytest.MonkeyPatch) -> None:
+    """Slots without an arm are eligible, too."""
+    patch.setattr(Subset, "eligible", lambda subset, *lead: np.broadcast_to(np.uint64(2**64 - 1), (*lead, subset.size)))
+
+
+def slots_of_other_arms(patch: pytest.MonkeyPatch) -> None:
+    """After a restart a party takes its slots for those of other arms."""
+    honest = Subset.of_rows
+    patch.setattr(Subset, "of_rows", lambda rows, of: honest((rows + 1) % of, of))
 
 
 # The privacy ledger
@@ -731,6 +775,30 @@ MUTANTS = [
         lost_decisions_accepted,
         checks.LOST_DECISIONS,
         r"assert \[\] == \[Identity",
+    ),
+    *(
+        Mutant(
+            f"u / 2 is opened in {' and '.join(which)}, with one model",
+            "a word that parties see is a secret",
+            half_u_in_the_clear,
+            checks.uniform_with_features(which),
+            "assert",
+        )
+        for which in ((DECIDE, LEARN), (STEP,))
+    ),
+    Mutant(
+        "empty slots may win",
+        "a decision has no arm, or one that nobody learns",
+        empty_slots_win,
+        checks.SUBSET_WORLDS,
+        "a key of request .* was refused",
+    ),
+    Mutant(
+        "a party forgets which arms its slots were",
+        "the reward of one arm is learned by another",
+        slots_of_other_arms,
+        checks.SUBSET_WORLDS,
+        "another arm was learned",
     ),
     Mutant(
         "the noisy gradient is not clipped",

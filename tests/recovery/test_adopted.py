@@ -57,6 +57,9 @@ def test_a_federation_that_is_killed_goes_on_with_the_next_version_and_the_model
         for _ in range(3):
             deployment.step()
         waiting = deployment.ask("actor", key="user 17")
+        named = {"key": "user 18", "eligible": [1], "request": "of the version before"}
+        retired = deployment.ask("actor", **named)
+        assert retired["name"] == "city"
         change = signed(kits)
 
         adopt(kits, change, "airline")
@@ -73,6 +76,9 @@ def test_a_federation_that_is_killed_goes_on_with_the_next_version_and_the_model
         deployment.start(*ROLES)
         answer = deployment.ask("actor", key="user 18", eligible=[1, 4])
         assert answer.get("name") == "desert", answer
+        assert deployment.ask("actor", **named) == retired, "the same request, whatever was retired since"
+        other = deployment.ask("actor", **{**named, "eligible": [2]})
+        assert "was made before" in other["error"], other
         assert version(deployment) == 3, "the model is that of before"
         assert "version" in deployment.ask("rewarder", id=waiting["id"], reward=1), "made before, rewarded after"
         assert "version" in deployment.ask("rewarder", id=answer["id"], reward=1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, permutations
 from typing import Unpack
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from handouts import HandOuts
+from hiddenarm.bandit.answers import eligible_words
 from hiddenarm.bandit.audit import audit_coins
 from hiddenarm.bandit.catalogue import STEP_ONE, ProgramId
 from hiddenarm.bandit.decisions import decision_name, decision_number, split_number
@@ -26,6 +27,7 @@ from hiddenarm.bandit.interactions import Interaction
 from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.plain import coins_at
+from hiddenarm.bandit.subsets import subset_of
 from hiddenarm.errors import DecisionIdError, FeatureError, PeerLost
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.net.frames import Frame
@@ -40,10 +42,11 @@ from hiddenarm.roles.client_records import (
 )
 from hiddenarm.roles.dealer import Dealer
 from hiddenarm.roles.epochs.attempts import PeerLoss
+from hiddenarm.roles.memory_records import MemoryPartyRecords
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER, Kind, program_and_step, read_decide
 from hiddenarm.roles.party import Party
 from hiddenarm.roles.party_epoch import PartyEpoch
-from hiddenarm.roles.party_records import MemoryPartyRecords, PartyRecords
+from hiddenarm.roles.party_records import PartyRecords
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.runs import Send
 from hiddenarm.service.features import words_by_key
@@ -118,6 +121,8 @@ class MemoryNetwork:
     collecting: bool = True
     versions: dict[int, int] = field(default_factory=dict)
     keys: dict[int, str] = field(default_factory=dict)
+    eligible: dict[int, list[int]] = field(default_factory=dict)
+    """The arms that single decisions were asked for among, where it was not all."""
     decisions: dict[int, Decision] = field(default_factory=dict)
     refused: dict[int, Exception] = field(default_factory=dict)
     asked: dict[Ticket, int] = field(default_factory=dict)
@@ -289,11 +294,13 @@ class MemoryNetwork:
 
     # Clients
 
-    def ask(self, key: str, after: int = 0) -> int:
+    def ask(self, key: str, after: int = 0, eligible: Sequence[int] | None = None) -> int:
         """Ask for a single decision; its number, unless the parties cannot make it as it was asked for."""
         with self.handouts:
-            ticket = self.actor.ask(key, after=after)
+            ticket = self.actor.ask(key, after=after, eligible=eligible)
         number = self.asked[ticket] = decision_number(*next(reversed(self.asking._runs)))
+        if eligible is not None:
+            self.eligible[number] = list(eligible)
         return number
 
     def teach(self, identifier: str, reward: float) -> int:
@@ -311,9 +318,9 @@ class MemoryNetwork:
         epoch, number, _ = identifier.split("-")
         return decision_name(int(epoch, 16), int(number))
 
-    def decide(self, key: str, after: int = 0) -> Decision:
+    def decide(self, key: str, after: int = 0, eligible: Sequence[int] | None = None) -> Decision:
         """One decision, by itself."""
-        number = self.ask(key, after)
+        number = self.ask(key, after, eligible)
         self.settle()
         return self.decisions[number]
 
@@ -428,7 +435,12 @@ class _Twin:
         context = self._contexts[self._network.keys[number]]
         program, step, _ = split_number(number)
         explore, tags = coins_at(self._coins[program], step)
-        best, made = self.bandit.decide(context, explore, tags), self._network.decisions[number].arm
+        may_win = eligible_words(self._network.federation.arms, self._network.eligible.get(number))
+        subset = subset_of(self._network.federation, may_win)
+        if subset is not None:
+            tags = subset.spread(tags.astype(np.uint64)).astype(np.int64)
+        best = self.bandit.decide(context, explore, tags, eligible=may_win != 0)
+        made = self._network.decisions[number].arm
         assert best == made or (not explore and self._tie(context, best, made)), f"decision {number}"
 
     def _tie(self, context: np.ndarray, best: int, other: int) -> bool:
@@ -454,7 +466,7 @@ class _LockstepTwin:
         program, step, _ = split_number(number)
         while self.federation._supply(program).next_step < step:
             self._decide(program, KEYS[0])
-        arm = self._decide(program, self._network.keys[number])
+        arm = self._decide(program, self._network.keys[number], self._network.eligible.get(number))
         assert self._network.decisions[number].arm == arm, f"decision {number}"
 
     def learn(self, taught: Taught) -> None:
@@ -466,11 +478,11 @@ class _LockstepTwin:
         goes_on_at = step if goes_on else None
         self.federation._learn([taught.decision], kept, program, step, [[taught.reward]], goes_on_at)
 
-    def _decide(self, program: ProgramId, key: str) -> int:
+    def _decide(self, program: ProgramId, key: str, eligible: list[int] | None = None) -> int:
         own = [
             checked_features(part[None], self._network.federation, number)[:, None]
             for number, part in enumerate(slices(self._network.federation, self._contexts[key]))
         ]
-        program, step, arms, kept = self.federation._decide(program, own, None)
+        program, step, arms, kept = self.federation._decide(program, own, eligible)
         self._kept[decision_number(program, step)] = kept
         return int(arms[0, 0])

@@ -17,7 +17,7 @@ from hiddenarm.errors import DecisionIdError, FeatureError, InputError
 from hiddenarm.mpc.masking import triangle_to_square
 from hiddenarm.ring.words import encode
 from hiddenarm.roles.actor import all_decided
-from hiddenarm.roles.party_records import _decode_state, _encode_state
+from hiddenarm.roles.party_areas import decode_state, encode_state
 from hiddenarm.roles.updater import Updater
 
 
@@ -203,8 +203,8 @@ def in_another_epoch(room: Class, of_earlier_version: bool = False) -> Class:
     """All that is kept at the end of an epoch, in a new one. In a state of an earlier version a repair is due."""
     network = MemoryNetwork(room.network.federation).start()
     for before, after in zip(room.network.epochs, network.epochs, strict=True):
-        kept = _encode_state(replace(before._updater.learned(), version=0, ungathered=0))
-        state = _decode_state(kept, network.federation.learner, 0)
+        kept = encode_state(replace(before._updater.learned(), version=0, ungathered=0))
+        state = decode_state(kept, network.federation.learner, 0)
         after._updater._singly.extend(before._updater._singly)
         after.resume(replace(state, due=state.due or of_earlier_version), [], [])
     again = Class(network)

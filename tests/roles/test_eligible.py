@@ -64,7 +64,7 @@ def test_the_set_travels_as_a_bitmap_and_all_arms_as_none(network: MemoryNetwork
     network.actor.ask(KEYS[0], eligible=[0, 3])
     network.actor.ask(KEYS[0], eligible=range(ARMS))
     network.actor.ask(KEYS[0])
-    some, whole, none = (read_decide(frame, ARMS)[2] for frame in under_way(network))
+    some, whole, none = (read_decide(frame, ARMS)[2].bitmaps for frame in under_way(network))
     assert some == [bytes([0b01001])]
     assert whole == none == []
     assert bitmap_arms(eligible_bitmap(100, [0, 8, 99])) == [0, 8, 99]

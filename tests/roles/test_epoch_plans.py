@@ -35,9 +35,9 @@ from hiddenarm.roles.epochs.plan import (
     statement_bytes,
 )
 from hiddenarm.roles.ledger import Ledger
+from hiddenarm.roles.memory_records import MemoryPartyRecords
 from hiddenarm.roles.messages import ACTOR, CLIENTS, DEALER, Kind
 from hiddenarm.roles.party_epoch import Links, PartyEpoch, Setup
-from hiddenarm.roles.party_records import MemoryPartyRecords
 from hiddenarm.roles.runs import MAX_WAITING, Send
 from hiddenarm.roles.supply import CompiledPrograms
 from hiddenarm.roles.updater import LearnedState, Lesson

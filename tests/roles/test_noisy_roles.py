@@ -22,7 +22,8 @@ from hiddenarm.mpc.material import Seeds
 from hiddenarm.privacy.mechanisms import NoisyGradient, NoisyMechanism, NoisySums
 from hiddenarm.ring.words import Floats
 from hiddenarm.roles.epochs.plan import CheckpointName, Plan
-from hiddenarm.roles.party_records import MemoryPartyRecords, PartyRecords
+from hiddenarm.roles.memory_records import MemoryPartyRecords
+from hiddenarm.roles.party_records import PartyRecords
 from hiddenarm.roles.updater import RowLimit
 from hiddenarm.store.contract import Change
 from hiddenarm.store.memory import MemoryStore

@@ -17,6 +17,7 @@ from hiddenarm.bandit.interactions import Decided
 from hiddenarm.bandit.policy import Learner
 from hiddenarm.errors import DamagedStoreError, StoreError
 from hiddenarm.mpc.values import Shared
+from hiddenarm.roles.decision_records import DecidedRun
 from hiddenarm.roles.epochs.plan import (
     INITIAL,
     MAX_CHECKPOINTS,
@@ -27,7 +28,8 @@ from hiddenarm.roles.epochs.plan import (
     statement_bytes,
 )
 from hiddenarm.roles.ledger import Ledger
-from hiddenarm.roles.party_records import PartyRecords, _decode_state, _encode_state
+from hiddenarm.roles.party_areas import decode_state, encode_state
+from hiddenarm.roles.party_records import PartyRecords
 from hiddenarm.roles.updater import LearnedState, Lesson
 from hiddenarm.store.contract import Change, Delete, Put
 from hiddenarm.store.journal import DirectJournal, Then
@@ -72,7 +74,7 @@ def keep(records: PartyRecords, count: int, step: int) -> tuple[np.ndarray, Deci
     arm_mask, reward_mask = Shared((count, 3), words(1, count, 3)), Shared((count,), words(1, count))
     decided = Decided(None, arm_mask, reward_mask, np.zeros((1, count, 3), np.uint64))
     program = DECIDE_ONE if count == 1 else ProgramId(DECIDE, count)
-    records.keep_decisions(NAMED, program, step, features, decided, nothing)
+    records.keep_decisions(DecidedRun(NAMED, program, step, features, decided), nothing)
     return features, decided
 
 
@@ -173,12 +175,12 @@ def earlier_state(learner: Learner, sums_full: bool) -> bytes:
 @pytest.mark.parametrize("suite", ["fast", "paper"])
 def test_a_checkpoint_of_an_earlier_version(suite: str) -> None:
     learner = Federation(arms=3, features=(2, 1), epsilon=0.1, suite=suite).learner
-    state = _decode_state(earlier_state(learner, sums_full=False), learner, 0)
+    state = decode_state(earlier_state(learner, sums_full=False), learner, 0)
     assert (state.version, state.gathered, state.ungathered) == (9, 7, 4 if suite == "fast" else 9)
     for place, array in enumerate(learner.arrays):
         assert np.array_equal(state.arrays[array.name], words(1, *array.shape) + np.uint64(place))
     assert len(state.arrays) == len(learner.arrays)
-    again = _decode_state(_encode_state(state), learner, 0)
+    again = decode_state(encode_state(state), learner, 0)
     assert all(np.array_equal(again.arrays[name], words) for name, words in state.arrays.items())
 
 
@@ -187,28 +189,28 @@ def test_a_checkpoint_of_an_earlier_version_whose_sums_were_full() -> None:
     be repaired."""
     learner = FEDERATION.learner
     with pytest.raises(StoreError, match=r"written by an earlier version.*max_interactions"):
-        _decode_state(earlier_state(learner, sums_full=True), learner, 0)
+        decode_state(earlier_state(learner, sums_full=True), learner, 0)
     paper = Federation(arms=3, features=(2, 1), epsilon=0.1, suite="paper").learner
-    assert _decode_state(earlier_state(paper, sums_full=True), paper, 0).ungathered == 9
+    assert decode_state(earlier_state(paper, sums_full=True), paper, 0).ungathered == 9
 
 
 def test_a_checkpoint_of_another_model_is_refused() -> None:
     other = Federation(arms=2, features=(2, 1), epsilon=0.1).learner
     state = records_on(MemoryStore()).state(INITIAL)
     with pytest.raises(DamagedStoreError, match=r"where .* were expected"):
-        _decode_state(_encode_state(state), other, 0)
+        decode_state(encode_state(state), other, 0)
     with pytest.raises(DamagedStoreError, match="cannot be read"):
-        _decode_state(_encode_state(state)[:-1], FEDERATION.learner, 0)
+        decode_state(encode_state(state)[:-1], FEDERATION.learner, 0)
 
 
 def test_a_repair_that_is_due_is_written_down() -> None:
     """Of a model of an earlier version, which may be wrong, one is due."""
     state = records_on(MemoryStore()).state(INITIAL)
-    sound, due = (_encode_state(replace(state, due=due)) for due in (False, True))
+    sound, due = (encode_state(replace(state, due=due)) for due in (False, True))
     learner = FEDERATION.learner
-    assert not _decode_state(sound, learner, 0).due
-    assert _decode_state(due, learner, 0).due
-    assert _decode_state(earlier_state(learner, sums_full=False), learner, 0).due
+    assert not decode_state(sound, learner, 0).due
+    assert decode_state(due, learner, 0).due
+    assert decode_state(earlier_state(learner, sums_full=False), learner, 0).due
 
 
 def test_more_interactions_than_the_federation_holds_are_refused() -> None:

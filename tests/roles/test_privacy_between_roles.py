@@ -21,7 +21,8 @@ from hiddenarm.net.identity import Identity
 from hiddenarm.privacy.ledger import COIN_UNITS, PrivacyLedger, coarse
 from hiddenarm.roles.epochs.plan import Committed, PartyStatement, agree_on_spent
 from hiddenarm.roles.messages import ACTOR
-from hiddenarm.roles.party_records import PRIVACY, PartyRecords, read_ledger
+from hiddenarm.roles.party_areas import PRIVACY, read_ledger
+from hiddenarm.roles.party_records import PartyRecords
 from hiddenarm.store.contract import Put
 from hiddenarm.store.journal import DirectJournal
 from hiddenarm.store.memory import MemoryStore
@@ -80,7 +81,7 @@ def test_what_is_counted_is_there_before_the_answer_leaves(monkeypatch: pytest.M
         plain = party._links.send
 
         def watch(to: Identity, frame: Frame) -> None:
-            if to == ACTOR and frame.kind is network.asking._reports.kind:
+            if to == ACTOR and frame.kind in network.asking._reports.kinds:
                 assert isinstance(party.records, PartyRecords)
                 seen.append((number, read_ledger(party.records._store).count))
             plain(to, frame)

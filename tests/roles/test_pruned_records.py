@@ -14,6 +14,7 @@ from hiddenarm.bandit.interactions import Decided
 from hiddenarm.errors import FrameError
 from hiddenarm.mpc.values import Shared
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.roles.decision_records import DecidedRun
 from hiddenarm.roles.epochs.plan import INITIAL, Committed
 from hiddenarm.roles.messages import ReturnedArms, Unlearning
 from hiddenarm.roles.party_records import PartyRecords
@@ -139,7 +140,7 @@ def test_one_hots_must_have_as_many_arms_as_their_run_had(federation: Federation
     arm_mask, reward_mask = Shared((2, 3), words(1, 2, 3)), Shared((2,), words(1, 2))
     decided = Decided(None, arm_mask, reward_mask, None)
     two = ProgramId(DECIDE, 2)
-    records_on(store).keep_decisions(NAMED, two, 0, words(1, 2, 2), decided, nothing)
+    records_on(store).keep_decisions(DecidedRun(NAMED, two, 0, words(1, 2, 2), decided), nothing)
     records = records_on(store, federation)
     for arms in (2, 4, 5):
         wrong = ReturnedArms(NAMED, two, 0, np.zeros(2 * arms, np.uint64).tobytes())

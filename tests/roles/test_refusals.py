@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from memory_network import KEYS, MemoryNetwork, small_federation
+from memory_network import KEYS, MemoryNetwork, small_federation, small_paper_federation
 from memory_network import party as party_number
 
 from hiddenarm.bandit.catalogue import DECIDE, ProgramId
+from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import (
+    ConfigError,
     DecisionIdError,
     FeatureError,
     FrameError,
@@ -22,10 +24,12 @@ from hiddenarm.errors import (
     UnavailableError,
 )
 from hiddenarm.net.frames import Frame
-from hiddenarm.roles.actor import MAX_ASKED, all_decided
-from hiddenarm.roles.client_records import KeyAnswer
+from hiddenarm.roles.actor import MAX_ASKED, Actor, all_decided
+from hiddenarm.roles.client_records import KeyAnswer, MemoryActorRecords, MemoryRewarderRecords
+from hiddenarm.roles.epochs.attempts import PeerLoss
 from hiddenarm.roles.messages import ACTOR, MAX_KEY_BYTES, REWARDER, Kind, decide_frame, read_refused, refused_frame
 from hiddenarm.roles.party_epoch import LESSON_SECONDS
+from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.runs import MAX_WAITING
 from hiddenarm.roles.updater import KEPT_VERSIONS
 
@@ -455,3 +459,15 @@ def test_a_guessed_id_of_a_decision_that_is_being_refused(parties: int) -> None:
         network.settle()
         assert isinstance(network.lessons[lesson], DecisionIdError)
         check_goes_on(network)
+
+
+@pytest.mark.parametrize("role", [Actor, Rewarder])
+def test_a_role_that_could_ask_for_more_at_once_than_the_federation_holds_is_refused(role: Any) -> None:
+    """Numbers were checked for the federation's `max_batch`: no role is configured with more."""
+    federation = Federation(arms=2, features=(1, 1), epsilon=0.1, max_batch=4)
+    records = MemoryActorRecords() if role is Actor else MemoryRewarderRecords()
+    options = {"records": records, "peer_loss": PeerLoss.ENDS_FEDERATION}
+    with pytest.raises(ConfigError, match=f"max_batch of {role.me} is 5, and that of the federation is 4"):
+        role(federation, lambda *_: None, max_batch=5, **options)
+    assert role(federation, lambda *_: None, max_batch=4, **options)
+    assert role(small_paper_federation(2), lambda *_: None, max_batch=5, **options), "that suite has no such number"

@@ -20,9 +20,11 @@ from hiddenarm.mpc.values import Shared
 from hiddenarm.net.frames import Frame
 from hiddenarm.roles.actor import Actor
 from hiddenarm.roles.client_records import ActorRecords, MemoryActorRecords, Reply
+from hiddenarm.roles.decision_records import DecidedRun
 from hiddenarm.roles.epochs.attempts import PeerLoss
 from hiddenarm.roles.epochs.plan import INITIAL, UNSPENT, Heard, Plan
 from hiddenarm.roles.ledger import Ledger
+from hiddenarm.roles.memory_records import MemoryPartyRecords
 from hiddenarm.roles.messages import (
     ACTOR,
     END_OF_ARMS,
@@ -35,7 +37,7 @@ from hiddenarm.roles.messages import (
     read_arms,
     read_arms_kept,
 )
-from hiddenarm.roles.party_records import MemoryPartyRecords, PartyRecords
+from hiddenarm.roles.party_records import PartyRecords
 from hiddenarm.store.contract import Change, Put
 from hiddenarm.store.journal import DirectJournal, Then
 from hiddenarm.store.memory import MemoryStore
@@ -83,7 +85,7 @@ def decided(count: int) -> Decided:
 
 def keep(records: PartyRecords, program: ProgramId, step: int, epoch: int = NOW) -> None:
     features = np.zeros((1, program.count, 2), np.uint64)
-    records.keep_decisions(epoch, program, step, features, decided(program.count), nothing)
+    records.keep_decisions(DecidedRun(epoch, program, step, features, decided(program.count)), nothing)
 
 
 def records_on(store: MemoryStore) -> PartyRecords:

@@ -13,8 +13,9 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import ClientError, DecisionIdError, InputError, UnavailableError
 from hiddenarm.privacy.mechanisms import NoisySums
+from hiddenarm.roles.memory_records import MemoryPartyRecords
 from hiddenarm.roles.messages import REWARDER, Unlearning, read_unlearn, unlearn_frame
-from hiddenarm.roles.party_records import NOT_KEPT, NOT_LEARNED, UNLEARNED_BEFORE, WAS_TAUGHT, MemoryPartyRecords
+from hiddenarm.roles.retention import NOT_KEPT, NOT_LEARNED, UNLEARNED_BEFORE, WAS_TAUGHT
 from hiddenarm.roles.updater import Lesson
 
 BOTH = pytest.mark.parametrize("lasting", [False, True], ids=["in memory", "lasting"])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hiddenarm.errors import InputError, PeerLost, UnavailableError
+from hiddenarm.errors import HelloError, InputError, PeerLost, UnavailableError
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.service.logs import Organisations
+from hiddenarm.service.logs import Organisations, with_digests_explained
 
 TRAVEL = Organisations(["hotel", "airline"])
 PARTY1, PARTY2, DEALER = Identity(Role.PARTY, 1), Identity(Role.PARTY, 2), Identity(Role.DEALER)
@@ -43,3 +43,25 @@ def test_errors_about_peers_are_named_and_those_that_quote_the_caller_are_not() 
     ):
         TRAVEL.put_into(error)
         assert str(error) == text
+
+
+def test_what_a_digest_is_of_is_told_where_it_differs() -> None:
+    """Two kits show digests, which say nothing to whoever reads them."""
+    differs = 'field \'names\' differs: "5e3f" at party 0, "" at actor'
+    error = HelloError(f'{differs}; field \'arm_features\' differs: "ab" at party 0, "cd" at actor')
+    TRAVEL.put_into(error)
+    assert str(error).startswith(
+        "field 'names' differs: \"5e3f\" at hotel (party 0), \"\" at actor; field 'arm_features'"
+    )
+    for said in (
+        "; names is a digest of the names of arms, parties and features, in their order",
+        "; arm_features is a digest of the table of arms: its numbers, names and columns",
+        "an earlier version did: see docs/upgrading.md",
+    ):
+        assert said in str(error)
+    told = str(error)
+    TRAVEL.put_into(error)
+    assert str(error) == told, "once"
+    assert (
+        with_digests_explained("field 'epsilon' differs: 0.1 at party 0") == "field 'epsilon' differs: 0.1 at party 0"
+    )

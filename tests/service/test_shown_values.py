@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -11,9 +14,11 @@ from prometheus_client.registry import Collector
 from hiddenarm.bandit.evaluation import PolicyValues, estimated
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.cli.status import _value_rows, parse_metrics, released_in
+from hiddenarm.net.identity import Identity, Role
 from hiddenarm.privacy.ledger import PrivacyLedger, statement
 from hiddenarm.privacy.mechanisms import NoisySums
 from hiddenarm.ring.words import encode
+from hiddenarm.service.dashboard import _Privacy
 from hiddenarm.service.metrics import _of_privacy, _of_values
 
 
@@ -53,3 +58,32 @@ def test_status_states_what_the_ledger_of_a_party_means_with_its_openings(bare: 
     assert released == statement(ledger, 3, privacy)
     assert released is not None
     assert released.headline.vacuous == bare
+
+
+def test_a_page_never_shows_decisions_with_the_privacy_of_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was released and what it means are of one ledger, also where it was computed a while ago."""
+    federation = Federation(arms=3, features=(2, 2), epsilon=0.25)
+    kit: Any = SimpleNamespace(federation=federation, identity=Identity(Role.PARTY, 0))
+    privacy, now = _Privacy(kit), [100.0]
+    monkeypatch.setattr("hiddenarm.service.dashboard.time", SimpleNamespace(monotonic=lambda: now[0]))
+    honest = privacy._computed
+
+    def slow(ledger: PrivacyLedger) -> dict[str, Any]:
+        now[0] += 1.0
+        return honest(ledger)
+
+    monkeypatch.setattr(privacy, "_computed", slow)
+    few, many = (PrivacyLedger({2**61: count}) for count in (3, 300))
+    first = privacy.of(few)
+    assert first is not None
+    assert first["decisions"] == 3
+    assert privacy.of(many) == first, "it was computed just now, and took long"
+    now[0] += 20.0
+    later = privacy.of(many)
+    assert later is not None
+    assert later["decisions"] == 300
+    assert later["epsilon_total"] > 50 * first["epsilon_total"]
+    began = now[0]
+    assert privacy.of(many) == later
+    assert now[0] == began, "nothing has changed"
+    assert privacy.of(None) is None

@@ -41,6 +41,8 @@ class Job:
     decisions: list[Decision] | None = None
     acknowledged: bool = False
     version: int = 0
+    eligible: list[int] | None = None
+    """The arms that may be chosen; all unless given."""
 
 
 @dataclass
@@ -115,7 +117,10 @@ class Application:
         after = job.after
         self._check_other_content_is_refused(machine, job)
         ticket = self.world.run(
-            node, lambda: machine.ask(*job.keys, after=after, request=job.name, together=self.together)
+            node,
+            lambda: machine.ask(
+                *job.keys, after=after, request=job.name, eligible=job.eligible, together=self.together
+            ),
         )
         if ticket is not None:
             self._fresh_life()
@@ -141,7 +146,7 @@ class Application:
     def _check_other_content_is_refused(self, machine: Actor, job: Job) -> None:
         if machine._records.asked(job.name) is not None and self.world.random.random() < 0.1:
             with pytest.raises(InputError, match=f"request '{job.name}' was made before"):
-                machine.ask(*job.keys, after=(job.after or 0) + 1, request=job.name)
+                machine.ask(*job.keys, after=(job.after or 0) + 1, request=job.name, eligible=job.eligible)
 
     def _teach(self, job: Job) -> None:
         node = self.world.nodes[REWARDER]
@@ -199,6 +204,8 @@ class Application:
         decisions = [answer for answer in outcome if isinstance(answer, Decision)]
         if len(decisions) != len(outcome):
             raise Violation(f"a key of request {job.name} was refused")
+        if job.eligible is not None and not {decision.arm for decision in decisions} <= set(job.eligible):
+            raise Violation(f"request {job.name} got an arm that is not eligible")
         if job.decisions is not None and job.decisions != decisions:
             raise Violation(f"request {job.name} was answered in two ways")
         job.decisions = decisions

@@ -24,7 +24,7 @@ from hiddenarm.bandit.changes import changed_federation
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.policies.bonus import Bonus
 from hiddenarm.bandit.policies.epsilon_greedy import EpsilonGreedy
-from hiddenarm.roles import actor, party_records
+from hiddenarm.roles import actor, decision_records
 from hiddenarm.roles.actor import Actor
 
 SEEDS = int(os.environ.get("HIDDENARM_SEEDS", "28"))
@@ -103,7 +103,7 @@ def test_a_checkpoint_that_grows_wrongly_is_noticed(monkeypatch: pytest.MonkeyPa
 
 
 def test_decisions_of_before_that_are_read_as_of_now_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(party_records, "padded_arms", lambda words, arms: words)
+    monkeypatch.setattr(decision_records, "padded_arms", lambda words, arms: words)
     with pytest.raises(Exception, match=r"a run takes arrays of|another arm was learned|broadcast"):
         run_some(SEEDS)
 

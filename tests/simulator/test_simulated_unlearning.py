@@ -18,7 +18,8 @@ from unlearning_application import Forget, UnlearningApplication, keeping, simul
 from world import Faults, Violation, World
 
 from hiddenarm.roles.party import Party
-from hiddenarm.roles.party_records import _EMPTIED, PartyRecords
+from hiddenarm.roles.party_areas import EMPTIED
+from hiddenarm.roles.party_records import PartyRecords
 
 SEEDS = int(os.environ.get("HIDDENARM_SEEDS", "40"))
 GROUPS = 4
@@ -85,7 +86,7 @@ def test_after_going_back_unlearnings_are_done_again() -> None:
 def emptied(world: World) -> list[int]:
     """Records of decisions that were pruned, by party."""
     return [
-        sum(payload == _EMPTIED for _, payload in node.disk.store.items("decision"))
+        sum(payload == EMPTIED for _, payload in node.disk.store.items("decision"))
         for node in (world.nodes[party] for party in world.parties)
         if node.disk is not None
     ]

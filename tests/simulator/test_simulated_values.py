@@ -30,8 +30,9 @@ from hiddenarm.privacy.mechanisms import NoisySums
 from hiddenarm.ring.words import Floats, decode
 from hiddenarm.roles.messages import REWARDER, Kind
 from hiddenarm.roles.party import Party
+from hiddenarm.roles.party_areas import PRIVACY, read_ledger
 from hiddenarm.roles.party_epoch import PartyEpoch
-from hiddenarm.roles.party_records import PRIVACY, PartyRecords, read_ledger
+from hiddenarm.roles.party_records import PartyRecords
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.updater import LessonEnded
 from hiddenarm.roles.values import WindowTotals

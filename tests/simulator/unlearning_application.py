@@ -15,7 +15,7 @@ from hiddenarm.errors import DecisionIdError, UnavailableError
 from hiddenarm.roles.epochs.attempts import PeerLoss
 from hiddenarm.roles.messages import REWARDER
 from hiddenarm.roles.party import Party
-from hiddenarm.roles.party_records import NOT_KEPT
+from hiddenarm.roles.retention import NOT_KEPT
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.updater import Lesson
 

@@ -21,7 +21,8 @@ from numpy.typing import ArrayLike
 
 from handouts import HandOuts
 from hiddenarm.bandit.decisions import split_name
-from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.federation import DEFAULT_MAX_BATCH, Federation
+from hiddenarm.bandit.subsets import width_of
 from hiddenarm.errors import FeatureError, HiddenArmError, PeerLost, StaleStateError
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
@@ -31,6 +32,7 @@ from hiddenarm.roles.arms import arm_reports
 from hiddenarm.roles.client_records import ActorRecords, MemoryActorRecords, MemoryRewarderRecords, RewarderRecords
 from hiddenarm.roles.dealer import Dealer
 from hiddenarm.roles.epochs.attempts import PeerLoss
+from hiddenarm.roles.memory_records import MemoryPartyRecords
 from hiddenarm.roles.messages import (
     ACTOR,
     DEALER,
@@ -43,7 +45,8 @@ from hiddenarm.roles.messages import (
     read_rewards,
 )
 from hiddenarm.roles.party import Party
-from hiddenarm.roles.party_records import MemoryPartyRecords, PartyRecords, Records, read_ledger
+from hiddenarm.roles.party_areas import read_ledger
+from hiddenarm.roles.party_records import PartyRecords, Records
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.supply import CompiledPrograms
 from hiddenarm.service.features import words_by_key
@@ -202,7 +205,7 @@ class World:
         self.handouts = HandOuts()
         self.told: Counter[Identity] = Counter()
         """Decisions of which each party has told the actor, ever."""
-        self._answers = arm_reports(federation).kind
+        self._answers = arm_reports(federation).kinds
         self.refused: list[Identity] = []
         self.links: dict[tuple[Identity, Identity], End] = {}
         rows = np.random.default_rng(5).standard_normal((len(KEYS), federation.dimension))
@@ -274,10 +277,16 @@ class World:
                 )
             case Role.ACTOR:
                 kept = ActorRecords(disk.store, disk) if self.lasting else MemoryActorRecords()
-                return Actor(self.federation, send, records=kept, peer_loss=self.peer_loss)
+                return Actor(self.federation, send, records=kept, peer_loss=self.peer_loss, max_batch=self._max_batch)
             case Role.REWARDER:
                 made = RewarderRecords(disk.store, disk) if self.lasting else MemoryRewarderRecords()
-                return Rewarder(self.federation, send, records=made, peer_loss=self.peer_loss)
+                return Rewarder(
+                    self.federation, send, records=made, peer_loss=self.peer_loss, max_batch=self._max_batch
+                )
+
+    @property
+    def _max_batch(self) -> int:
+        return self.federation.max_batch or DEFAULT_MAX_BATCH
 
     def effect(self, node: Node) -> None:
         """Something is about to happen to the world; the power may go off before."""
@@ -408,8 +417,8 @@ class World:
                 if self.masked.setdefault(name, word) != word:
                     raise Violation(f"the mask of decision {split_name(name)[1]} hides two rewards")
         elif frame.kind is Kind.ARMS and frame != END_OF_ARMS:
-            self._note_arms(read_arms(frame, self.federation.arm_width, epoch=-1))
-        elif frame.kind is self._answers:
+            self._note_arms(read_arms(frame, width_of(self.federation, program_and_step(frame)[0]), epoch=-1))
+        elif frame.kind in self._answers:
             self._note_answer(identity, frame)
 
     def _note_answer(self, identity: Identity, frame: Frame) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from hiddenarm.bandit.catalogue import ProgramId
+from hiddenarm.bandit.catalogue import DECIDE_AMONG, ProgramId
 from hiddenarm.bandit.decisions import decision_name, split_name
 from hiddenarm.errors import HiddenArmError
 from hiddenarm.net.frames import HEADER, MAGIC, VERSION, Frame, FrameReader, LinkKind, encode, notice, notice_text
@@ -43,12 +43,14 @@ from hiddenarm.roles.messages import (
     MAX_LESSONS,
     NEVER_LEARNED,
     PROGRAM_NUMBERS,
+    Eligible,
     Kind,
     ReturnedArms,
     Unlearning,
     arms_frame,
     arms_kept_frame,
     bitmap_arms,
+    decide_among_frame,
     decide_frame,
     decided_payload,
     eligible_bitmap,
@@ -255,12 +257,19 @@ def _raw_words(kind: Kind) -> tuple[Callable[[Fields], Frame], Callable[[Frame],
 
 def _decide(frame: Frame) -> Fields:
     version, keys, eligible = read_decide(frame, ARMS)
-    return {**_run_of(frame), "version": version, "keys": keys, "eligible": [bitmap_arms(each) for each in eligible]}
+    named = {} if eligible.arms is None else {"among": list(eligible.arms)}
+    bitmaps = [bitmap_arms(each) for each in eligible.bitmaps]
+    return {**_run_of(frame), "version": version, "keys": keys, "eligible": bitmaps, **named}
 
 
 def _write_decide(fields: Fields) -> Frame:
-    eligible = [eligible_bitmap(ARMS, arms) for arms in fields["eligible"]]
-    return decide_frame(_program(fields), fields["step"], fields["version"], fields["keys"], *eligible)
+    program, among = _program(fields), fields.get("among")
+    known = ARMS if among is None else len(among)
+    eligible = [eligible_bitmap(known, arms) for arms in fields["eligible"]]
+    run = program, fields["step"], fields["version"], fields["keys"]
+    if program.name == DECIDE_AMONG[4]:
+        return decide_among_frame(*run, Eligible(eligible, None if among is None else tuple(among)))
+    return decide_frame(*run, *eligible)
 
 
 def _payloads(frame: Frame) -> Fields:
@@ -348,6 +357,13 @@ def _bitmap(bits: int) -> Damage:
     return lambda frame: frame._replace(round=1, payload=frame.payload[:8] + bytes([bits]) + frame.payload[8:])
 
 
+def _among(*arms: int) -> Damage:
+    """A DECIDE frame that is decided among these arms."""
+    named = b"".join(number.to_bytes(4, "little") for number in (len(arms), *arms))
+    run = with_program(DECIDE_AMONG[4])
+    return lambda frame: run(frame)._replace(round=1, payload=frame.payload[:8] + named + frame.payload[8:])
+
+
 REWARD_EXAMPLES: Final = {
     "one": {"lesson": 7, "rewards": [{"epoch": int(EPOCH, 16), "number": 17, "masked": 2**63 + 1}]},
     "two": {
@@ -391,10 +407,24 @@ MESSAGES: Final = (
             "two eligible arms": _run("decide", 2, 7, version=1, keys=["a", "b"], eligible=[[0, 2]]),
             "eligible arms of each key": _run("decide", 2, 8, version=1, keys=["a", "b"], eligible=[[1], [0, 1, 2]]),
             "a step": _run("step", 1, 6, version=2, keys=["ada"], eligible=[]),
+            "among two arms": _run("decide among 4", 1, 9, version=1, keys=["a"], eligible=[], among=[0, 2]),
+            "among some arms, others for each key": _run(
+                "decide among 4", 2, 9, version=1, keys=["a", "b"], eligible=[[1], [0, 1]], among=[0, 2]
+            ),
+            "among all that are left": _run("decide among 4", 1, 10, version=1, keys=["a"], eligible=[]),
         },
         {
             **LENGTHS,
             **RUNS,
+            "among no arm": _among(),
+            "among more arms than there are slots": _among(0, 1, 2, 1, 0),
+            "among arms that are not in order": _among(1, 0),
+            "among an arm twice": _among(1, 1),
+            "among an arm that is not there": _among(0, ARMS),
+            "among more arms than are named": lambda frame: _among(0, 1)(frame)._replace(
+                payload=bytes(8) + b"\2\0\0\0"
+            ),
+            "among arms of which none is named": lambda frame: _among(0)(frame)._replace(payload=bytes(8)),
             "another program": with_program("learn"),
             "no version": with_payload(bytes(7)),
             "no key": with_payload(bytes(8)),

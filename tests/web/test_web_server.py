@@ -105,6 +105,29 @@ def test_a_request_under_way_is_answered_however_long_it_takes(port: int) -> Non
         assert is_closed(caller)
 
 
+def test_what_still_waits_when_the_server_stops_is_refused_and_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut off, it would be answered with 500: a caller would not know that the request may be made again."""
+    monkeypatch.setattr(server, "DRAIN_SECONDS", 0.1)
+    began, refused = threading.Event(), threading.Event()
+
+    async def waits(scope: Any, receive: Any, send: Any) -> None:
+        began.set()
+        while not refused.is_set():
+            await asyncio.sleep(0.01)
+        await send({"type": "http.response.start", "status": 503, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    bound = socket.create_server(("127.0.0.1", 0))
+    running = uvicorn.Server(server._configured(waits, None))
+    thread = threading.Thread(target=running.run, args=([bound],))
+    thread.start()
+    with bound, socket.create_connection(("127.0.0.1", bound.getsockname()[1]), PATIENCE) as caller:
+        caller.sendall(REQUEST % b"one")
+        assert began.wait(PATIENCE)
+        server.end(running, thread, refused.set)
+        assert b" 503 " in read_answer(caller)
+
+
 # ------------------------------------------------------------------ HTTPS
 
 

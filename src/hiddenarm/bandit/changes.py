@@ -10,7 +10,7 @@ under the later one, in whatever order a role reads it after a crash:
                           unless arms have features: then it may come back, as what was learned is of no arm
     arm_features          another table, of the same features, with a row for each arm of before and for those that were
                           added: the model is of products with features, and holds no arm. What is pending keeps the
-                          features that it was decided with
+                          features that it was decided with. Which arms have a model of their own stays as it is
     max_batch             may grow. Lessons that wait, and those that are learned again, may be as large as it was
     max_interactions      may grow: the model may hold as many as were agreed
     keep_interactions     decides from now on how many interactions are kept; what was pruned does not come back
@@ -44,6 +44,7 @@ _WHY: Final = {
     "federation": "it is another federation",
     "features": "the model has an entry for each feature",
     "arm_columns": "the model has a weight for each product with a feature of an arm and cannot go on with others",
+    "own_models": "the model has weights for each of these arms",
     "arm_features": "a model for each arm and one for all of them are kept in other forms",
     "norms": "what was learned had the norms that were agreed before",
     "fraction_bits": "shares that are kept have these bits",

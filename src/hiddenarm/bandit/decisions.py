@@ -13,9 +13,11 @@ import hmac
 import re
 import secrets
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from hiddenarm.bandit.catalogue import DECIDE_ONE, STEP_ONE, SUBSET_SIZES, ProgramId, deciding, slots_of
 from hiddenarm.errors import DecisionIdError
+from hiddenarm.ring.streams import SpentSteps
 
 MAX_PENDING = 100_000
 """Decisions that wait for a reward in memory; the oldest are forgotten beyond it, at all parties alike."""
@@ -129,3 +131,26 @@ def parts_of(identifier: str) -> tuple[str, str, str]:
     if match is None:
         raise DecisionIdError("this is not the id of a decision: give back the `id` that came with it")
     return match[1], match[2], match[3]
+
+
+class DecisionSet:
+    """Decisions by their names, in a bit for each that their runs have made."""
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[int, ProgramId], SpentSteps] = {}
+
+    def add(self, name: int) -> None:
+        line, place = _place(name)
+        self._places.setdefault(line, SpentSteps(in_order=False)).spend(place)
+
+    def __contains__(self, name: int) -> bool:
+        line, place = _place(name)
+        return line in self._places and place in self._places[line]
+
+
+@lru_cache(maxsize=1024)
+def _place(name: int) -> tuple[tuple[int, ProgramId], int]:
+    """Epoch and program of a decision, and its place among all that these have made."""
+    epoch, number = split_name(name)
+    program, step, position = split_number(number)
+    return (epoch, program), step * program.count + position

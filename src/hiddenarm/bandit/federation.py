@@ -122,9 +122,9 @@ class Federation:
     come (docs/reward-slots.md). Without it, a reward is sent when it comes. No decision names an arm that is `retired`,
     by number (docs/changing.md). A decision without a reward expires `expires_after` seconds after it was made, or up
     to twice that: it is learned with `expired_reward`, or dropped if that is not given. `arm_features` is a table of
-    public features of the arms: all of them then have one model (docs/arm-features.md).
-    to twice that: it is learned with `expired_reward`, or dropped if that is not given. `evaluation` says which values
-    of policies are opened, to whom, and with how much noise (docs/evaluation.md); none unless given.
+    public features of the arms: all of them then have one model, and some of them one of their own on top
+    (docs/arm-features.md). `evaluation` says which values of policies are opened, to whom, and with how much noise
+    (docs/evaluation.md); none unless given.
 
     Parties keep the newest `keep_interactions` that were learned, so that they can be unlearned; without it all where
     state lasts, and the newest 1,000 in memory (docs/unlearning.md).
@@ -257,6 +257,8 @@ class Federation:
         if self.arm_features is not None:
             numbers["arm_features"] = self.arm_features.digest
             numbers["arm_columns"] = self.arm_features.columns or self.arm_features.width
+            if self.arm_features.own:
+                numbers["own_models"] = self.arm_features.own
         chosen = {"policy": self.policy.name, "privacy": self.privacy.name}
         values = {} if self.evaluation is None else {"evaluation": str(self.evaluation)}
         return {**numbers, **chosen, **values, **self.policy.options, **self.privacy.options}

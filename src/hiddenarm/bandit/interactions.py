@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hiddenarm.mpc.values import Shared
 from hiddenarm.ring.words import Words
+
+if TYPE_CHECKING:
+    from hiddenarm.bandit.subsets import Subset
 
 _MINUS_ONE = 2**64 - 1
 
@@ -39,7 +43,7 @@ class Interaction:
     one-hot o of the arm, what the actor returned, o + mu, the same at all parties, and its share of the reward's mask.
     `masked_arm` is None until the actor has returned it. `row_of` says whose row it is, where rows are counted
     (`row_digest`); `kept` is the party's share of whether the policy's own arm was chosen, where values are evaluated.
-    Leading axis: replicates."""
+    Of a decision among some arms, the words of the one-hot may be those of its `slots`. Leading axis: replicates."""
 
     features: Words
     arm_mask: Words
@@ -47,16 +51,18 @@ class Interaction:
     reward_mask: Words
     row_of: int = 0
     kept: Words | None = None
+    slots: Subset | None = None
 
     def arm_share(self, adds_constants: bool) -> Words:
         """The party's share of the one-hot."""
         assert self.masked_arm is not None, "the actor has not returned the one-hot"
-        return unmasked_share(self.masked_arm, self.arm_mask, adds_constants)
+        share = unmasked_share(self.masked_arm, self.arm_mask, adds_constants)
+        return share if self.slots is None else self.slots.spread(share)
 
     def without_arm(self) -> Interaction:
         """The same with zeros for the one-hot: it has its place in a lesson, and adds nothing to any sum."""
         nothing = np.zeros_like(self.arm_mask)
-        return Interaction(self.features, nothing, nothing, self.reward_mask, self.row_of, self.kept)
+        return Interaction(self.features, nothing, nothing, self.reward_mask, self.row_of, self.kept, self.slots)
 
 
 @dataclass(slots=True, repr=False)
@@ -74,7 +80,9 @@ class Rewarded:
         return unmasked_share(self.masked, masks, adds_constants)
 
 
-def interactions(features: Words, decided: Decided, rows_of: Sequence[int] = ()) -> list[Interaction]:
+def interactions(
+    features: Words, decided: Decided, rows_of: Sequence[int] = (), slots: Subset | None = None
+) -> list[Interaction]:
     """Take decisions made together apart. Copies, so that no spent randomness is kept alive beside them."""
     arm_mask, reward_mask = own_words(decided.arm_mask, decided.reward_mask)
     returned, kept = decided.masked_arm, None if decided.kept is None else decided.kept.share
@@ -88,6 +96,7 @@ def interactions(features: Words, decided: Decided, rows_of: Sequence[int] = ())
             reward_mask[:, b].copy(),
             rows_of[b] if rows_of else 0,
             None if kept is None else kept[:, b].copy(),
+            slots,
         )
         for b in range(features.shape[1])
     ]
@@ -107,10 +116,7 @@ def joined(rewarded: Sequence[Rewarded]) -> Rewarded:
 def stacked(kept: Sequence[Interaction], adds_constants: bool) -> tuple[Words, Words]:
     """Put interactions together: features [count, own features], shares of the one-hots [count, arms]."""
     features = np.stack([interaction.features for interaction in kept], axis=1)
-    masks = np.stack([interaction.arm_mask for interaction in kept], axis=1)
-    returned = [interaction.masked_arm for interaction in kept if interaction.masked_arm is not None]
-    assert len(returned) == len(kept), "the actor has not returned the one-hots"
-    return features, unmasked_share(np.stack(returned, axis=1), masks, adds_constants)
+    return features, np.stack([interaction.arm_share(adds_constants) for interaction in kept], axis=1)
 
 
 def unmasked_share(masked: Words, mask: Words, adds_constants: bool) -> Words:

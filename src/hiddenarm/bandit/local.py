@@ -65,13 +65,14 @@ class LocalFederation:
     >>> fed
     LocalFederation(arms=3, features=[2, 1], policy='epsilon-greedy:epsilon=0.1', decisions=1, rewards=1, pending=0)
 
-    `arms` is their number, or their names, or an `ArmTable` of public features of the arms, which then share a model.
-    `features` has the number of features of each party. `epsilon=0.1` is short for
-    `policy=EpsilonGreedy(0.1)`. The other keywords up to `newton_iterations` are those of `Federation`. Rewards may
-    come late, in any order, or never: the newest `max_pending` decisions without a reward are kept, older ones are
-    forgotten. Of those that were learned, the newest `keep_interactions` are kept, so that `unlearn` can take them out
-    of the model again. With a `seed` the run can be repeated exactly; but who knows the seed knows all masks and coins,
-    and runs of one seed share them, so it is for experiments with data that are not secret.
+    `arms` is their number, or their names, or an `ArmTable` of public features of the arms, which then share a model;
+    those of `own_models`, by name or number, have one of their own on top. `features` has the number of features of
+    each party. `epsilon=0.1` is short for `policy=EpsilonGreedy(0.1)`. The other keywords up to `newton_iterations` are
+    those of `Federation`. Rewards may come late, in any order, or never: the newest `max_pending` decisions without a
+    reward are kept, older ones are forgotten. Of those that were learned, the newest `keep_interactions` are kept, so
+    that `unlearn` can take them out of the model again. With a `seed` the run can be repeated exactly; but who knows
+    the seed knows all masks and coins, and runs of one seed share them, so it is for experiments with data that are not
+    secret.
     """
 
     def __init__(
@@ -93,8 +94,13 @@ class LocalFederation:
         newton_iterations: int | None = None,
         max_pending: int = MAX_PENDING,
         keep_interactions: int = MAX_PENDING,
+        own_models: Sequence[int | str] = (),
         seed: int | None = None,
     ) -> None:
+        if own_models:
+            if not isinstance(arms, ArmTable):
+                raise ConfigError("own_models are on top of one model for all arms: give arms as an ArmTable")
+            arms = arms.with_own(own_models)
         table = arms if isinstance(arms, ArmTable) else None
         self.arm_names = arms.names if isinstance(arms, ArmTable) else _arm_names(arms)
         """The names of the arms; none if they have only numbers."""
@@ -279,8 +285,9 @@ class LocalFederation:
         arms: ArmTable | None = None,
     ) -> None:
         """Go on with another policy, other limits, or another table of arms that have features, and the model as it is.
-        A table begins with the arms that there are, whose features may differ, and may add some. What cannot change is
-        refused by name, and nothing has changed then. Decisions that wait for a reward keep what they began with.
+        A table begins with the arms that there are, whose features may differ, and may add some; those that have a
+        model of their own keep it. What cannot change is refused by name, and nothing has changed then. Decisions that
+        wait for a reward keep what they began with.
 
         >>> fed = LocalFederation(arms=["beach", "city"], features=[2, 1], epsilon=0.1)
         >>> fed.change(epsilon=0.02)
@@ -293,6 +300,9 @@ class LocalFederation:
         if epsilon is not None and policy is not None:
             raise ConfigError("epsilon is short for policy=EpsilonGreedy(epsilon): give one of the two")
         chosen = make_policy(EPSILON_GREEDY, {"epsilon": epsilon}) if epsilon is not None else policy
+        own = () if self.federation.arm_features is None else self.federation.arm_features.own
+        if arms is not None and own and not arms.own:
+            arms = arms.with_own(own)
         if arms is not None and arms.names[: len(self.arm_names)] != self.arm_names:
             raise ConfigError("a table must begin with the arms that there are, under their names and in their order")
         numbers = {"arms": arms.arms, "arm_features": arms} if arms is not None else {}
@@ -496,7 +506,7 @@ def _described(federation: Federation) -> dict[str, Any]:
     described = {**numbers, "policy": table_of(federation.policy), "privacy": privacy_table(federation.privacy)}
     if federation.arm_features is not None:
         table = federation.arm_features
-        described["arm_features"] = {"rows": table.rows, "names": table.names, "columns": table.columns}
+        described["arm_features"] = {name: getattr(table, name) for name in ("rows", "names", "columns", "own")}
     return described
 
 
@@ -507,7 +517,8 @@ def _federation_of(described: Mapping[str, Any]) -> Federation:
     if "arm_features" in given:
         table = given["arm_features"]
         rows = tuple(map(tuple, table["rows"]))
-        given["arm_features"] = ArmTable(rows, tuple(table["names"]), tuple(table.get("columns", ())))
+        others = (tuple(table.get(name, ())) for name in ("names", "columns", "own"))
+        given["arm_features"] = ArmTable(rows, *others)
     return Federation(**{**given, "policy": policy, "privacy": privacy})
 
 

@@ -134,15 +134,27 @@ def decide(
     return Decided(answer, *masks, kept=_kept_share(run, federation, coins, count))
 
 
-def step(
-    run: Run, federation: Federation, exploration: Exploration, model: Model, own_features: Words | None, scorer: Scorer
-) -> Rounds[Model]:
+class Both(Protocol):
+    """What a learner brings into `step`: the parts of deciding and learning that are its own."""
+
+    def masked(self) -> tuple[Opening[Masked], ...]:
+        """What is masked in the first round, for both."""
+
+    def scores(self, factors: Sequence[Masked], coins: Coins | None) -> Rounds[Scores]:
+        """The scores of one context: no round, unless the policy needs some."""
+
+    def learned(self, factors: Sequence[Masked], arm: Masked, reward: Callable[[], Masked]) -> Rounds[Model]:
+        """The model after the lesson: rounds 2 to 5 of `learn`, where the reward is asked for after the third."""
+
+
+def step(run: Run, federation: Federation, exploration: Exploration, both: Both) -> Rounds[Model]:
     """Decide for one context and learn from the decision: four rounds more than a decision takes, seven or eight unless
     the policy needs more for its scores.
 
         round 1      mask x, w and M, for both
         rounds 2, 3  decide by payloads, as `decide` does. What the party has of the decision is announced
-        pause        the actor returns the one-hot as o + mu: it is masked, and needs no round
+        pause        the actor returns the one-hot as o + mu, or the features of the arm as z_o + mu: they are masked,
+                     and need no round
         rounds 4, 5  learn, as `learn` does in its rounds 2 and 3
                      the rewarder returns the reward as r + mu, which is awaited only now
         rounds 6, 7  learn, as `learn` does in its rounds 4 and 5
@@ -154,23 +166,42 @@ def step(
     coins = _dealt_coins(run, federation, exploration, 1)
     arm_mask, reward_mask = _arm_mask(run, federation, 1), _reward_mask(run, 1)
     kept = _kept_share(run, federation, coins, 1)
-    x, weights, inverses, *more = yield (
-        input_segments(run, (1,), own_features, federation.features, "context x"),
-        mask(run, model.weights, "weights w"),
-        mask_symmetric(run, model.inverses, federation.dimension, "inverses M"),
-        *scorer.more_inputs(run, own_features, 1),
-    )
-    found = yield from scorer.scored(run, ScoreFactors(x, weights, inverses, tuple(more)), coins)
+    factors = yield both.masked()
+    found = yield from both.scores(factors, coins)
     answer = yield from _payloads(run, federation, found, coins, eligible, 1)
     run.announce(Decided(answer, arm_mask.share, reward_mask.share, kept=kept))
     yield ()
-    arm = arm_mask.awaited(run, "one-hot o of the arm + mask").single()
-    factors = x.single(), arm, inverses, weights
-    return (
-        yield from _update(
-            run, federation, model, factors, lambda: reward_mask.awaited(run, "reward r + mask").single()
+    known_by = "one-hot o" if federation.arm_features is None else "features z"
+    arm = arm_mask.awaited(run, f"{known_by} of the arm + mask").single()
+    return (yield from both.learned(factors, arm, lambda: reward_mask.awaited(run, "reward r + mask").single()))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PerArm:
+    """`step` of a learner with a model for each arm."""
+
+    run: Run
+    federation: Federation
+    model: Model
+    own_features: Words | None
+    scorer: Scorer
+
+    def masked(self) -> tuple[Opening[Masked], ...]:
+        run, federation = self.run, self.federation
+        return (
+            input_segments(run, (1,), self.own_features, federation.features, "context x"),
+            mask(run, self.model.weights, "weights w"),
+            mask_symmetric(run, self.model.inverses, federation.dimension, "inverses M"),
+            *self.scorer.more_inputs(run, self.own_features, 1),
         )
-    )
+
+    def scores(self, factors: Sequence[Masked], coins: Coins | None) -> Rounds[Scores]:
+        x, weights, inverses, *more = factors
+        return (yield from self.scorer.scored(self.run, ScoreFactors(x, weights, inverses, tuple(more)), coins))
+
+    def learned(self, factors: Sequence[Masked], arm: Masked, reward: Callable[[], Masked]) -> Rounds[Model]:
+        x, weights, inverses, *_ = factors
+        return (yield from _update(self.run, self.federation, self.model, (x.single(), arm, inverses, weights), reward))
 
 
 def _arm_mask(run: Run, federation: Federation, count: int) -> ReturnedMask:

@@ -58,6 +58,7 @@ from hiddenarm.bandit.policy import Brings, Learner, LearnerProgram
 from hiddenarm.bandit.programs import (
     LinearScores,
     Model,
+    PerArm,
     ScoreFactors,
     Scores,
     decide,
@@ -141,9 +142,13 @@ class RidgeLearner(Learner):
     @property
     def has_step(self) -> bool:
         own = type(self)
-        usual = own.scores is RidgeLearner.scores and own.program is RidgeLearner.program
+        return own.scores is RidgeLearner.scores and own.program is RidgeLearner.program and self.goes_on
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a run that has decided may wait for the reward, and go on to learn."""
         online = not self.federation.reward_slot  # else the reward comes after the next decisions
-        return usual and online and self.single_lesson == LEARN_ONE and self.federation.decides_by_payloads
+        return online and self.single_lesson == LEARN_ONE and self.federation.decides_by_payloads
 
     def schedule(self) -> Schedule:
         if self._noisy is not None:
@@ -222,7 +227,7 @@ class RidgeLearner(Learner):
         arrays = self.given(run, MODEL)
         own = own_features(run, self.federation, 1)
         model = Model(arrays["inverses"], arrays["weights"])
-        model = yield from step(run, self.federation, exploration, model, own, self)
+        model = yield from step(run, self.federation, exploration, PerArm(run, self.federation, model, own, self))
         return model.inverses, model.weights
 
     def _learn(self, run: Run) -> Program:

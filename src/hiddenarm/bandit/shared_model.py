@@ -6,7 +6,8 @@ and b [1, D d]. x has L - ARM_BITS fractional bits and z ARM_BITS, so phi is exa
     scores     v = T'x on masked values, d words; z_a'v of every arm is a linear map of shares. Nothing that is dealt
                for it depends on the number of arms
     lesson     knows the arm by z_o, d words: the actor returns it as z_o + mu, as it returns a one-hot elsewhere; or
-               the parties make it of their shares of the one-hot, a linear map. Then phi is one product, and is masked
+               the parties make it of their shares of the one-hot, a linear map. Of one interaction phi is never made:
+               M phi, w'phi and phi'u are products of three masked factors. Of many it is one product, and is masked
 
 What is opened is uniform: every masked value has a mask of its own, and z_o + mu goes out once, under a mask that only
 actor and dealer know (`answers.masked_arms`).
@@ -14,14 +15,15 @@ actor and dealer know (`answers.masked_arms`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from hiddenarm.bandit.batches import Sums
 from hiddenarm.bandit.coins import Coins, Exploration
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.programs import Model, Scores, SharedScores, decide, gained, own_features, reciprocals
+from hiddenarm.bandit.programs import Model, Scores, SharedScores, decide, gained, own_features, reciprocals, step
 from hiddenarm.bandit.ridge import MODEL, RidgeLearner
 from hiddenarm.bandit.subsets import Subset
 from hiddenarm.mpc.forms import folded_form, form, public_form
@@ -39,7 +41,9 @@ class SharedRidgeLearner(RidgeLearner):
 
     @property
     def has_step(self) -> bool:
-        return False
+        return (
+            type(self) is SharedRidgeLearner and self.goes_on
+        )  # what a policy adds to scores is masked for them alone
 
     def public_inputs(self, eligible: Words, subset: Subset | None = None) -> Sequence[Words]:
         table = self.federation.arm_features
@@ -64,21 +68,25 @@ class SharedRidgeLearner(RidgeLearner):
 
         return decide(run, federation, exploration, scoring, count, known_by)
 
+    def _step(self, run: Run, exploration: Exploration) -> Program:
+        federation, arrays = self.federation, self.given(run, MODEL)
+        own = own_features(run, federation, 1)
+        table = run.given((federation.arms, federation.arm_width), ARM_FEATURES)
+        model = Model(arrays["inverses"], arrays["weights"])
+        model = yield from step(run, federation, exploration, _Both(run, federation, model, own, table))
+        return model.inverses, model.weights
+
     def _scored_by(
         self, run: Run, arrays: Mapping[str, Shared], own: Words | None, count: int, table: Words | None
     ) -> Rounds[Scores]:
-        """One round, which masks contexts and weights; then the scores z_a'T'x of all arms, at 2L bits, and what a
-        policy adds to them."""
+        """One round, which masks contexts and weights; then the scores of all arms, and what a policy adds to them."""
         federation = self.federation
         x, weights, *more = yield (
             input_segments(run, (count,), own, federation.features, "context x"),
             mask(run, arrays["weights"], "weights w"),
             *self.masked_beside(run, arrays, own, count),
         )
-        matrix = weights.reshaped(federation.dimension, federation.arm_width)
-        v = form(run, "ij,bi->bj", matrix, x, label="v = T'x")
-        scores = public_form(run, "bj,aj->ba", v, table, (federation.arms, federation.arm_width))
-        scores = yield from self.added(run, scores, more, table)
+        scores = yield from self.added(run, linear_scores(run, federation, weights, x, table), more, table)
         return SharedScores(scores, 2 * federation.fraction_bits)
 
     def masked_beside(
@@ -105,41 +113,83 @@ class SharedRidgeLearner(RidgeLearner):
         return gained_products(run, self.federation, own, arms, rewards)
 
 
+def linear_scores(run: Run, federation: Federation, weights: Masked, x: Masked, table: Words | None) -> Shared:
+    """The scores z_a'T'x of all arms [count, arms], at 2L bits, from masked weights and contexts [count, D]."""
+    matrix = weights.reshaped(federation.dimension, federation.arm_width)
+    v = form(run, "ij,bi->bj", matrix, x, label="v = T'x")
+    return public_form(run, "bj,aj->ba", v, table, (federation.arms, federation.arm_width))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Both:
+    """`step`, with one model."""
+
+    run: Run
+    federation: Federation
+    model: Model
+    own_features: Words | None
+    table: Words | None
+
+    def masked(self) -> tuple[Opening[Masked], ...]:
+        run, federation = self.run, self.federation
+        return (
+            input_segments(run, (1,), self.own_features, federation.features, "context x"),
+            mask(run, self.model.weights, "weights w"),
+            mask_symmetric(run, self.model.inverses, federation.model_size, "inverse M"),
+        )
+
+    def scores(self, factors: Sequence[Masked], coins: Coins | None) -> Rounds[Scores]:
+        x, weights, _ = factors
+        yield from ()
+        scores = linear_scores(self.run, self.federation, weights, x, self.table)
+        return SharedScores(scores, 2 * self.federation.fraction_bits)
+
+    def learned(self, factors: Sequence[Masked], arm: Masked, reward: Callable[[], Masked]) -> Rounds[Model]:
+        x, weights, inverses = factors
+        return (yield from _update(self.run, self.federation, self.model, (x.single(), arm, inverses, weights), reward))
+
+
 def learn_products(
     run: Run, federation: Federation, model: Model, own_features: Words | None, arm: Shared, reward: Shared
 ) -> Rounds[Model]:
-    """Learn from one interaction: six rounds, whose words do not depend on the number of arms.
+    """Learn from one interaction: five rounds, whose words do not depend on the number of arms.
 
-    round 1      mask x, z_o, M, w and r
-    round 2      mask phi = x z_o'
-    rounds 3-6   Sherman-Morrison as in `programs.learn`, but no arm has to be selected:
-                 u = M phi;  g = 1 / (1 + phi'u);  v = g u;  M -= v u';  w += v (r - w'phi)
+    Sherman-Morrison as in `programs.learn`, but no arm has to be selected, and phi = x z_o' is made in products only:
+
+    u = M phi;  g = 1 / (1 + phi'u);  v = g u;  M -= v u';  w += v (r - w'phi)
     """
-    size, bits = federation.model_size, federation.fraction_bits
-    x, z, inverses, weights, r = yield (
+    *factors, masked = yield (
         input_segments(run, (), own_features, federation.features, "context x"),
         mask(run, arm, "features z of the arm"),
-        mask_symmetric(run, model.inverses, size, "inverse M"),
+        mask_symmetric(run, model.inverses, federation.model_size, "inverse M"),
         mask(run, model.weights, "weights w"),
         mask(run, reward, "reward r"),
     )
-    (products,) = yield (mask(run, form(run, "i,j->ij", x, z, label="phi = x z'"), "phi"),)
-    phi = products.reshaped(size)
+    return (yield from _update(run, federation, model, factors, lambda: masked))
 
-    # Round 3: u, twice, rounded independently: see `programs.learn`.
-    u = form(run, "aij,j->i", inverses, phi, label="u = M phi")
-    score = form(run, "ai,i->", weights, phi, label="score = w'phi")
+
+def _update(
+    run: Run, federation: Federation, model: Model, factors: Sequence[Masked], reward: Callable[[], Masked]
+) -> Rounds[Model]:
+    """Rounds 2 to 5 of learning, from masked factors x, z_o, M and w. `reward` is asked for after round 3."""
+    x, z, inverses, weights = factors
+    lead, width, bits = federation.dimension, federation.arm_width, federation.fraction_bits
+    matrix, weights = inverses.reshaped(lead, width, lead, width), weights.reshaped(lead, width)
+
+    # Round 2: u = M phi (3L bits) and the score (2L), to L bits.  u twice, rounded independently: see `programs.learn`.
+    u = form(run, "jbia,i,a->jb", matrix, x, z, label="u = M phi").reshaped(federation.model_size)
+    score = form(run, "ia,i,a->", weights, x, z, label="score = w'phi")
     u, half_u, score = yield (
         truncate(run, u, 2 * bits, "u"),
         truncate(run, u, 2 * bits + 1, "a second u, for u / 2: u"),
         truncate(run, score, bits, "score"),
     )
 
-    # Round 4: mask q and u / 2.  Rounds 5 and 6: v and v (r - score).
+    # Round 3: mask q and u / 2.  Rounds 4 and 5: v and v (r - score).
     scale = reciprocals(federation).scale
-    q = form(run, "i,i->", u, phi, label="q = phi'u").times(scale)
+    q = form(run, "ia,i,a->", u.reshaped(lead, width), x, z, label="q = phi'u").times(scale)
     q, half_u = yield mask(run, q, f"{scale} q"), mask(run, share_of(run, half_u), "u / 2")
-    v, correction = yield from gained(run, federation, u, q, lambda: r - score)
+    v, correction = yield from gained(run, federation, u, q, lambda: reward() - score)
     update = folded_form(run, "i,j->ij", half_u, v, label="what M loses, (u v' + v u') / 2")
     return Model(
         model.inverses - update.reshaped(*model.inverses.shape),

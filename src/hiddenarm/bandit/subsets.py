@@ -13,6 +13,8 @@ is uniform over the eligible arms: a chosen arm has a chance between epsilon / E
 
 A policy that explores by the position of a decision takes all arms along: positions are counted by program.
 
+Several contexts that are decided together have the slots of all arms that are eligible for any of them.
+
 Security: the program is `decide` for fewer arms, with masks of its own; taking rows of shares by public numbers opens
 nothing. The size is public, as the eligible arms are; the dealer, who is told of no request, learns it, and so how many
 arms were eligible, rounded up. Up to 48 slots are decided by payloads: then dealer and actor together find the order of
@@ -29,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hiddenarm.bandit.answers import ALL_BITS
-from hiddenarm.bandit.catalogue import SUBSET_SIZES
+from hiddenarm.bandit.catalogue import SUBSET_SIZES, ProgramId, slots_of
 from hiddenarm.bandit.interactions import Decided
 from hiddenarm.mpc.values import Shared
 from hiddenarm.ring.words import Words
@@ -40,10 +42,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Subset:
-    """The eligible arms of a request, in order, and how many slots its program has."""
+    """The eligible arms of a request, in order, of so many arms; and how many slots its program has."""
 
     arms: NDArray[np.int64]
     size: int
+    of: int
+
+    @classmethod
+    def of_rows(cls, rows: NDArray[np.int64], of: int) -> Subset:
+        """From the arm of each slot, as `rows` gives them."""
+        taken = 1 + int((rows[1:] != rows[0]).sum())
+        return cls(rows[:taken], len(rows), of)
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:
@@ -60,9 +69,9 @@ class Subset:
         """The arms in some slots; what is no slot stays as it is."""
         return np.where(slots >= 0, self.rows[np.maximum(slots, 0)], slots)
 
-    def spread(self, words: Words, arms: int) -> Words:
+    def spread(self, words: Words) -> Words:
         """Words of slots [..., slots] as those of arms [..., arms]; zero at the arms that were left out."""
-        spread = np.zeros((*words.shape[:-1], arms), np.uint64)
+        spread = np.zeros((*words.shape[:-1], self.of), np.uint64)
         spread[..., self.arms] = words[..., : len(self.arms)]
         return spread
 
@@ -71,19 +80,34 @@ class Subset:
         lesson knows the arm by them, not by its slot."""
         if federation.arm_features is not None or found.arm_mask.share is None:
             return found
-        mask, arms = found.arm_mask, federation.arms
-        spread = Shared((*mask.shape[:-1], arms), self.spread(found.arm_mask.share, arms))
-        masked = None if found.masked_arm is None else self.spread(found.masked_arm, arms)
+        mask = found.arm_mask
+        spread = Shared((*mask.shape[:-1], self.of), self.spread(found.arm_mask.share))
+        masked = None if found.masked_arm is None else self.spread(found.masked_arm)
         return Decided(found.answer, spread, found.reward_mask, masked, found.kept)
 
 
 def subset_of(federation: Federation, eligible: Words) -> Subset | None:
     """How a decision among some arms [arms], all bits set or none, leaves out the others; None if it takes them along,
     as there are few, or hardly fewer."""
-    if federation.decides_by_payloads or not federation.learner.takes_eligible:
-        return None
-    if not federation.policy.explores_alike:  # positions are counted by program, and would begin again with each size
-        return None
     arms = np.flatnonzero(eligible)
-    size = next((size for size in SUBSET_SIZES if size >= len(arms)), federation.arms)
-    return Subset(arms, size) if size < federation.arms else None
+    size = slots_for(federation, len(arms))
+    return None if size is None else Subset(arms, size, federation.arms)
+
+
+def width_of(federation: Federation, program: ProgramId) -> int:
+    """The numbers by which a run that decides knows the arm: its features, or a one-hot of all arms or its slots."""
+    return federation.arm_width if federation.arm_features is not None else slots_of(program) or federation.arms
+
+
+def slots_for(federation: Federation, arms: int) -> int | None:
+    """Among how many slots is decided where so many arms are eligible; None if all arms are taken along."""
+    return next((size for size in subset_sizes(federation) if size >= arms), None)
+
+
+def subset_sizes(federation: Federation) -> tuple[int, ...]:
+    """The numbers of slots among which decisions can be made; none where all arms are always taken along."""
+    if federation.decides_by_payloads or not federation.learner.takes_eligible:
+        return ()
+    if not federation.policy.explores_alike:  # positions are counted by program, and would begin again with each size
+        return ()
+    return tuple(size for size in SUBSET_SIZES if size < federation.arms)

@@ -42,6 +42,7 @@ from hiddenarm.service.kit import (
     Kit,
     read_kit_file,
 )
+from hiddenarm.service.logs import with_digests_explained
 from hiddenarm.service.metrics import needed_peers
 from hiddenarm.service.modes import is_open, refuse_open
 from hiddenarm.service.provision import REQUEST_FILE, authorities_in, check_issuer
@@ -275,7 +276,10 @@ def _look_at_peer(kit: Kit, peer: Identity, seconds: float) -> Finding:
         welcome = probe(kit.identity, kit.tls, kit.hello, peer, (address.host, address.port), seconds)
     except HelloError as error:
         return Finding(
-            what, named(str(error)), "all kits must come from the same federation file and version", HelloError
+            what,
+            with_digests_explained(named(str(error))),
+            "all kits must come from the same federation file and version",
+            HelloError,
         )
     except IdentityError as error:
         return Finding(what, named(str(error)), "compare certificates with whoever keeps the authority", PeerLost)

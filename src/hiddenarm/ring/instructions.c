@@ -16,7 +16,7 @@
 
 #define MAX_CHUNK_BITS 12
 #define MAX_CHUNKS 6
-#define MAX_GROUP 63
+#define MAX_GROUP 511
 #define PLACE_BITS 48
 
 /* ---- Places */
@@ -361,15 +361,17 @@ static outcome_t collect_payloads(const int64_t *a, memory_t *m)
 /* Of one group, from the bits "key i < key j" of all pairs i < j: the slot that wins most, or -1 if it is no order. */
 static int64_t winner_of(const uint64_t *less, int64_t size)
 {
-    int64_t wins[MAX_GROUP] = {0}, winner = 0;
-    uint64_t seen = 0;
+    int64_t wins[MAX_GROUP], winner = 0;
+    uint8_t seen[MAX_GROUP];
+    for (int64_t i = 0; i < size; i++) wins[i] = seen[i] = 0;
     for (int64_t i = 0; i < size; i++)
         for (int64_t j = i + 1; j < size; j++) wins[*less++ ? j : i]++;
     for (int64_t i = 0; i < size; i++) {
-        seen |= UINT64_C(1) << wins[i];
+        if (seen[wins[i]]) return -1;
+        seen[wins[i]] = 1;
         if (wins[i] == size - 1) winner = i;
     }
-    return seen == (UINT64_C(1) << size) - 1 ? winner : -1;
+    return winner;
 }
 
 /* out, less, sizes of the groups, rows, number of groups, pairs a row: the winning slot of each group. */

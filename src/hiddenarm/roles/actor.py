@@ -21,9 +21,13 @@ Where the parties do not have the arms, the actor returns them, masked. Two one-
 
 In each epoch, END_OF_ARMS follows all that was found in earlier ones: what has not come by then never comes.
 
+Where few of many arms are eligible, the run is one among these only (`bandit.subsets`): all parties find the same slots
+from the arms that it names, which are those of all its keys together, without the retired ones.
+
 Requests for single keys may share a run (`together`): while as many runs as are worth it are under way, those that come
-wait, and are then decided in the rounds of one, each among its own eligible arms. They are told apart again in what
-comes of it: a key that a party refuses is the matter of its own request, and the others are asked again, among
+wait, and are then decided in the rounds of one, each among its own eligible arms. None of them makes it larger than it
+would be for the first alone: they have as many slots, and so have all of their arms together. They are told apart again
+in what comes of it: a key that a party refuses is the matter of its own request, and the others are asked again, among
 themselves. A run that is refused as a whole, as there is nothing in stock for so many, say, is asked again one by one.
 So a request has no more runs than it would have alone, but for one for each party, and one. A run has no more keys than
 fit into what is dealt at once. Requests share none where exploration depends on how many are asked for at once.
@@ -41,15 +45,16 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 
 from hiddenarm.bandit.answers import TWO_ARMS, eligible_words, masked_arms
-from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, STEP_ONE, ProgramId, program_text
+from hiddenarm.bandit.catalogue import STEP_ONE, ProgramId, deciding, program_text
 from hiddenarm.bandit.decisions import decision_name, decision_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
+from hiddenarm.bandit.subsets import Subset, subset_sizes, width_of
 from hiddenarm.errors import (
     BudgetSpentError,
     ConflictError,
@@ -77,14 +82,17 @@ from hiddenarm.roles.epochs.plan import Heard, Plan, decode_members
 from hiddenarm.roles.health import Health
 from hiddenarm.roles.messages import (
     ACTOR,
+    ALL_ELIGIBLE,
     END_OF_ARMS,
     MAX_KEY_BYTES,
     MAX_LESSONS,
     NO_MODEL,
     NO_STOCK,
+    Eligible,
     Kind,
     ReturnedArms,
     arms_frame,
+    decide_among_frame,
     decide_frame,
     eligible_bitmap,
     program_and_step,
@@ -171,13 +179,15 @@ class _Question:
 
 @dataclass(slots=True, repr=False)
 class _Run:
-    """A run under way: which keys of a question it is for, by position; the model they want, the ids of the decisions,
-    the masks under which their one-hots are returned, who has told about them, and what."""
+    """A run under way: which keys of a question it is for, by position; the model they want, among which arms they are
+    decided, the ids of the decisions, the masks under which their one-hots are returned, who has told about them, and
+    what."""
 
     question: _Question
     positions: Sequence[int]
     version: int
     collected: Collected
+    subset: Subset | None = None
     ids: list[str] = field(default_factory=list)
     masks: Words | None = None
     told: set[Identity] = field(default_factory=set)
@@ -198,13 +208,13 @@ class ActorEpoch:
         self._send = send
         self._party_name = name_of
         self._arms = federation.arms
-        self._in_use = frozenset(range(federation.arms)) - frozenset(federation.retired)
-        self._arm_width, self._arm_features = federation.arm_width, federation.arm_features
+        self._in_use = in_use(federation)
+        self._federation, self._arm_features = federation, federation.arm_features
+        self._subset_sizes = subset_sizes(federation)
         self._parties = [Identity(Role.PARTY, number) for number in range(federation.parties)]
         self._ids, self._seed = read_client_seed(seed)
         self.name = int(self._ids.epoch, 16)
         self._reports = arm_reports(federation)
-        self._returns = federation.learner.answers.returned
         self._streams: dict[ProgramId, Stream] = {}
         self._next_step: dict[ProgramId, int] = {}
         self.version = version
@@ -237,12 +247,29 @@ class ActorEpoch:
         version, count = max(self.version, after), len(keys)
         before, self._single_version = self._single_version, version if count == 1 else None
         online = self._has_step and count == 1 and before is not None and version == before + 1
-        program = STEP_ONE if online else ProgramId(DECIDE, count)
+        subset = self._subset(eligible)
+        program = STEP_ONE if online else deciding(count, None if subset is None else subset.size)
         name = program, self._next_step.get(program, 0)
-        self._run(program, _Question(name, keys, eligible, len(requests) > 1), range(count), version)
+        self._run(program, _Question(name, keys, eligible, len(requests) > 1), range(count), version, subset)
         return name
 
-    def _run(self, program: ProgramId, question: _Question, positions: Sequence[int], version: int) -> None:
+    def _subset(self, eligible: Sequence[frozenset[int] | None]) -> Subset | None:
+        """Among which arms is decided for some keys; None if all arms are taken along."""
+        if not self._subset_sizes:
+            return None
+        arms = self._in_use & union_of(eligible, self._in_use)
+        size = next((size for size in self._subset_sizes if size >= len(arms)), None)
+        return None if size is None else Subset(np.array(sorted(arms)), size, self._arms)
+
+    def _run_again(self, question: _Question, positions: Sequence[int], version: int) -> None:
+        """Have the parties decide for keys of a question for which they did not."""
+        subset = self._subset([question.eligible[position] for position in positions])
+        program = deciding(len(positions), None if subset is None else subset.size)
+        self._run(program, question, positions, version, subset)
+
+    def _run(
+        self, program: ProgramId, question: _Question, positions: Sequence[int], version: int, subset: Subset | None
+    ) -> None:
         """Have the parties decide for some keys of a question."""
         step = self._next_step.get(program, 0)
         self._next_step[program] = step + 1
@@ -250,12 +277,29 @@ class ActorEpoch:
         if len(positions) < len(keys):
             keys = tuple(keys[position] for position in positions)
             eligible = [eligible[position] for position in positions]
-        self._ask_parties(program, decide_frame(program, step, version, keys, *self._bitmaps(eligible)))
-        self._last = program, step
         may_win = [self._in_use if arms is None else self._in_use & arms for arms in eligible]
-        run = _Run(question, positions, version, self._reports.collected(may_win))
+        if subset is None:
+            request = decide_frame(program, step, version, keys, *self._bitmaps(eligible))
+        else:
+            may_win = _slots_of(subset, may_win)
+            named = self._named_arms(subset, eligible, may_win)
+            request = decide_among_frame(program, step, version, keys, named)
+        self._ask_parties(program, request)
+        self._last = program, step
+        run = _Run(question, positions, version, self._reports.of(program).collected(may_win), subset)
         self._runs[program, step] = run
         self._prepare(run, program, step)  # while the parties are at work
+
+    def _named_arms(
+        self, subset: Subset, eligible: Sequence[frozenset[int] | None], slots: Sequence[frozenset[int]]
+    ) -> Eligible:
+        """As the parties are told among which arms is decided, and which of them may win for each key."""
+        if set(eligible) == {None}:
+            return ALL_ELIGIBLE
+        arms = tuple(subset.arms.tolist())
+        if all(len(own) == len(arms) for own in slots):
+            return Eligible((), arms)
+        return Eligible([eligible_bitmap(len(arms), own) for own in slots], arms)
 
     def _bitmaps(self, eligible: Sequence[frozenset[int] | None]) -> list[bytes]:
         """As the parties are told: nothing where all arms may be chosen for all keys, one where it is the same."""
@@ -268,7 +312,8 @@ class ActorEpoch:
     def _ask_parties(self, program: ProgramId, frame: Frame) -> None:
         """Send a request; or hold one for `step` while the run before is under way, if no other is held."""
         before = self._last
-        if program == STEP_ONE and self._returns and self._held is None and before is not None and before in self._runs:
+        held = program == STEP_ONE and self._held is None
+        if held and self._reports.returned(program) and before is not None and before in self._runs:
             self._held = frame, before
             return
         self._send_to_parties(*self.take_held(), frame)
@@ -291,12 +336,12 @@ class ActorEpoch:
     def _prepare(self, run: _Run, program: ProgramId, step: int) -> None:
         """Find out what can be known before the answers come."""
         run.ids = [self._ids.id_of(decision_number(program, step, place)) for place in range(program.count)]
-        if self._returns:
-            run.masks = self._stream(program).step(step).reshape(program.count, self._arm_width)
+        if self._reports.returned(program):
+            run.masks = self._stream(program).step(step).reshape(program.count, width_of(self._federation, program))
 
     def on_frame(self, identity: Identity, frame: Frame) -> None:
         """A frame of a party."""
-        if frame.kind is self._reports.kind:
+        if frame.kind in self._reports.kinds:
             self._on_report(identity, frame)
         elif frame.kind is Kind.LEARNED:
             self.version = max(self.version, read_learned(frame) + 1)
@@ -308,7 +353,7 @@ class ActorEpoch:
     def _on_report(self, identity: Identity, frame: Frame) -> None:
         name = program_and_step(frame)
         run = self._runs.get(name)
-        if run is None or identity in run.told:
+        if run is None or identity in run.told or frame.kind is not self._reports.of(name[0]).kind:
             raise FrameError(f"{identity} reported decision {name[1]}, which does not wait for it")
         run.collected.take(frame)
         run.told.add(identity)
@@ -330,8 +375,12 @@ class ActorEpoch:
         arms = run.collected.arms()
         if arms is None:
             raise PeerError(f"the parties do not agree on decision {step}: they are not in step")
+        found = np.array(arms)
+        if run.subset is not None:
+            arms = run.subset.arms_of(found).tolist()
         if run.masks is not None:
-            masked = masked_arms(np.array(arms), run.masks, self._arm_features).tobytes()
+            table = self._arm_features
+            masked = masked_arms(found if table is None else np.array(arms), run.masks, table).tobytes()
             self.found[run.question.name] = ReturnedArms(self.name, program, step, masked)
         keys = run.question.keys
         return [
@@ -342,7 +391,8 @@ class ActorEpoch:
     def _stream(self, program: ProgramId) -> Stream:
         """This role's words for a program: the masks of one-hots."""
         if program not in self._streams:
-            words, ahead = program.count * self._arm_width, max(1, EXPANDED_AHEAD // program.count)
+            words = program.count * width_of(self._federation, program)
+            ahead = max(1, EXPANDED_AHEAD // program.count)
             self._streams[program] = program_stream(self._seed, program.label, words, ahead=ahead)
         return self._streams[program]
 
@@ -354,7 +404,7 @@ class ActorEpoch:
             return  # another party has refused it before
         question, version = run.question, max(self.version, run.version)
         if program == STEP_ONE and why in (NO_MODEL, NO_STOCK):
-            self._run(DECIDE_ONE, question, run.positions, version)
+            self._run_again(question, run.positions, version)
             return
         if not refused:
             kind = UnavailableError if frame.round else BudgetSpentError if why == self._spent else FeatureError
@@ -367,7 +417,7 @@ class ActorEpoch:
         if question.shared:
             self.outcomes[question.name] = [question.answers.get(at) for at in range(len(keys))]
         elif left := [position for position in run.positions if position not in question.answers]:
-            self._run(ProgramId(DECIDE, len(left)), question, left, version)
+            self._run_again(question, left, version)
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -418,6 +468,9 @@ class Actor(Client):
         self._asked: dict[RunKey, list[_Waiting]] = {}
         self._joining: dict[Ticket, _Waiting] = {}
         """Requests that wait to be asked together, by the first ticket."""
+        self._in_use, self._subset_sizes = in_use(federation), subset_sizes(federation)
+        self._most: dict[int | None, int] = {}
+        """How many requests may share a run, by its slots."""
         self._joint: set[RunKey] = set()
         """The runs under way that were asked for such requests. Others do not count: they would hold these up."""
         budget = federation.budget
@@ -425,7 +478,7 @@ class Actor(Client):
         """Whether requests may share runs. A schedule of exploration counts batches of each size apart, and a budget
         that ends in exploration counts what was asked for: then a request must not depend on who else asks."""
         self._epoch: ActorEpoch | None = None
-        self._reported = arm_reports(federation).kind
+        self._reports = arm_reports(federation)
         self._unwritten: set[int] = set()
         """Runs whose one-hots are being written down."""
         self._before_end: set[int] | None = None
@@ -496,21 +549,54 @@ class Actor(Client):
     def _ask_joined(self, epoch: ActorEpoch) -> None:
         """Ask for what waits, unless enough is under way."""
         while self._joining and len(self._joint) < RUNS_AT_ONCE:
-            count = batch_size(len(self._joining), self._most_joined)
-            batch = [self._joining.pop(first) for first in list(itertools.islice(self._joining, count))]
-            self._joint.add(self._ask_now(epoch, batch))
+            alike = self._joinable()
+            for waiting in alike:
+                del self._joining[waiting.first]
+            self._joint.add(self._ask_now(epoch, alike))
+
+    def _joinable(self) -> list[_Waiting]:
+        """The first request that waits, and others that may share its run: those of as many slots, as long as that is
+        also enough for all of their arms together."""
+        joining = iter(self._joining.values())
+        first = next(joining)
+        slots = self._slots(first.asked)
+        most, alike = self._most_joined(slots), [first]
+        if slots is None:
+            alike += itertools.islice((one for one in joining if self._slots(one.asked) is None), most - 1)
+        else:
+            arms = self._allowed_in_use(first.asked)
+            for one in joining:
+                if len(alike) == most:
+                    break
+                if self._slots(one.asked) == slots and len(arms | self._allowed_in_use(one.asked)) <= slots:
+                    arms |= self._allowed_in_use(one.asked)
+                    alike.append(one)
+        return alike[: batch_size(len(alike), most)]
+
+    def _slots(self, asked: Asked) -> int | None:
+        """Among how many slots is decided for a request; None if among all arms."""
+        if not self._subset_sizes:
+            return None
+        arms = len(self._allowed_in_use(asked))
+        return next((size for size in self._subset_sizes if size >= arms), None)
+
+    def _allowed_in_use(self, asked: Asked) -> frozenset[int]:
+        """The arms that may be chosen for a request."""
+        allowed = asked.allowed(self.federation.arms)
+        return self._in_use if allowed is None else allowed & self._in_use
 
     def _ask_now(self, epoch: ActorEpoch, batch: list[_Waiting]) -> RunKey:
         name = epoch.ask(*(waiting.asked for waiting in batch))
         self._asked[name] = batch
         return name
 
-    @cached_property
-    def _most_joined(self) -> int:
+    def _most_joined(self, slots: int | None) -> int:
         """How many requests may share a run: no more than fit into what is dealt at once, however many arms there
         are."""
-        layout = layout_of(program_text(self.federation, DECIDE_ONE), self.federation.parties, 1)
-        return max(1, min(self._max_batch, BATCH_BYTES // max(1, step_bytes(layout))))
+        if slots not in self._most:
+            layout = layout_of(program_text(self.federation, deciding(1, slots)), self.federation.parties, 1)
+            self._most[slots] = max(1, min(self._max_batch, BATCH_BYTES // max(1, step_bytes(layout))))
+        return self._most[slots]
 
     def _ask_again(self, epoch: ActorEpoch, batch: Sequence[_Waiting], most: int) -> None:
         """What was asked together and has no answer is asked again, at most so many at once, and with no others: or
@@ -606,7 +692,7 @@ class Actor(Client):
         return b"" if heard is None else heard.encode()
 
     def _start(self, plan: Plan, seed: bytes) -> None:
-        if self.lasting or self.federation.learner.answers.returned:  # else arms may be returned of earlier epochs only
+        if self.lasting or self._reports.may_return:  # else arms may be returned of earlier epochs only
             self._begin_arms()
         self._epoch = epoch = ActorEpoch(self.federation, self._send, seed, plan.length, self._party_name)
         for waiting in self._waiting.values():
@@ -629,7 +715,7 @@ class Actor(Client):
         if epoch is None:
             return  # told before all parties are active: a new lesson, or the end of a run nobody asked for
         epoch.on_frame(identity, frame)
-        if self.lasting and frame.kind is self._reported:
+        if self.lasting and frame.kind in self._reports.kinds:
             self._note_heard(identity, frame)
         if epoch.outcomes:
             while epoch.outcomes:
@@ -692,7 +778,7 @@ class Actor(Client):
         else:
             pairs = list(zip(batch, outcome, strict=True))
             answered = [(waiting, [answer]) for waiting, answer in pairs if answer is not None]
-            self._ask_again(epoch, [waiting for waiting, answer in pairs if answer is None], self._most_joined)
+            self._ask_again(epoch, [waiting for waiting, answer in pairs if answer is None], len(batch))
         for waiting, _ in answered:
             waiting.answered = True
         give: Callable[[], None] = partial(self._give_all, answered)
@@ -721,6 +807,22 @@ class Actor(Client):
         for ticket in waiting.tickets:
             del self._by_ticket[ticket]
             self.outcomes[ticket] = outcome
+
+
+def in_use(federation: Federation) -> frozenset[int]:
+    """The arms that are not retired."""
+    return frozenset(range(federation.arms)) - frozenset(federation.retired)
+
+
+def union_of(eligible: Sequence[frozenset[int] | None], whole: frozenset[int]) -> frozenset[int]:
+    """The arms that are eligible for any of some keys."""
+    return whole if None in eligible else frozenset().union(*(arms for arms in eligible if arms is not None))
+
+
+def _slots_of(subset: Subset, may_win: Sequence[frozenset[int]]) -> list[frozenset[int]]:
+    """The slots of the arms that may win, for each key."""
+    slots = {arm: slot for slot, arm in enumerate(subset.arms.tolist())}
+    return [frozenset(slots[arm] for arm in arms) for arms in may_win]
 
 
 def _whole(outcome: RunOutcome) -> Outcome:

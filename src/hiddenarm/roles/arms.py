@@ -17,8 +17,10 @@ from typing import Protocol
 import numpy as np
 
 from hiddenarm.bandit.answers import ALL_BITS, NO_ARM, TWO_ARMS, Answers, arms_in
-from hiddenarm.bandit.catalogue import ProgramId
+from hiddenarm.bandit.catalogue import ProgramId, slots_of
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.policy import Learner
+from hiddenarm.bandit.subsets import subset_sizes
 from hiddenarm.net.frames import Frame
 from hiddenarm.ring.words import Words
 from hiddenarm.roles.messages import (
@@ -134,7 +136,41 @@ def _only(words: tuple[int, ...], may_win: frozenset[int]) -> int:
     return found[0] if len(found) == 1 else TWO_ARMS if found else NO_ARM
 
 
-def arm_reports(federation: Federation) -> ArmReports:
+class ReportsBySlots:
+    """How the actor of a federation learns the arms: by program, as few slots are compared pair by pair where many arms
+    are shuffled."""
+
+    def __init__(self, federation: Federation) -> None:
+        self._whole = _reports_of(federation.learner, federation.arms)
+        self._among = {size: _reports_of(federation.learner.among(size), size) for size in subset_sizes(federation)}
+        every = self._whole, *self._among.values()
+        self.kinds = frozenset(reports.kind for reports in every)
+        self.may_return = any(_returned(reports) for reports in every)
+        """Whether the actor returns arms that were found by any program."""
+
+    def of(self, program: ProgramId) -> ArmReports:
+        """Those about runs of a program."""
+        slots = slots_of(program)
+        return self._whole if slots is None else self._among[slots]
+
+    def returned(self, program: ProgramId) -> bool:
+        """Whether the actor returns the arms that it has found."""
+        return _returned(self.of(program))
+
+    def most_bytes(self, kind: Kind, count: int) -> int:
+        """The largest payload of a kind that tells of so many decisions."""
+        every = self._whole, *self._among.values()
+        return max(reports.most_bytes(count) for reports in every if reports.kind is kind)
+
+
+def _reports_of(learner: Learner, arms: int) -> ArmReports:
+    return PayloadReports(arms) if learner.answers is Answers.PAYLOADS else OneHotReports(arms)
+
+
+def _returned(reports: ArmReports) -> bool:
+    return reports.kind is Kind.PAYLOADS
+
+
+def arm_reports(federation: Federation) -> ReportsBySlots:
     """How the actor of a federation learns the arms."""
-    payloads = federation.learner.answers is Answers.PAYLOADS
-    return PayloadReports(federation.arms) if payloads else OneHotReports(federation.arms)
+    return ReportsBySlots(federation)

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from hiddenarm.bandit.evaluation import OpenedValues
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.errors import FrameError, HiddenArmError, InputError, PeerError, PeerLost, UnavailableError
+from hiddenarm.errors import ConfigError, FrameError, HiddenArmError, InputError, PeerError, PeerLost, UnavailableError
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.logs import get_logger
@@ -47,6 +47,7 @@ class Client(ABC):
         name_of: Callable[[Identity], str] = str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        check_batch(federation, max_batch, self.me)
         self.federation = federation
         self.parties = [Identity(Role.PARTY, number) for number in range(federation.parties)]
         self.log = get_logger("hiddenarm.client")
@@ -237,6 +238,16 @@ class Client(ABC):
     @abstractmethod
     def _on_epoch_frame(self, identity: Identity, frame: Frame) -> None:
         """A frame of an active party."""
+
+
+def check_batch(federation: Federation, max_batch: int, role: Identity) -> None:
+    """Refuse a role that could ask for more at once than the federation was checked for. The paper's suite has no such
+    number."""
+    if federation.suite == "fast" and max_batch > federation.max_batch:
+        raise ConfigError(
+            f"max_batch of {role} is {max_batch}, and that of the federation is {federation.max_batch}: numbers fit, "
+            "and frames have room, for so many at once. Give all roles one max_batch"
+        )
 
 
 def check_name(request: str) -> str:

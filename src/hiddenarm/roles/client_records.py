@@ -10,7 +10,7 @@ actor     told      -                     the last run of which each party has t
                                           said to keep
 rewarder  epoch     the epoch's name      the rewarder's seed, the key of decision ids
 rewarder  lesson    number                request; names of decisions and masked rewards
-rewarder  request   request               number of the lesson
+rewarder  request   request               number of the lesson, also of one that holds rewards of other requests
 rewarder  ending    number                why the lesson was refused, empty if it was learned
 rewarder  given     request               with reward slots: names of decisions and masked rewards that came under it
 rewarder  slot      -                     with reward slots, or if decisions expire: names of the decisions whose
@@ -28,13 +28,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import lru_cache, partial
+from functools import partial
 
 from hiddenarm.bandit.answers import NO_ARM, TWO_ARMS
 from hiddenarm.bandit.catalogue import DECIDE, ProgramId
 from hiddenarm.bandit.decisions import (
     MAX_PENDING,
     DecisionIds,
+    DecisionSet,
     decision_name,
     decision_number,
     split_name,
@@ -44,7 +45,7 @@ from hiddenarm.bandit.local import Decision
 from hiddenarm.bandit.retained import Retained
 from hiddenarm.errors import DamagedStoreError, NoArmError, RefusedKeyError
 from hiddenarm.net.identity import Identity, Role
-from hiddenarm.ring.streams import KEY_BYTES, SpentSteps
+from hiddenarm.ring.streams import KEY_BYTES
 from hiddenarm.roles.epochs.plan import Heard
 from hiddenarm.roles.messages import ReturnedArms, Unlearning
 from hiddenarm.store.contract import Delete, DeleteFrom, Put, Store
@@ -68,8 +69,6 @@ _UNLEARNS = b"\x01"
 _DIGEST_BYTES = 32
 _NO_EPOCH = 0
 """The name of no epoch: others are drawn from 2^48."""
-_Spent = dict[tuple[int, ProgramId], SpentSteps]
-"""Which rewards were masked, by the epoch of their decisions and the program that made them."""
 KeyAnswer = Decision | RefusedKeyError | NoArmError
 """What becomes of a key that was asked for."""
 
@@ -329,11 +328,19 @@ class KnownEpoch:
 @dataclass(frozen=True, slots=True, repr=False)
 class MadeLesson:
     """A lesson as it was made: under which request, and (name of the decision, masked reward); or an unlearning, which
-    has neither."""
+    has neither. `joined` are requests whose rewards are learned together in it; `again` says that its reward is one of
+    a joint lesson that was refused, under the mask that it had there. Neither is read back."""
 
     request: str
     rewards: list[tuple[int, int]]
     unlearning: Unlearning | None = None
+    joined: tuple[str, ...] = ()
+    again: bool = False
+
+    @property
+    def requests(self) -> list[str]:
+        """All names under which it is known."""
+        return [name for name in (self.request, *self.joined) if name]
 
 
 class RewarderRecords:
@@ -351,7 +358,8 @@ class RewarderRecords:
             self.kept, self.consents = kept, bool(consents)
         self.made = self.kept
         self._lessons: dict[int, MadeLesson] = {}
-        self._spent: _Spent = {}
+        self._spent = DecisionSet()
+        """Those of which a reward was masked."""
         self._unlearned: dict[int, int] = {}
         self._load_lessons()
         self._given = _Given()
@@ -372,7 +380,7 @@ class RewarderRecords:
 
     def is_spent(self, name: int) -> bool:
         """Whether a reward of this decision was masked."""
-        return _is_spent(self._spent, name)
+        return name in self._spent
 
     def make(self, lesson: MadeLesson, then: Then) -> int:
         """Keep a lesson, which gets the next number."""
@@ -387,7 +395,7 @@ class RewarderRecords:
         key = _NUMBER.pack(number)
         changes = [Put(_LESSON, key, _encode_lesson(lesson))]
         if lesson.unlearning is None:
-            changes.append(Put(_REQUEST, lesson.request.encode(), key))
+            changes.extend(Put(_REQUEST, request.encode(), key) for request in lesson.requests)
         else:
             self._unlearned[lesson.unlearning.name] = number
         return changes
@@ -399,8 +407,8 @@ class RewarderRecords:
         return self._unlearned.get(name)
 
     def learned_in(self, name: int) -> int | None:
-        """The lesson that has the reward of a decision. One with several rewards, or of a request that had a name, is
-        searched for in all of the log."""
+        """The lesson that has the reward of a decision, the last one if it was refused in others. One with several
+        rewards, or of a request that had a name, is searched for in all of the log."""
         for number, lesson in self._lessons.items():
             if _has(lesson, name):
                 return number
@@ -408,7 +416,7 @@ class RewarderRecords:
         if single is not None and _has(self.lesson(single), name):
             return single
         found = (key for key, payload in self._store.items(_LESSON) if _has(_decode_lesson(payload), name))
-        return next((int(_NUMBER.unpack(key)[0]) for key in found), None)
+        return max((int(_NUMBER.unpack(key)[0]) for key in found), default=None)
 
     # Reward slots
 
@@ -515,7 +523,7 @@ class RewarderRecords:
         for key, payload in self._store.items(_LESSON):
             (number,) = _NUMBER.unpack(key)
             lesson = _decode_lesson(payload)
-            self._spend(lesson)
+            _spend_any(self._spent, lesson)
             if lesson.unlearning is not None:
                 self._unlearned[lesson.unlearning.name] = number
             self.made = max(self.made, number + 1)
@@ -531,16 +539,16 @@ class _Given:
 
     def __init__(self) -> None:
         self.waiting: dict[int, int] = {}
-        self._came: _Spent = {}
+        self._came = DecisionSet()
 
     def add(self, rewards: Sequence[tuple[int, int]], is_sent: Callable[[int], bool]) -> None:
         for name, masked in rewards:
-            _mark(self._came, name)
+            self._came.add(name)
             if not is_sent(name):
                 self.waiting[name] = masked
 
     def came(self, name: int) -> bool:
-        return _is_spent(self._came, name)
+        return name in self._came
 
     def sent(self, lesson: MadeLesson) -> None:
         for name, _ in lesson.rewards:
@@ -563,7 +571,7 @@ class MemoryRewarderRecords:
         self._ended: OrderedDict[int, int] = OrderedDict()  # named lessons that have ended, and their rewards
         self._ended_rewards = 0
         self._refused: OrderedDict[int, str] = OrderedDict()
-        self._spent: _Spent = {}
+        self._spent = DecisionSet()
         self._given = _Given()
         self._given_under: OrderedDict[str, list[tuple[int, int]]] = OrderedDict()
         self.awaited: list[int] = []
@@ -599,14 +607,13 @@ class MemoryRewarderRecords:
         then()
 
     def is_spent(self, name: int) -> bool:
-        return _is_spent(self._spent, name)
+        return name in self._spent
 
     def make(self, lesson: MadeLesson, then: Then) -> int:
         number, self.made = self.made, self.made + 1
         _spend(self._spent, lesson)
         self._lessons[number] = lesson
-        if lesson.request:
-            self._numbers[lesson.request] = number
+        self._numbers.update(dict.fromkeys(lesson.requests, number))
         for name, _ in lesson.rewards:
             self._learned_in.add(name, number)
         if lesson.unlearning is not None:
@@ -639,7 +646,7 @@ class MemoryRewarderRecords:
             self._refused[number] = refused
             if len(self._refused) > self._most:
                 self._refused.popitem(last=False)
-        if self._lessons[number].request:
+        if self._lessons[number].requests:
             self._keep_ended(number)
         else:
             del self._lessons[number]
@@ -651,7 +658,9 @@ class MemoryRewarderRecords:
         while self._ended_rewards > self._most:
             oldest, rewards = self._ended.popitem(last=False)
             self._ended_rewards -= rewards
-            del self._numbers[self._lessons.pop(oldest).request]
+            for request in self._lessons.pop(oldest).requests:
+                if self._numbers.get(request) == oldest:
+                    del self._numbers[request]
 
     def go_back(self, length: int, then: Then) -> None:
         then()
@@ -663,35 +672,29 @@ class MemoryRewarderRecords:
         return
 
 
-def _spend(spent: _Spent, lesson: MadeLesson) -> None:
-    """No other reward of these decisions is masked. One that is dropped has none."""
-    for name, _ in lesson.rewards:
-        _mark(spent, name)
-    if lesson.unlearning is not None and lesson.unlearning.drops:
-        _mark(spent, lesson.unlearning.name)
+def _spend(spent: DecisionSet, lesson: MadeLesson) -> None:
+    """No other reward of these decisions is masked: that of one whose mask is used is an error."""
+    if lesson.again:
+        return
+    for name in _used_by(lesson):
+        spent.add(name)
+
+
+def _spend_any(spent: DecisionSet, lesson: MadeLesson) -> None:
+    """The same for a lesson that was made before, and may have been made again."""
+    for name in _used_by(lesson):
+        if name not in spent:
+            spent.add(name)
+
+
+def _used_by(lesson: MadeLesson) -> list[int]:
+    """The decisions of a lesson. One that is dropped has no reward, and gets none."""
+    dropped = [lesson.unlearning.name] if lesson.unlearning is not None and lesson.unlearning.drops else []
+    return [*(name for name, _ in lesson.rewards), *dropped]
 
 
 def _has(lesson: MadeLesson, name: int) -> bool:
     return any(own == name for own, _ in lesson.rewards)
-
-
-def _mark(spent: _Spent, name: int) -> None:
-    line, place = _place(name)
-    if line not in spent:
-        spent[line] = SpentSteps(in_order=False)
-    spent[line].spend(place)
-
-
-def _is_spent(spent: _Spent, name: int) -> bool:
-    line, place = _place(name)
-    return line in spent and place in spent[line]
-
-
-@lru_cache(maxsize=1024)
-def _place(name: int) -> tuple[tuple[int, ProgramId], int]:
-    epoch, number = split_name(name)
-    program, step, position = split_number(number)
-    return (epoch, program), step * program.count + position
 
 
 def _lost(number: int) -> MadeLesson:

@@ -20,9 +20,11 @@ from hiddenarm.bandit.catalogue import ProgramId
 from hiddenarm.bandit.decisions import MAX_PENDING, decision_name, decision_number, split_name
 from hiddenarm.bandit.interactions import Decided, Interaction, interactions
 from hiddenarm.bandit.policy import Policy
+from hiddenarm.bandit.subsets import Subset
 from hiddenarm.errors import ClientError
 from hiddenarm.privacy.ledger import COIN_UNITS, PrivacyLedger
 from hiddenarm.ring.words import Words
+from hiddenarm.roles.decision_records import DecidedRun
 from hiddenarm.roles.epochs.plan import Plan, Spent
 from hiddenarm.roles.messages import ReturnedArms, Unlearning
 from hiddenarm.roles.party_records import Records
@@ -83,16 +85,17 @@ class Ledger:
         *,
         version: int = 0,
         rows_of: Sequence[int] = (),
+        slots: Subset | None = None,
     ) -> None:
         """Keep decisions that were made together by a version of the model, and whose rows they are, where these are
-        counted; `then` is called when they are kept."""
-        for position, interaction in enumerate(interactions(features, decided, rows_of)):
+        counted; where what is kept of the arms is of slots, with their arms. `then` is called when they are kept."""
+        for position, interaction in enumerate(interactions(features, decided, rows_of, slots)):
             number = decision_number(program, step, position)
             self._at_hand[decision_name(self._named, number)] = interaction
         while len(self._at_hand) > MAX_PENDING:
             self._at_hand.popitem(last=False)
-        run = self._named, program, step
-        self._records.keep_decisions(*run, features, decided, then, version=version, rows_of=rows_of)
+        run = DecidedRun(self._named, program, step, features, decided, version, rows_of, slots)
+        self._records.keep_decisions(run, then)
 
     def take_arms(self, returned: ReturnedArms, then: Then) -> None:
         """Keep the one-hots that the actor has returned for a run; `then` is called when they last. The mask of a

@@ -4,8 +4,11 @@
     CORRECTIONS  dealer -> last party      program, first step; rows of words
     DECIDE       actor -> parties          program, step; model version (u64); round = 1: a bitmap of the arms that are
                                            eligible, the first arm lowest, round = 2: such a bitmap for each key; keys
-                                           (length u16, text)
-    PAYLOADS     party -> actor            program, step; its share of a payload (u32) for each key and arm
+                                           (length u16, text). Of `decide among N`, where round is not 0: before them
+                                           how many arms have slots and their numbers (u32 each), in order; round = 2:
+                                           bitmaps of these arms; round = 0: all arms that are not retired
+    PAYLOADS     party -> actor            program, step; its share of a payload (u32) for each key and arm; here and
+                                           below, where some arms are decided among, a slot is in the place of an arm
     ONE_HOT      party -> actor            program, step; its share of a one-hot (words) for each key
     ARMS         actor -> parties          program, step; the run's epoch (u64), a masked one-hot (words) for each key;
                                            program 0 and nothing: all of earlier epochs were sent
@@ -43,11 +46,12 @@ import struct
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from hiddenarm.bandit.catalogue import DECIDE, LEARN, PROGRAMS, SINGLE_PROGRAMS, STEP, UNLEARN, ProgramId
+from hiddenarm.bandit.catalogue import DECIDING, LEARN, PROGRAMS, SINGLE_PROGRAMS, UNLEARN, ProgramId, slots_of
 from hiddenarm.bandit.decisions import DecisionIds, decision_name, decision_number, split_name
 from hiddenarm.errors import ClientError, FrameError
 from hiddenarm.net.frames import Frame
@@ -192,35 +196,81 @@ def read_want(frame: Frame) -> tuple[ProgramId, int, int]:
     return *program_and_step(frame), _COUNT.unpack(frame.payload)[0]
 
 
+class Eligible(NamedTuple):
+    """The arms that may be chosen, as a request names them: bitmaps, none if all may, one for all keys, or one for
+    each. Where some arms are decided among, `arms` are these, in order, None for all that are not retired; bitmaps are
+    of them, and there are none unless keys differ."""
+
+    bitmaps: Sequence[bytes] = ()
+    arms: tuple[int, ...] | None = None
+
+
+ALL_ELIGIBLE = Eligible()
+
+
 def decide_frame(program: ProgramId, step: int, version: int, keys: Sequence[str], *eligible: bytes) -> Frame:
     """`eligible` are bitmaps of the arms that may be chosen: none if all may, one for all keys, or one for each."""
+    return _decide_frame(program, step, version, keys, min(len(eligible), _EACH), eligible)
+
+
+def decide_among_frame(program: ProgramId, step: int, version: int, keys: Sequence[str], eligible: Eligible) -> Frame:
+    """The same for a program that decides among some arms."""
+    if eligible.arms is None:
+        return _decide_frame(program, step, version, keys, 0, ())
+    named = struct.pack(f"<{1 + len(eligible.arms)}I", len(eligible.arms), *eligible.arms)
+    return _decide_frame(program, step, version, keys, _EACH if eligible.bitmaps else 1, (named, *eligible.bitmaps))
+
+
+def _decide_frame(
+    program: ProgramId, step: int, version: int, keys: Sequence[str], form: int, eligible: Sequence[bytes]
+) -> Frame:
     encoded = b"".join([_LENGTH.pack(len(key)) + key for key in map(str.encode, keys)])
-    form = min(len(eligible), _EACH)
     payload = b"".join((_VERSION.pack(version), *eligible, encoded))
     return Frame(Kind.DECIDE, PROGRAM_NUMBERS[program.name], form, _address(len(keys), step), payload)
 
 
-def read_decide(frame: Frame, arms: int) -> tuple[int, list[str], list[bytes]]:
-    """The model version, the keys, as many as the program's count says, and the bitmaps of eligible arms: none if all
-    are, one for all keys, or one for each of several."""
+def read_decide(frame: Frame, arms: int) -> tuple[int, list[str], Eligible]:
+    """The model version, the keys, as many as the program's count says, and the eligible arms."""
     program, _ = program_and_step(frame)
-    bitmaps = program.count if frame.round == _EACH else frame.round
+    each = frame.round == _EACH
+    if program.name not in DECIDING or frame.round > _EACH or (each and program.count == 1):
+        raise FrameError(f"a DECIDE frame is malformed: program {program.name}, round {frame.round}")
+    at, named, bitmaps = _VERSION.size, None, program.count if each else frame.round
+    if (slots := slots_of(program)) is not None and frame.round:
+        named = _named_arms(frame.payload, slots, arms)
+        at += _COUNT.size * (1 + len(named))
+        arms, bitmaps = len(named), program.count if each else 0
     size = bitmap_bytes(arms)
-    at = _VERSION.size + bitmaps * size
-    known = program.name in (DECIDE, STEP) and frame.round <= _EACH and not (frame.round == _EACH and bitmaps == 1)
-    if not known or len(frame.payload) < at:
+    begin, at = at, at + bitmaps * size
+    if len(frame.payload) < at:
         raise FrameError(f"a DECIDE frame is malformed: program {program.name}, {len(frame.payload)} bytes")
-    eligible = [frame.payload[start : start + size] for start in range(_VERSION.size, at, size)]
+    eligible = [frame.payload[start : start + size] for start in range(begin, at, size)]
     for bitmap in eligible:
         _check_bitmap(bitmap, arms)
+    return _VERSION.unpack_from(frame.payload)[0], _read_keys(frame, program.count, at), Eligible(eligible, named)
+
+
+def _named_arms(payload: bytes, slots: int, arms: int) -> tuple[int, ...]:
+    """The arms among which is decided: in order, no more than there are slots."""
+    count = _COUNT.unpack_from(payload, _VERSION.size)[0] if len(payload) >= _VERSION.size + _COUNT.size else 0
+    start = _VERSION.size + _COUNT.size
+    if not 0 < count <= slots or len(payload) < start + count * _COUNT.size:
+        raise FrameError(f"a DECIDE frame among {slots} slots names {count} arms, or is cut short")
+    named: tuple[int, ...] = struct.unpack_from(f"<{count}I", payload, start)
+    if named[-1] >= arms or any(one >= next for one, next in pairwise(named)):
+        raise FrameError("a DECIDE frame names arms that are not there, or not in order")
+    return named
+
+
+def _read_keys(frame: Frame, count: int, at: int) -> list[str]:
     keys = []
     while at + _LENGTH.size <= len(frame.payload):
         (length,) = _LENGTH.unpack_from(frame.payload, at)
         at += _LENGTH.size + length
         keys.append(_key_text(frame.payload[at - length : at], length))
-    if at != len(frame.payload) or len(keys) != program.count:
-        raise FrameError(f"a DECIDE frame for {program.count} keys holds {len(keys)}, or is cut short")
-    return _VERSION.unpack_from(frame.payload)[0], keys, eligible
+    if at != len(frame.payload) or len(keys) != count:
+        raise FrameError(f"a DECIDE frame for {count} keys holds {len(keys)}, or is cut short")
+    return keys
 
 
 def bitmap_bytes(arms: int) -> int:
@@ -324,11 +374,16 @@ def read_arms(frame: Frame, arms: int, epoch: int | None = None) -> ReturnedArms
     """Not of END_OF_ARMS. In `epoch` there are so many arms; in others there may have been fewer, but two at least."""
     program, step = program_and_step(frame)
     named, size = frame.payload[: _VERSION.size], len(frame.payload)
-    fewer = epoch is not None and len(named) == _VERSION.size and _VERSION.unpack(named)[0] != epoch
+    fewer = (
+        slots_of(program) is None
+        and epoch is not None
+        and len(named) == _VERSION.size
+        and _VERSION.unpack(named)[0] != epoch
+    )
     allowed = {arms_bytes(program.count, had) for had in range(2, arms)} if fewer else set()
     if size not in allowed:
         _check_length(frame, arms_bytes(program.count, arms))
-    if program.name not in (DECIDE, STEP):
+    if program.name not in DECIDING:
         raise FrameError(f"an ARMS frame is about program {program.name}")
     return ReturnedArms(_VERSION.unpack_from(frame.payload)[0], program, step, frame.payload[_VERSION.size :])
 

@@ -22,11 +22,12 @@ from functools import partial
 import numpy as np
 
 from hiddenarm.bandit.answers import eligible_words, without_retired
-from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, LEARN, LEARN_ONE, STEP, STEP_ONE, ProgramId, is_window
+from hiddenarm.bandit.catalogue import DECIDING, LEARN, LEARN_ONE, STEP_ONE, ProgramId, is_window, slots_of
 from hiddenarm.bandit.decisions import decision_name, decision_number, split_name, split_number
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Decided, row_digest
 from hiddenarm.bandit.schedule import GATHERED_BEFORE_A_BATCH
+from hiddenarm.bandit.subsets import Subset, subset_of, width_of
 from hiddenarm.errors import ClientError, FeatureError, FrameError, InputError, UnavailableError
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
@@ -44,6 +45,7 @@ from hiddenarm.roles.messages import (
     NO_MODEL,
     NO_STOCK,
     REWARDER,
+    Eligible,
     Kind,
     arms_kept_frame,
     bitmap_words,
@@ -123,7 +125,9 @@ class _DecideRequest:
     version: int
     keys: list[str]
     bitmaps: Sequence[bytes]
-    """The arms that may be chosen: of each key, of all keys, or none where all arms may."""
+    """The arms that may be chosen: of each key, of all keys, or none where all arms may. Among some arms, of these."""
+    subset: Subset | None = None
+    """Among which arms is decided; None for all."""
     features: Words | _NoFeatures | _NoSource | _Awaited | None = None
     """None until they are looked up."""
     blocked_since: float | None = None
@@ -327,22 +331,40 @@ class PartyEpoch:
         program, step = program_and_step(frame)
         if program == STEP_ONE and not self.federation.learner.has_step:
             raise FrameError("the actor asked for a `step`, which this policy does not have")
+        subset = None if slots_of(program) is None else self._subset(program, eligible)
         self._check_batch(identity, program.count)
         due = self._supply.next_step(program) + sum(request.program == program for request in self._requests)
         if step != due:
             raise FrameError(f"the actor asked for decision {step} where {due} was due")
         if len(self._requests) >= MAX_WAITING:
             raise FrameError(f"the actor has more than {MAX_WAITING} requests waiting")
-        if eligible and not self._takes_eligible:
+        if eligible.bitmaps and not self._takes_eligible:
             raise FrameError("the actor named eligible arms, which this suite does not take")
-        for bitmap in dict.fromkeys(eligible):
-            self._eligible_words(bitmap)  # raises if no arm can be chosen
-        return _DecideRequest(program, step, version, keys, eligible)
+        if subset is None:
+            for bitmap in dict.fromkeys(eligible.bitmaps):
+                self._eligible_words(bitmap)  # raises if no arm can be chosen
+        return _DecideRequest(program, step, version, keys, eligible.bitmaps, subset)
+
+    def _subset(self, program: ProgramId, eligible: Eligible) -> Subset:
+        """The arms among which the actor asks to decide: as many as go with the program, and none that is retired."""
+        federation = self.federation
+        try:
+            words = eligible_words(federation.arms, eligible.arms, federation.retired)
+        except InputError as error:
+            raise FrameError(f"the actor asked for no arm that can be chosen: {error}") from None
+        subset = subset_of(federation, words)
+        if subset is None or subset.size != slots_of(program):
+            raise FrameError(f"the actor asked to {program.name} for arms that take another program")
+        if eligible.arms is not None and len(subset.arms) != len(eligible.arms):
+            raise FrameError("the actor asked to decide among arms one of which is retired")
+        return subset
 
     def _eligible(self, request: _DecideRequest) -> Words:
         """The eligible arms of a request as a program takes them, [1, count, arms]. With many arms these are many
         words: they are there for requests that run, not for those that wait."""
-        count, bitmaps = request.program.count, request.bitmaps
+        count, bitmaps, subset = request.program.count, request.bitmaps, request.subset
+        if subset is not None:
+            return _eligible_slots(subset, bitmaps, count)
         if not bitmaps:
             if self._all_eligible is None:
                 self._all_eligible = self._eligible_words()
@@ -367,7 +389,7 @@ class PartyEpoch:
             self._interactions.end_arms()
         else:
             try:
-                returned = read_arms(frame, self.federation.arm_width, self._epoch)
+                returned = read_arms(frame, width_of(self.federation, program_and_step(frame)[0]), self._epoch)
                 self._check_batch(identity, returned.program.count)
             except FrameError as error:
                 raise ClientError(str(error)) from None
@@ -417,11 +439,11 @@ class PartyEpoch:
     def _on_refused(self, identity: Identity, frame: Frame) -> None:
         """A peer cannot take part in a decision or a lesson: end it here too. Its randomness is never used again."""
         program, step = program_and_step(frame)
-        if program == DECIDE_ONE and read_refused(frame)[1] == NO_STOCK:
+        if program.name in DECIDING and program.count == 1 and read_refused(frame)[1] == NO_STOCK:
             self._out_of_stock = True
         if program.name == LEARN:
             self._updater.refused_by_peer(identity, step, read_refused(frame)[1])
-        elif program.name not in (DECIDE, STEP):
+        elif program.name not in DECIDING:
             raise FrameError(f"{identity} refused {program.name}")
         elif not self._runs.drop((program, step)) and step >= self._supply.next_step(program):
             if len(self._refused_by_peer) >= MAX_WAITING:
@@ -529,6 +551,8 @@ class PartyEpoch:
         if request.program == STEP_ONE:
             return None if request.pure else self._updater.brought_to_step(request.version)
         brought = self._updater.brought_at(request.version)
+        if request.subset is not None:
+            brought = [self.federation.learner.rows(words, request.subset) for words in brought]
         return [np.zeros_like(words) for words in brought] if request.pure else brought
 
     # The budget
@@ -555,7 +579,8 @@ class PartyEpoch:
         program, step = key = request.program, request.step
         given = [*model, features]
         if self._takes_eligible:
-            given += self.federation.learner.public_inputs(self._eligible(request))
+            given += self.federation.learner.public_inputs(self._eligible(request), request.subset)
+        slots = request.subset if self.federation.arm_features is None else None
         evaluation = self._supply.evaluate(program, step, given)
 
         def out_of_range(why: str) -> None:  # seen by all parties alike: the decision ends, the federation goes on
@@ -566,7 +591,8 @@ class PartyEpoch:
             assert found.answer is not None
             self._interactions.charge(program, step, pure=request.pure)
             self._deciding.discard(key)
-            tell = partial(self._tell, self._send, [ACTOR], self._reports.frame(program, step, found.answer[0]))
+            report = self._reports.of(program).frame(program, step, found.answer[0])
+            tell = partial(self._tell, self._send, [ACTOR], report)
             if not self._lasting:
                 tell()
 
@@ -576,7 +602,14 @@ class PartyEpoch:
                 self._can_be_rewarded(decision_name(self._epoch, decision_number(program, step)), program.count)
 
             self._interactions.keep(
-                program, step, features, found, kept, version=request.version, rows_of=self._rows_of(request.keys)
+                program,
+                step,
+                features,
+                found,
+                kept,
+                version=request.version,
+                rows_of=self._rows_of(request.keys),
+                slots=slots,
             )
 
         def step_decided(found: Decided) -> None:
@@ -676,6 +709,15 @@ def _joined(found: Sequence[Found]) -> Words | _NoFeatures | _NoSource:
     if refused:
         return _NoFeatures([position for position, _ in refused], str(refused[0][1]))
     return np.array(found)[None]
+
+
+def _eligible_slots(subset: Subset, bitmaps: Sequence[bytes], count: int) -> Words:
+    """The slots that may win for each key, [1, count, slots]: those of bitmaps of the arms, or all that are not empty.
+    A program that runs reads them as they lie."""
+    words = np.array(subset.eligible(1, count))
+    for place, bitmap in enumerate(bitmaps):
+        words[0, place, : len(subset.arms)] = bitmap_words(bitmap, len(subset.arms))
+    return words
 
 
 def _repeated(words: Words, count: int) -> Words:

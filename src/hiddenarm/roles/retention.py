@@ -11,6 +11,12 @@ from array import array
 from collections.abc import Iterable
 from typing import NamedTuple
 
+UNLEARNED_BEFORE = "this decision was unlearned before"
+WAS_TAUGHT = "this decision was learned, or dropped"
+NOT_LEARNED = "this decision was not learned in the lesson that is named"
+NOT_KEPT = "this interaction is no longer kept"
+"""Why an unlearning is refused."""
+
 
 class CheckpointNeeds(NamedTuple):
     """Of a checkpoint: its version, and the first lesson that its sums do not hold."""

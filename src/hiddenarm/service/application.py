@@ -27,7 +27,7 @@ from hiddenarm.errors import HiddenArmError, InputError, PeerLost, UnavailableEr
 from hiddenarm.roles.actor import Actor, Outcome, Ticket, all_decided
 from hiddenarm.roles.client import RETRY_SECONDS, Client
 from hiddenarm.roles.client_records import KeyAnswer
-from hiddenarm.roles.rewarder import Rewarder
+from hiddenarm.roles.joint_rewards import JointRewarder, NamedReward
 from hiddenarm.service.kit import Kit
 from hiddenarm.service.process import Endpoint, make_actor, make_rewarder
 from hiddenarm.service.shared_loop import SharedLoop
@@ -78,7 +78,7 @@ class _Client(ABC):
             return self._machine.values
 
     @abstractmethod
-    def _make(self, endpoint: Endpoint, state: State | MemoryState) -> Actor | Rewarder:
+    def _make(self, endpoint: Endpoint, state: State | MemoryState) -> Actor | JointRewarder:
         """Make and keep the machine."""
 
     def __enter__(self) -> Self:
@@ -307,7 +307,7 @@ class RewarderClient(_Client):
     `DecisionIdError`.
     """
 
-    _machine: Rewarder
+    _machine: JointRewarder
 
     def __init__(self, kit: Kit) -> None:
         super().__init__(kit)
@@ -315,7 +315,7 @@ class RewarderClient(_Client):
         self._unread = 0
         self._server = Thread(target=self._serve_slots, name="reward slots", daemon=True)
 
-    def _make(self, endpoint: Endpoint, state: State | MemoryState) -> Rewarder:
+    def _make(self, endpoint: Endpoint, state: State | MemoryState) -> JointRewarder:
         self._machine = make_rewarder(endpoint, state)
         return self._machine
 
@@ -384,15 +384,25 @@ class RewarderClient(_Client):
         os.sched_yield()  # a party on this machine may wait for this very core, to learn from what has just left
         return lesson + 1
 
-    def begin(self, decision: str, reward: float, request: str | None = None) -> int:
-        """Have the reward of a decision learned, or with slots kept, but do not wait for it: a number for `ended`."""
+    def begin(self, rewards: Sequence[NamedReward]) -> list[int | HiddenArmError]:
+        """Have rewards learned together, or with slots kept, but do not wait for it: for each a number for `ended`, or
+        what is wrong with it."""
         with self._lock:
             self._loop.check()
-            machine = self._machine
-            if self.has_slots:
-                self._loop.look()  # slots may have ended
-                return machine.give((decision, reward), request=request)
-            return machine.teach((decision, reward), request=request)
+            if not self.has_slots:
+                return self._machine.teach_together(rewards)
+            self._loop.look()  # slots may have ended
+            return [self._give_begun(reward) for reward in rewards]
+
+    def _give_begun(self, reward: NamedReward) -> int | HiddenArmError:
+        try:
+            return self._machine.give(reward[:2], request=reward.request)
+        except HiddenArmError as error:
+            return error
+
+    def together(self, waiting: int) -> int:
+        """How many of the rewards that wait are best begun together."""
+        return 1 if self.has_slots else self._machine.together(waiting)
 
     def ended(self, begun: Iterable[int]) -> dict[int, int | HiddenArmError]:
         """What came of those rewards that have ended: the version of the model that holds them, with slots 0, or the

@@ -41,12 +41,14 @@ class StoredArms(BaseModel):
 
     columns: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+    own: tuple[int, ...] = ()
+    """The arms with a model of their own, whose columns are the last of the rows."""
     rows: tuple[str, ...]
 
     @classmethod
     def of(cls, table: ArmTable) -> StoredArms:
         rows = tuple(" ".join(map(repr, row)) for row in table.features.tolist())
-        return cls(columns=table.columns, names=table.names, rows=rows)
+        return cls(columns=table.columns, names=table.names, own=table.own, rows=rows)
 
     @classmethod
     def parse(cls, text: str, where: str) -> StoredArms:
@@ -66,7 +68,7 @@ class StoredArms(BaseModel):
             values = [[float(number) for number in row.split(" ")] for row in self.rows]
         except ValueError:
             raise ConfigError("the rows of a table of arms must be numbers") from None
-        return ArmTable.of(values, self.names, self.columns)
+        return ArmTable.of(values, self.names, self.columns, self.own)
 
 
 def read_arm_file(path: Path) -> ArmFile:

@@ -40,15 +40,15 @@ PAGE_PATH: Final = "/dashboard"
 DATA_PATH: Final = "/dashboard.json"
 SAMPLE_SECONDS: Final = 2.0
 MOST_SAMPLES: Final = 900
+"""Half an hour of them."""
 ALL_SHOWN: Final = 64
 """Arms of which each is counted in a sample."""
 MOST_SHOWN: Final = 20
 """Of more arms, so many that were chosen most."""
-"""Half an hour of them."""
 _BAND: Final = 1.96
 _KIND: Final = "text/html; charset=utf-8"
-_KEPT_SECONDS: Final = 10.0
-"""How long what was computed about privacy is shown again."""
+_SHARE: Final = 0.05
+"""Of the time, for computing what releases mean for privacy: in between, what was computed last is shown again."""
 
 Sample = dict[str, Any]
 
@@ -136,16 +136,20 @@ class _Privacy:
 
     def __init__(self, kit: Kit) -> None:
         self._federation = kit.federation
-        self._known: tuple[float, dict[str, Any]] | None = None
+        self._ledger: PrivacyLedger | None = None
+        self._known: dict[str, Any] = {}
+        self._next = 0.0
         self.decide_rounds = rounds_of_a_decision(kit.federation) if kit.identity.role is Role.PARTY else 0
 
     def of(self, ledger: PrivacyLedger | None) -> dict[str, Any] | None:
         if ledger is None:
             return None
-        now = time.monotonic()
-        if self._known is None or now - self._known[0] > _KEPT_SECONDS:
-            self._known = now, self._computed(ledger)
-        return self._known[1] | {"decisions": ledger.count}
+        began = time.monotonic()
+        if began >= self._next and ledger != self._ledger:
+            self._ledger, self._known = ledger, self._computed(ledger)
+            ended = time.monotonic()
+            self._next = ended + (ended - began) / _SHARE
+        return self._known
 
     def _computed(self, ledger: PrivacyLedger) -> dict[str, Any]:
         federation = self._federation

@@ -51,6 +51,7 @@ _EXAMPLES: Final = {
     "name": 'name = "hotel"',
     "arms": 'arms = ["beach", "city"]',
     "arm_table": 'arm_table = "items.csv"',
+    "own_models": 'own_models = ["beach"]',
     "version": "version = 2",
     "retired": 'retired = ["beach"]',
     "epsilon": "epsilon = 0.1",
@@ -139,6 +140,8 @@ class FederationFile(_Strict):
     arm_table: str | None = None
     """In place of `arms`: a CSV or Parquet file with a column `name` and a column for each feature of the arms, which
     then share a model. Its path is relative to this file."""
+    own_models: list[Label] = []
+    """Arms of the table that have a model of their own on top."""
     retired: list[Label] = []
     """Arms that no decision names any more."""
     epsilon: float | None = None
@@ -299,14 +302,25 @@ class FederationFile(_Strict):
         if self.arm_table is None:
             if not self.arms:
                 raise ConfigError(f"{path}: arms is missing, or an arm_table; for example: {_EXAMPLES['arms']}")
+            if self.own_models:
+                error = ConfigError("own_models are on top of one model for all arms: give an arm_table, or leave them")
+                raise _in_table(path, text, ("own_models", ""), error)
             return
         try:
             if self.arms:
                 raise ConfigError("arms and arm_table are both given: the table has the names, leave out arms")
-            self._table = read_arms(self)
+            self._table = self._with_own(read_arms(self))
         except ConfigError as error:
             raise _in_table(path, text, ("arm_table", ""), error) from None
         self._stored = StoredArms.of(self._table)
+
+    def _with_own(self, table: ArmTable) -> ArmTable:
+        """The table with the columns of arms that have a model of their own; one that is handed on has them."""
+        if not table.own and self.own_models:
+            return table.with_own(self.own_models)
+        if [table.names[arm] for arm in table.own] != self.own_models:
+            raise ConfigError("own_models are not those of the table of arms that goes with this file")
+        return table
 
     def _check_policy(self, path: Path, text: str) -> None:
         if self.policy is None:

@@ -21,6 +21,11 @@ from structlog.typing import Processor
 from hiddenarm.errors import HiddenArmError, InputError
 from hiddenarm.net.identity import Identity, Role
 
+_DIGESTS: Final = {
+    "names": "a digest of the names of arms, parties and features, in their order",
+    "arm_features": "a digest of the table of arms: its numbers, names and columns",
+}
+"""Fields of the configuration of which roles compare digests only."""
 _PARTY: Final = re.compile(r"(?<![\w(-])party (0|[1-9][0-9]{0,5})(?![\w)-])")
 """A party by its number, unless it stands in brackets behind its name."""
 
@@ -49,9 +54,19 @@ class Organisations:
         return _PARTY.sub(lambda found: self.of(Identity(Role.PARTY, int(found[1]))), text)
 
     def put_into(self, error: HiddenArmError) -> None:
-        """Have an error's text name organisations. One about what the caller gave stays as it is: it may quote it."""
+        """Have an error's text name organisations, and say what digests are of. One about what the caller gave stays as
+        it is: it may quote it."""
         if not isinstance(error, InputError):
-            error.args = (self.in_text(str(error)),)
+            error.args = (with_digests_explained(self.in_text(str(error))),)
+
+
+def with_digests_explained(text: str) -> str:
+    """A text about differing fields; of those that are digests it says what they are of, and what to do."""
+    named = [name for name in _DIGESTS if f"field {name!r} differs" in text]
+    explained = "".join(f"; {name} is {_DIGESTS[name]}" for name in named if _DIGESTS[name] not in text)
+    if not explained:
+        return text
+    return f"{text}{explained}. Other files made these kits, or an earlier version did: see docs/upgrading.md"
 
 
 def configure_logs(level: str, form: str, role: str, rename: Callable[[str], str] = str) -> None:

@@ -147,7 +147,9 @@ STOCK: Final = Family("hiddenarm_stock_steps", "gauge", "Dealt steps in stock at
 RELEASED: Final = Family(
     "hiddenarm_privacy_decisions_total", "counter", "Decisions in the privacy ledger, by their chance to be explored"
 )
-REFRESHES: Final = Family("hiddenarm_privacy_refreshes_total", "counter", "Refreshes of noisy sums in the ledger")
+REFRESHES: Final = Family(
+    "hiddenarm_privacy_refreshes_total", "counter", "Refreshes of noisy sums, or of a noisy gradient, in the ledger"
+)
 WENT_BACK: Final = Family(
     "hiddenarm_privacy_went_back_total", "counter", "Times that all parties went back behind a refresh that was used"
 )
@@ -242,13 +244,15 @@ def start_monitor(endpoint: Endpoint) -> Monitor | None:
     guarded = frozenset() if token is None else frozenset((_METRICS_PATH,))
     admitted = partial(shows, token=token or "")
     try:
-        return Monitor(
+        monitor = Monitor(
             endpoint.transport, port, pages, host=host, own=own, guarded=guarded, admitted=admitted, ticks=ticks
         )
     except OSError as error:
         raise ConfigError(
             f"cannot serve health and metrics at {host}:{port}: {error.strerror}; set another monitor_port in kit.json"
         ) from None
+    endpoint.transport.call(dashboard.sample)  # so that the page shows what happens before the first tick
+    return monitor
 
 
 def live_page() -> Page:

@@ -18,8 +18,9 @@ from contextlib import suppress
 from itertools import combinations
 from threading import Event, Lock
 
-from hiddenarm.bandit.catalogue import DECIDE, VALUE, ProgramId, program_text
+from hiddenarm.bandit.catalogue import VALUE, ProgramId, deciding, program_text
 from hiddenarm.bandit.schedule import GATHERED_BEFORE_A_BATCH
+from hiddenarm.bandit.subsets import subset_sizes
 from hiddenarm.errors import ConfigError, HiddenArmError
 from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.net.frames import Frame
@@ -33,6 +34,7 @@ from hiddenarm.roles.arms import arm_reports
 from hiddenarm.roles.dealer import Dealer
 from hiddenarm.roles.epochs.attempts import PeerLoss
 from hiddenarm.roles.epochs.plan import committed_bytes, plan_bytes, statement_bytes
+from hiddenarm.roles.joint_rewards import JointRewarder
 from hiddenarm.roles.messages import (
     DEALER,
     MAX_KEY_BYTES,
@@ -268,7 +270,8 @@ def frame_caps(kit: Kit) -> dict[Kind, int]:
     """The largest payload of each kind of frame, from the public configuration."""
     federation, many = kit.federation, kit.file.max_batch
     learner = federation.learner
-    largest = ProgramId(DECIDE, many), *learner.single_programs, *learner.largest_programs
+    deciding_many = [deciding(many, size) for size in (None, *subset_sizes(federation))]
+    largest = *deciding_many, *learner.single_programs, *learner.largest_programs
     values = federation.evaluation
     if values is not None:
         largest = *largest, ProgramId(VALUE, values.window)
@@ -277,8 +280,8 @@ def frame_caps(kit: Kit) -> dict[Kind, int]:
     return {
         Kind.WANT: 16,
         Kind.CORRECTIONS: max(largest_batch_bytes(layout) for layout in layouts),
-        Kind.DECIDE: 16 + many * (bitmap_bytes(federation.arms) + 2 + MAX_KEY_BYTES),
-        reports.kind: reports.most_bytes(many),
+        Kind.DECIDE: 16 + 4 * federation.arms + many * (bitmap_bytes(federation.arms) + 2 + MAX_KEY_BYTES),
+        **{kind: reports.most_bytes(kind, many) for kind in reports.kinds},
         Kind.ARMS: arms_bytes(many, federation.arm_width),
         Kind.ARMS_KEPT: arms_kept_bytes(),
         Kind.REWARD: REWARD_BYTES * many,
@@ -365,9 +368,9 @@ def make_actor(endpoint: Endpoint, state: State | MemoryState) -> Actor:
     )
 
 
-def make_rewarder(endpoint: Endpoint, state: State | MemoryState) -> Rewarder:
+def make_rewarder(endpoint: Endpoint, state: State | MemoryState) -> JointRewarder:
     kit, many = endpoint.kit, endpoint.kit.file.max_batch
     loss, name_of = PeerLoss.of(kit.file.durable), kit.organisations.of
-    return Rewarder(
+    return JointRewarder(
         kit.federation, endpoint.send, records=state.rewarder(), peer_loss=loss, max_batch=many, name_of=name_of
     )

@@ -5,6 +5,8 @@ is answered by a call of its `deliver`, from that thread; what is wrong with it 
 known to be gone, all requests fail at once. What has a name goes on, for when it is asked for again.
 
 Decisions are asked for together: what waits while the parties are at work is decided in the rounds of one (`Actor`).
+So are rewards, where many wait (`roles.joint_rewards`): a few lessons are under way, the rest waits. If one of several
+rewards is refused, each of them is asked for again, by itself.
 
 At most `MAX_UNDER_WAY` requests are under way, the rest waits; at most `MAX_QUEUED` wait, the next is refused.
 """
@@ -15,18 +17,21 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import Thread
 from typing import Final, Generic, TypeVar
 
 from hiddenarm.bandit.local import Decision
-from hiddenarm.errors import HiddenArmError, PeerLost, UnavailableError
+from hiddenarm.errors import HiddenArmError, PeerLost, RefusedRewardError, UnavailableError
 from hiddenarm.roles.actor import Outcome
 from hiddenarm.roles.client_records import KeyAnswer
+from hiddenarm.roles.joint_rewards import NamedReward
 from hiddenarm.service.application import ActorClient, RewarderClient
 
 MAX_UNDER_WAY: Final = 256
 MAX_QUEUED: Final = 4096
+LESSONS_AT_ONCE: Final = 8
+"""Under way, so that parties need not wait for the next one; what comes meanwhile may be learned together."""
 BUSY_SECONDS: Final = 1.0
 
 Asks = TypeVar("Asks")
@@ -40,6 +45,8 @@ class Waiting(Generic[Asks, Answers]):
     asked: Asks
     deliver: Callable[[Answers | HiddenArmError], None]
     abandoned: bool = False
+    refused: bool = False
+    """Whether it was refused together with others: it is asked for once more, by itself."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -52,15 +59,6 @@ class RankRequest:
     eligible: frozenset[int] | None = None
     excluded: frozenset[int] = frozenset()
     deferred: bool = False
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class RewardRequest:
-    """The reward of a decision, under the name of an event."""
-
-    decision: str
-    value: float = field(repr=False)
-    event: str | None = None
 
 
 class RequestQueue(ABC, Generic[Asks, Answers]):
@@ -118,25 +116,30 @@ class RequestQueue(ABC, Generic[Asks, Answers]):
 
     def _step(self) -> None:
         for number, outcome in self._take_ended(list(self._under_way)):
-            for waiting in self._under_way.pop(number):
-                self._deliver(waiting, outcome)
+            self._settle(self._under_way.pop(number), outcome)
         if (outage := self._client.outage) is not None:
             self._begin_what_waits()  # so that it goes on where it has a name
             self._fail_all(outage)
         else:
             self._begin_what_waits()
 
+    def _settle(self, ended: Sequence[Waiting[Asks, Answers]], outcome: Answers | HiddenArmError) -> None:
+        for waiting in ended:
+            self._deliver(waiting, outcome)
+
     def _begin_what_waits(self) -> None:
         while self._queue and self._can_begin():
-            waiting = self._queue.popleft()
-            if waiting.abandoned:
-                continue
-            try:
-                number = self._begin(waiting.asked)
-            except HiddenArmError as error:
-                self._deliver(waiting, error)
-            else:
-                self._under_way.setdefault(number, []).append(waiting)
+            taken = [self._queue.popleft() for _ in range(self._at_once(len(self._queue)))]
+            wanted = [waiting for waiting in taken if not waiting.abandoned]
+            for waiting, begun in zip(wanted, self._begin([one.asked for one in wanted]), strict=True):
+                if isinstance(begun, HiddenArmError):
+                    self._deliver(waiting, begun)
+                else:
+                    self._under_way.setdefault(begun, []).append(waiting)
+
+    def _at_once(self, waiting: int) -> int:
+        """How many of those that wait are begun at once."""
+        return 1
 
     def _fail_all(self, error: HiddenArmError) -> None:
         for number in list(self._under_way):
@@ -154,8 +157,8 @@ class RequestQueue(ABC, Generic[Asks, Answers]):
     # What an actor and a rewarder do differently
 
     @abstractmethod
-    def _begin(self, asked: Asks) -> int:
-        """Ask the client; the number under which it ends."""
+    def _begin(self, asked: Sequence[Asks]) -> Sequence[int | HiddenArmError]:
+        """Ask the client; for each the number under which it ends, or what is wrong with it."""
 
     @abstractmethod
     def _any_ended(self, numbers: Iterable[int]) -> bool:
@@ -177,7 +180,16 @@ class RankQueue(RequestQueue[RankRequest, Decision]):
         super().__init__(client, "rank requests")
         self._actor = client
 
-    def _begin(self, asked: RankRequest) -> int:
+    def _begin(self, asked: Sequence[RankRequest]) -> Sequence[int | HiddenArmError]:
+        return [self._begin_one(one) for one in asked]
+
+    def _begin_one(self, asked: RankRequest) -> int | HiddenArmError:
+        try:
+            return self._ask(asked)
+        except HiddenArmError as error:
+            return error
+
+    def _ask(self, asked: RankRequest) -> int:
         return self._actor.ask(
             [asked.key],
             request=asked.event,
@@ -197,7 +209,7 @@ class RankQueue(RequestQueue[RankRequest, Decision]):
         self._actor.give_up(number)
 
 
-class RewardQueue(RequestQueue[RewardRequest, int]):
+class RewardQueue(RequestQueue[NamedReward, int]):
     """Rewards of decisions; the answer is the version of the model that holds them, 0 with slots."""
 
     def __init__(self, client: RewarderClient) -> None:
@@ -205,11 +217,28 @@ class RewardQueue(RequestQueue[RewardRequest, int]):
         self._rewarder = client
 
     def _can_begin(self) -> bool:
-        """No reward before an epoch has opened in this process, see `Rewarder`."""
-        return super()._can_begin() and self._rewarder.checked
+        """No reward before an epoch has opened in this process, see `Rewarder`. In an outage all are written down, for
+        when they are asked for again."""
+        most = LESSONS_AT_ONCE if self._rewarder.outage is None and not self._rewarder.has_slots else MAX_UNDER_WAY
+        return len(self._under_way) < most and self._rewarder.checked
 
-    def _begin(self, asked: RewardRequest) -> int:
-        return self._rewarder.begin(asked.decision, asked.value, asked.event)
+    def _at_once(self, waiting: int) -> int:
+        return self._rewarder.together(waiting)
+
+    def _begin(self, asked: Sequence[NamedReward]) -> Sequence[int | HiddenArmError]:
+        return self._rewarder.begin(asked)
+
+    def _settle(self, ended: Sequence[Waiting[NamedReward, int]], outcome: int | HiddenArmError) -> None:
+        """Of several that were refused together each may be innocent: it is asked for again, once."""
+        if len(ended) == 1 or not isinstance(outcome, RefusedRewardError):
+            super()._settle(ended, outcome)
+            return
+        for waiting in ended:
+            if waiting.refused:
+                self._deliver(waiting, outcome)
+            else:
+                waiting.refused = True
+                self._queue.append(waiting)
 
     def _any_ended(self, numbers: Iterable[int]) -> bool:
         first = min(numbers, default=None)  # rewards end in order

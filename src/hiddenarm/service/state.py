@@ -30,8 +30,11 @@ from hiddenarm.net.hello import Value, differences, hello_payload, parse_hello
 from hiddenarm.net.identity import Role
 from hiddenarm.privacy.mechanisms import NO_MECHANISM
 from hiddenarm.roles.client_records import ActorRecords, MemoryActorRecords, MemoryRewarderRecords, RewarderRecords
-from hiddenarm.roles.party_records import PRIVACY, MemoryPartyRecords, PartyRecords, read_ledger
+from hiddenarm.roles.memory_records import MemoryPartyRecords
+from hiddenarm.roles.party_areas import PRIVACY, read_ledger
+from hiddenarm.roles.party_records import PartyRecords
 from hiddenarm.service.kit import Kit
+from hiddenarm.service.logs import with_digests_explained
 from hiddenarm.store.contract import Change, Place, Put, Store
 from hiddenarm.store.copies import Folder, schema_at
 from hiddenarm.store.journal import DirectJournal, GroupJournal, Journal, Then
@@ -101,7 +104,7 @@ class Owner:
             self._check_change({**assumed, **found}, ours)
             return
         if differing := differences(found | assumed, ours, self.state, str(self.kit_file)):
-            raise StoreError(f"{'; '.join(differing)}. {self._advice}")
+            raise StoreError(f"{with_digests_explained('; '.join(differing))}. {self._advice}")
 
     def _check_change(self, found: Mapping[str, Value], ours: Mapping[str, Value]) -> None:
         """Raise StoreError unless the state of an earlier version can be gone on with."""

@@ -22,9 +22,10 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from hiddenarm.errors import HiddenArmError
 from hiddenarm.ring.streams import fresh_key
+from hiddenarm.roles.joint_rewards import NamedReward
 from hiddenarm.roles.messages import MAX_KEY_BYTES
 from hiddenarm.service.application import ActorClient
-from hiddenarm.service.request_queue import RankQueue, RankRequest, RequestQueue, RewardQueue, RewardRequest
+from hiddenarm.service.request_queue import RankQueue, RankRequest, RequestQueue, RewardQueue
 from hiddenarm.web import problems
 from hiddenarm.web.event_ids import EVENT_ID
 from hiddenarm.web.guard import Guarded
@@ -159,7 +160,7 @@ def rewarder_router(queue: RewardQueue, *, has_slots: bool, resolve: Resolve | N
     )
     async def reward(event: EventPath, body: RewardBody) -> RewardAnswer:
         decision = body.decisionId or await _decision_of(event, resolve)
-        version = await _answer(queue, RewardRequest(decision, body.value, event), body.timeout)
+        version = await _answer(queue, NamedReward(decision, body.value, event), body.timeout)
         return RewardAnswer(eventId=event, kept=True) if has_slots else RewardAnswer(eventId=event, version=version)
 
     return router
@@ -190,7 +191,7 @@ async def _called(call: Callable[[str], str], event: str) -> str:
         raise problem_of(error) from None
 
 
-async def _answer(queue: RequestQueue[Any, Any], request: RankRequest | RewardRequest, seconds: float) -> Any:
+async def _answer(queue: RequestQueue[Any, Any], request: RankRequest | NamedReward, seconds: float) -> Any:
     """Wait for the answer to a request, but not longer than it says."""
     loop = asyncio.get_running_loop()
     answered: asyncio.Future[Any] = loop.create_future()

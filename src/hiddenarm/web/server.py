@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
@@ -37,8 +37,10 @@ MAX_CONNECTIONS: Final = 256
 SILENT_SECONDS: Final = 10.0
 """For a caller to make its next request."""
 BACKLOG: Final = 256
-DRAIN_SECONDS: Final = 5
-"""For what is under way when the server stops."""
+DRAIN_SECONDS: Final = 3
+"""For what is under way when the server stops; then it is refused."""
+REFUSE_SECONDS: Final = 5
+"""For the refusals to leave. A request that is still not answered then is cut off."""
 
 
 class _Hasty(H11Protocol):
@@ -85,11 +87,23 @@ class WebServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.should_exit = True
-        self._thread.join()
+        self.stop(lambda: None)
+
+    def stop(self, refuse: Callable[[], None]) -> None:
+        """Take no more requests, and have those that wait too long refused by `refuse`."""
+        end(self._server, self._thread, refuse)
         self._socket.close()
         if self.address.path is not None:
             self.address.path.unlink(missing_ok=True)
+
+
+def end(server: uvicorn.Server, thread: Thread, refuse: Callable[[], None]) -> None:
+    """Take no more requests, and leave time for those under way; then refuse those that still wait, so that they are
+    told to be made again: else the server would cut them off, as if it had failed."""
+    server.should_exit = True
+    thread.join(DRAIN_SECONDS)
+    refuse()
+    thread.join()
 
 
 class ActorServer:
@@ -109,8 +123,7 @@ class ActorServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.__exit__(kind, error, trace)
-        self._queue.close()
+        self._server.stop(self._queue.close)
 
 
 class RewarderServer:
@@ -131,8 +144,7 @@ class RewarderServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.__exit__(kind, error, trace)
-        self._queue.close()
+        self._server.stop(self._queue.close)
 
 
 def _bound(address: WebAddress) -> socket.socket:
@@ -178,7 +190,7 @@ def _configured(app: object, tls: tuple[Path, Path] | None) -> uvicorn.Config:
         server_header=False,
         backlog=BACKLOG,
         limit_concurrency=MAX_CONNECTIONS,
-        timeout_graceful_shutdown=DRAIN_SECONDS,
+        timeout_graceful_shutdown=DRAIN_SECONDS + REFUSE_SECONDS,
         ssl_certfile=None if tls is None else tls[0],
         ssl_keyfile=None if tls is None else tls[1],
     )

@@ -50,7 +50,7 @@ def test_many_arms_have_a_line_for_each_model_in_rewards_and_times(tmp_path: Pat
         ("catalogue", 60, "one model"),
         ("catalogue", 60, "a model for each arm"),
     ]
-    assert all(row[6] == 1.0 for row in table.rows), "a twin that is taught the same agrees"
+    assert all(row[7] == 1.0 for row in table.rows), "a twin that is taught the same agrees"
     assert {claim.verdict for claim in findings.claims} == {"not checked"}
 
 

@@ -42,9 +42,9 @@ from hiddenarm.roles.actor import Actor, all_decided
 from hiddenarm.roles.client_records import MemoryActorRecords, MemoryRewarderRecords
 from hiddenarm.roles.dealer import Dealer
 from hiddenarm.roles.epochs.attempts import PeerLoss
+from hiddenarm.roles.memory_records import MemoryPartyRecords
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER, Kind
 from hiddenarm.roles.party import Party
-from hiddenarm.roles.party_records import MemoryPartyRecords
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.runs import Send
 from hiddenarm.service.features import words_by_key

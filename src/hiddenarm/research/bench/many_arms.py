@@ -3,7 +3,7 @@
 Both are measured in one process, in turn, block by block: all parties, the dealer, actor and rewarder, without a
 network; all are dealt as many steps at once. Rounds, bytes and dealt words are those that programs declare, and that
 travel between roles. A step is a decision and the lesson of its reward. Beside them, decisions among 40 eligible arms
-of the most, and a step at 40 arms.
+of the most, and a step at 40 arms; and what tournaments of fewer and more levels would take for the most.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from rich.console import Console
 from hiddenarm.bandit.arm_table import ArmTable
 from hiddenarm.bandit.catalogue import ProgramId, program_text
 from hiddenarm.bandit.decisions import is_plain, split_number
-from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.federation import PAYLOAD_ARMS, Federation
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.mpc.material import Layout
+from hiddenarm.mpc.tournament import comparisons, levels, tournament
 from hiddenarm.research.bench.report import Curve, Result, draw, micros, print_table, quartiles
 from hiddenarm.research.bench.session import make_federation
 from hiddenarm.research.bench.timing import Effort, Spread, alternate
@@ -182,6 +183,7 @@ def bench_many_arms(
         points.append((count, shared, per_arm))
     title = f"A step by arms: {parties} parties, {features} features, {arm_features} features of arms"
     _print_points(console, title, points)
+    tournaments = _tournaments(console, parties, max(arms))
     subset = _measure_subset(console, parties, max(arms), features, arm_features, effort)
     if plot is not None:
         curves = [
@@ -203,8 +205,46 @@ def bench_many_arms(
             for count, shared, per_arm in points
         ],
         "learning_depends_on_arms": len({_learning_costs(shared) for _, shared, _ in points}) > 1,
+        "tournaments": tournaments,
         "eligible": subset,
     }
+
+
+def _tournaments(console: Console, parties: int, arms: int) -> list[dict[str, Any]]:
+    """What the maximum of the most arms takes, by the levels of the tournament: public numbers. None where arms are
+    compared pair by pair."""
+    if arms <= PAYLOAD_ARMS:
+        return []
+    taken, beside = len(levels(arms)), 2 + 2 * parties
+    found: list[dict[str, Any]] = []
+    largest: list[list[int]] = []
+    for depth in range(max(1, taken - 1), taken + 2):
+        plan = tournament(arms, depth)
+        pairs = comparisons(plan)
+        largest.append([max(sizes) for sizes in plan])
+        found.append(
+            {
+                "levels": depth,
+                "largest_groups": largest[-1],
+                "comparisons": pairs,
+                "comparisons_per_arm": pairs / arms,
+                "rounds": beside + 3 * depth,
+                "taken": depth == taken,
+            }
+        )
+    rows = [
+        (
+            f"{one['levels']}{' (taken)' if one['taken'] else ''}",
+            ", ".join(f"{size}" for size in groups),
+            f"{one['comparisons']:,}",
+            f"{one['comparisons_per_arm']:.1f}",
+            f"{one['rounds']}",
+        )
+        for one, groups in zip(found, largest, strict=True)
+    ]
+    columns = ("levels", "groups of up to", "comparisons", "for each arm", "rounds to decide")
+    print_table(console, f"The maximum of {arms:,} scores", columns, rows)
+    return found
 
 
 def _learning_costs(step: Step) -> tuple[int, int, int]:

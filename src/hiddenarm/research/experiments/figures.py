@@ -28,14 +28,15 @@ STYLES = (
 WIDTH, HEIGHT = 6.4, 4.0
 
 
-def empty_figure(*, columns: int = 1, share_y: bool = False) -> tuple[Figure, Sequence[Axes]]:
-    """A figure with axes side by side."""
+def empty_figure(*, columns: int = 1, rows: int = 1, share_y: bool = False) -> tuple[Figure, Sequence[Axes]]:
+    """A figure with axes side by side, row by row."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH if columns == 1 else 4.8 * columns, HEIGHT), dpi=150, layout="constrained")
+    size = WIDTH if columns == 1 else 4.8 * columns, HEIGHT * rows
+    figure = Figure(figsize=size, dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(1, columns, sharey=share_y, squeeze=False)[0]
+    axes = figure.subplots(rows, columns, sharey=share_y, squeeze=False).ravel()
     for one in axes:
         dress(one)
     return figure, list(axes)

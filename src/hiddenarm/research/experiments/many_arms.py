@@ -1,7 +1,8 @@
 """One model of arms that have features beside a model for each arm: what they earn, and what a step takes, by arms.
 
 The paper's experiment with many arms (K-means centres), whose features are principal components of the centres; and a
-catalogue of items that have 16 features, made up (`research.data.catalogues`).
+catalogue of items that have 16 features, made up (`research.data.catalogues`). Where a model for each of 10,000 items
+would take hours on shares, a short private run gives the times, and the plain learner the rewards of the whole one.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import product
 from pathlib import Path
 from time import process_time
 from typing import ClassVar, Literal
@@ -16,14 +18,22 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from hiddenarm.bandit.arm_table import ArmTable
+from hiddenarm.bandit.audit import audit_coins
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.plain import coins_at
+from hiddenarm.mpc.material import Seeds
 from hiddenarm.research.data.catalogues import made_up_catalogue
 from hiddenarm.research.data.load import load_world
 from hiddenarm.research.data.worlds import World, features_of_arms, split_features
 from hiddenarm.research.experiments.experiment import Claim, Findings, Picture, Scale, Setting, Table, judged
-from hiddenarm.research.experiments.figures import add_legend, add_line, empty_figure, set_logarithmic
+from hiddenarm.research.experiments.figures import (
+    add_dots,
+    add_legend,
+    add_line,
+    empty_figure,
+    set_logarithmic,
+)
 from hiddenarm.research.experiments.jobs import Arrays, Job, Progress, ResultStore
 from hiddenarm.ring.words import Floats
 
@@ -38,8 +48,10 @@ _SEED = 1
 _CENTRES: Mapping[Scale, Sequence[int]] = {"full": (10, 100, 1_000), "quick": (10, 40, 160), "tiny": (6, 60)}
 _ITEMS: Mapping[Scale, Sequence[int]] = {"full": (100, 1_000, 10_000), "quick": (100, 400), "tiny": (60,)}
 _STEPS: Mapping[Scale, int] = {"full": 20_000, "quick": 600, "tiny": 20}
-_ITEM_STEPS: Mapping[Scale, int] = {"full": 2_000, "quick": 300, "tiny": 20}
-"""Fewer: at 10,000 items a step with a model for each takes about half a second."""
+_ITEM_STEPS: Mapping[Scale, int] = {"full": 6_000, "quick": 300, "tiny": 20}
+_TIMED: Mapping[Scale, tuple[int, int]] = {"full": (10_000, 2_000), "quick": (400, 100), "tiny": (60, 10)}
+"""From how many items on a model for each is timed only, in so many private steps: at 10,000 items a step takes a fifth
+of a second."""
 _NEAR = 0.01
 _FIFTH = 0.2
 _STEPS_BETWEEN_NEWS = 50
@@ -69,12 +81,13 @@ class ManyArmsRun(Job):
 
     def perform(self, data_dir: Path | None, progress: Progress) -> Arrays:
         world, table = _load(self.world, self.arms, self.steps, data_dir)
-        shares = self.model == "one model"
+        return _Course(self.federation_of(world, table), world, self.steps, self._key).run(progress)
+
+    def federation_of(self, world: World, table: Floats) -> Federation:
+        """Two parties, and the model of this run."""
         features = tuple(split_features(world.features, 2))
-        federation = Federation(
-            self.arms, features, epsilon=_EPSILON, arm_features=ArmTable.of(table) if shares else None
-        )
-        return _Course(federation, world, self.steps, self._key).run(progress)
+        arm_features = ArmTable.of(table) if self.model == "one model" else None
+        return Federation(self.arms, features, epsilon=_EPSILON, arm_features=arm_features)
 
     @property
     def _key(self) -> bytes:
@@ -90,6 +103,37 @@ def _load(name: str, arms: int, steps: int, data_dir: Path | None) -> tuple[Worl
     folder = data_dir if name == "mnist" else None
     world = load_world(name, arms=arms, features=_FEATURES, seed=_SEED, data_dir=folder, kind="kmeans")
     return world.with_constant(), features_of_arms(world.arm_points(), _CENTRES_WIDTH)
+
+
+@dataclass(frozen=True)
+class PlainManyArmsRun(ManyArmsRun):
+    """The plain learner alone, with the coins of the private one: plain_rewards [steps]."""
+
+    kind: ClassVar[str] = "many-arms-plain"
+
+    @property
+    def title(self) -> str:
+        return f"{super().title}, plain"
+
+    @property
+    def expected_seconds(self) -> float:
+        return 1 + self.steps * (0.1e-3 + self.arms * 0.1e-6)
+
+    def perform(self, data_dir: Path | None, progress: Progress) -> Arrays:
+        world, table = _load(self.world, self.arms, self.steps, data_dir)
+        federation = self.federation_of(world, table)
+        learner, seeds = federation.policy.twin(federation), Seeds(self._key)
+        ahead = max(1, _AHEAD_WORDS // self.arms)
+        rewards = np.zeros(self.steps, np.uint8)
+        for first in range(0, self.steps, ahead):
+            coins = audit_coins(seeds, federation, first, min(ahead, self.steps - first))
+            for step in range(first, min(first + ahead, self.steps)):
+                x = world.context(step)
+                arm = learner.decide(x, *coins_at(coins, step - first))
+                rewards[step] = reward = world.reward(step, arm)
+                learner.learn(x, arm, reward)
+            progress((first + len(coins.explore)) / self.steps, f"reward {rewards[: first + ahead].mean():.3f}")
+        return {"plain_rewards": rewards}
 
 
 class _Course:
@@ -142,10 +186,10 @@ class ManyArms:
     place = "not in the paper"
 
     def jobs(self, setting: Setting) -> Sequence[ManyArmsRun]:
-        return [run for runs in _runs(setting).values() for run in runs]
+        return [run for pair in _runs(setting) for run in pair if run is not None]
 
     def conclude(self, setting: Setting, kept: ResultStore) -> Findings:
-        points = [_Point.of(run, kept) for run in self.jobs(setting)]
+        points = [_Point.of(run, whole, kept) for run, whole in _runs(setting)]
         return Findings(
             pictures=[_picture(setting, points)],
             tables=[_table(points)],
@@ -155,35 +199,50 @@ class ManyArms:
 
 @dataclass(frozen=True)
 class _Point:
+    """What came of a run. Where it was timed only, `reward` is None, and the plain one is that of the whole."""
+
     run: ManyArmsRun
-    reward: float
+    steps: int
+    reward: float | None
     plain: float
     agreed: float
     micros: tuple[float, float]
 
     @classmethod
-    def of(cls, run: ManyArmsRun, kept: ResultStore) -> _Point:
+    def of(cls, run: ManyArmsRun, whole: PlainManyArmsRun | None, kept: ResultStore) -> _Point:
         result = kept[run]
         decide, learn = (1e6 * result["seconds"] / run.steps).tolist()
         reward, plain, agreed = (float(result[name].mean()) for name in ("rewards", "plain_rewards", "agreed"))
-        return cls(run, reward, plain, agreed, (decide, learn))
+        if whole is None:
+            return cls(run, run.steps, reward, plain, agreed, (decide, learn))
+        return cls(run, whole.steps, None, float(kept[whole]["plain_rewards"].mean()), agreed, (decide, learn))
+
+    @property
+    def earned(self) -> float:
+        """By the private learner, or where it was timed only by the plain one."""
+        return self.plain if self.reward is None else self.reward
 
 
-def _runs(setting: Setting) -> dict[tuple[str, Model], list[ManyArmsRun]]:
+def _runs(setting: Setting) -> list[tuple[ManyArmsRun, PlainManyArmsRun | None]]:
+    """Each run, with the plain one of as many steps as others have where it is timed only."""
     sizes: dict[str, tuple[Sequence[int], int]] = {
         setting.data: (setting.sized(_CENTRES), setting.sized(_STEPS)),
         CATALOGUE: (setting.sized(_ITEMS), setting.sized(_ITEM_STEPS)),
     }
-    return {
-        (world, model): [ManyArmsRun(world, model, count, steps) for count in arms]
-        for world, (arms, steps) in sizes.items()
-        for model in MODELS
-    }
+    timed_from, timed = setting.sized(_TIMED)
+    runs: list[tuple[ManyArmsRun, PlainManyArmsRun | None]] = []
+    for world, (arms, steps) in sizes.items():
+        for model, count in product(MODELS, arms):
+            if world == CATALOGUE and model == MODELS[1] and count >= timed_from:
+                runs.append((ManyArmsRun(world, model, count, timed), PlainManyArmsRun(world, model, count, steps)))
+            else:
+                runs.append((ManyArmsRun(world, model, count, steps), None))
+    return runs
 
 
 def _picture(setting: Setting, points: Sequence[_Point]) -> Picture:
-    worlds = list(dict.fromkeys(world for world, _ in _runs(setting)))
-    figure, panels = empty_figure(columns=2 * len(worlds))
+    worlds = list(dict.fromkeys(run.world for run, _ in _runs(setting)))
+    figure, panels = empty_figure(columns=2, rows=len(worlds))
     for place, world in enumerate(worlds):
         rewards, times = panels[2 * place : 2 * place + 2]
         own = [point for point in points if point.run.world == world]
@@ -191,10 +250,12 @@ def _picture(setting: Setting, points: Sequence[_Point]) -> Picture:
         for style, model in enumerate(MODELS):
             line = [point for point in own if point.run.model == model]
             arms = [point.run.arms for point in line]
-            add_line(rewards, style, arms, [point.reward for point in line], model)
+            add_line(rewards, style, arms, [point.earned for point in line], model)
+            add_dots(rewards, style, {point.run.arms: [point.plain] for point in line})
             add_line(times, style, arms, [sum(point.micros) / 1e3 for point in line], model)
         named = world if world == CATALOGUE else f"{world}, K-means arms"
-        rewards.set(title=f"{named}: reward", xlabel="number of arms", ylabel="average reward of all steps")
+        steps = max(point.steps for point in own)
+        rewards.set(title=f"{named}: reward", xlabel="number of arms", ylabel=f"average reward of {steps:,} steps")
         times.set(title=f"{named}: time", xlabel="number of arms", ylabel="ms of processor time a step")
         set_logarithmic(times, sizes)
         set_logarithmic(rewards, sizes)
@@ -202,20 +263,31 @@ def _picture(setting: Setting, points: Sequence[_Point]) -> Picture:
         add_legend(rewards, loc="best", fontsize=8)
     caption = (
         "Reward, and processor time of a step of all parties and the dealer in one process, against the number of "
-        "arms: one model of the products of features of contexts and arms, and a model for each arm."
+        "arms: one model of the products of features of contexts and arms, and a model for each arm. Dots are rewards "
+        "of a plain learner with the same coins on its own way."
     )
+    plain = [f"{point.run.arms:,} {point.run.world} arms" for point in points if point.reward is None]
+    if plain:
+        caption += (
+            f" With a model for each of {' and '.join(plain)} the reward is the plain learner's, and the time that of "
+            "a shorter private run."
+        )
     return Picture("many-arms", caption, figure)
 
 
 def _table(points: Sequence[_Point]) -> Table:
-    header = ("world", "arms", "model", "steps", "reward", "plain reward", "same arm", "ms deciding", "ms learning")
+    header = (
+        *("world", "arms", "model", "steps", "private steps", "reward", "plain reward", "same arm"),
+        *("ms deciding", "ms learning"),
+    )
     rows = [
         (
             point.run.world,
             point.run.arms,
             point.run.model,
+            point.steps,
             point.run.steps,
-            round(point.reward, 4),
+            "" if point.reward is None else round(point.reward, 4),
             round(point.plain, 4),
             round(point.agreed, 4),
             round(point.micros[0] / 1e3, 3),
@@ -227,10 +299,12 @@ def _table(points: Sequence[_Point]) -> Table:
 
 
 def _earns_what_the_twin_earns(setting: Setting, points: Sequence[_Point]) -> Claim:
-    worst = max(abs(point.reward - point.plain) for point in points if point.run.model == "one model")
+    ones = [point for point in points if point.run.model == MODELS[0] and point.run.world != CATALOGUE]
+    worst = max(abs(point.earned - point.plain) for point in ones)
     long = setting.scale == "full"
     return Claim(
-        sentence="(With one model of arms that have features, the private learner earns what its plain twin earns.)",
+        sentence="(With one model of arms that have features, the private learner earns what its plain twin earns on "
+        "its own way, on the paper's data.)",
         place=ManyArms.place,
         measured=f"largest difference of mean rewards {worst:.4f}; a plain learner taught the same would choose alike "
         f"in at least {100 * min(point.agreed for point in points):.2f} % of the steps",
@@ -246,12 +320,12 @@ def _earns_what_the_twin_earns(setting: Setting, points: Sequence[_Point]) -> Cl
 def _earns_more(setting: Setting, points: Sequence[_Point]) -> Claim:
     """At the most arms of each world."""
     pairs = [_pair(points, world) for world in dict.fromkeys(point.run.world for point in points)]
-    long, more = setting.scale == "full", all(one.reward > own.reward for one, own in pairs)
+    long, more = setting.scale == "full", all(one.earned > own.earned for one, own in pairs)
     return Claim(
         sentence="(With many arms, one model earns more than a model for each.)",
         place=ManyArms.place,
         measured="; ".join(
-            f"{one.run.world}, {one.run.arms:,} arms: {one.reward:.3f} against {own.reward:.3f}" for one, own in pairs
+            f"{one.run.world}, {one.run.arms:,} arms: {one.earned:.3f} against {own.earned:.3f}" for one, own in pairs
         ),
         verdict=judged(more) if long else "not checked",
         explanation="" if long and more else "It does not here." if long else "Runs are too short to tell.",
