@@ -57,7 +57,7 @@ def quiet() -> Iterator[None]:
 def noisy_federation(parties: int = 2, correlated: int = 0, *, gradient: bool = False) -> Federation:
     privacy: NoisyMechanism = NoisySums(50.0, first_refresh=2, refresh_ratio=1.5, correlated=correlated)
     if gradient:
-        privacy = NoisyGradient(50.0, refresh_every=2, first_step=0.2, correlated=correlated)
+        privacy = NoisyGradient(0.5, refresh_every=2, first_step=0.05, correlated=correlated)
     return Federation(arms=2, features=(1,) * parties, epsilon=0.3, privacy=privacy, max_interactions=1000)
 
 
