@@ -14,7 +14,7 @@ from hiddenarm.mpc.masking import given_share, mask
 from hiddenarm.mpc.run import Program, ProgramText, Run
 from hiddenarm.mpc.tournament import RANDOM_ORDER
 from hiddenarm.mpc.values import Shared
-from hiddenarm.privacy.mechanisms import NoisySums
+from hiddenarm.privacy.mechanisms import NoisyGradient, NoisySums
 from hiddenarm.ring.words import packed_words
 from support import FourRoundFederation
 
@@ -23,13 +23,15 @@ THREE = Federation(arms=4, features=(1, 2, 2), epsilon=0.1)
 LONG = Federation(arms=50, features=(1, 1), epsilon=0.1)
 FOUR_ROUNDS = FourRoundFederation(arms=3, features=(2, 1), epsilon=0.1)
 EVALUATED = Federation(arms=3, features=(2, 1), epsilon=0.1, evaluation=PolicyValues(0.5, "actor", window=4))
-ELSEWHERE = {"refresh", "value", *DECIDE_AMONG.values()}
+ELSEWHERE = {"refresh", "descend", "value", *DECIDE_AMONG.values()}
 """Programs that not every federation has."""
 NOISY = Federation(arms=3, features=(2, 1), epsilon=0.1, privacy=NoisySums(1.0))
+GRADIENT = Federation(arms=3, features=(2, 1), epsilon=0.1, privacy=NoisyGradient(1.0))
 BATCHED = {"decide": 3, "gather": 3, "solve": 3, "repair": 3}
 CASES = [
     *((federation, name, 1) for federation in (SMALL, THREE) for name in ABOUT if name not in ELSEWHERE),
     *((NOISY, name, 1) for name in ("decide", "gather", "refresh")),
+    *((GRADIENT, name, 1) for name in ("gather", "descend")),
     *((SMALL, name, count) for name, count in BATCHED.items()),
     (EVALUATED, "value", 4),
     (LONG, "decide", 1),

@@ -210,18 +210,18 @@ ALL_ELIGIBLE = Eligible()
 
 def decide_frame(program: ProgramId, step: int, version: int, keys: Sequence[str], *eligible: bytes) -> Frame:
     """`eligible` are bitmaps of the arms that may be chosen: none if all may, one for all keys, or one for each."""
-    return _decide_frame(program, step, version, keys, min(len(eligible), _EACH), eligible)
+    return _request(program, step, version, keys, min(len(eligible), _EACH), eligible)
 
 
 def decide_among_frame(program: ProgramId, step: int, version: int, keys: Sequence[str], eligible: Eligible) -> Frame:
     """The same for a program that decides among some arms."""
     if eligible.arms is None:
-        return _decide_frame(program, step, version, keys, 0, ())
+        return _request(program, step, version, keys, 0, ())
     named = struct.pack(f"<{1 + len(eligible.arms)}I", len(eligible.arms), *eligible.arms)
-    return _decide_frame(program, step, version, keys, _EACH if eligible.bitmaps else 1, (named, *eligible.bitmaps))
+    return _request(program, step, version, keys, _EACH if eligible.bitmaps else 1, (named, *eligible.bitmaps))
 
 
-def _decide_frame(
+def _request(
     program: ProgramId, step: int, version: int, keys: Sequence[str], form: int, eligible: Sequence[bytes]
 ) -> Frame:
     encoded = b"".join([_LENGTH.pack(len(key)) + key for key in map(str.encode, keys)])
