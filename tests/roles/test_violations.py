@@ -34,11 +34,15 @@ from hiddenarm.roles.messages import (
     PROGRAM_NUMBERS,
     REWARDER,
     Kind,
+    ReturnedArms,
+    Unlearning,
+    arms_frame,
     decide_frame,
     learned_frame,
     payloads_frame,
     refused_frame,
     reward_frame,
+    unlearn_frame,
     want_frame,
 )
 from hiddenarm.roles.party import Party
@@ -391,6 +395,8 @@ FRAMES = st.builds(
     st.integers(0, 3) | st.sampled_from([2**62, 2**64 - 1]),
     st.binary(max_size=64) | st.integers(0, 400).map(lambda count: struct.pack("<Q", count) * 2),
 )
+NO_NUMBER = 0x1000 << 48
+"""Names no decision: it was made among some arms, of no context."""
 BAD_FRAMES = [
     (ACTOR, decide_frame(DECIDE_ONE, 7, 0, ["k"])),
     (ACTOR, decide_frame(ProgramId(DECIDE, 257), 0, 0, ["k"] * 257)),
@@ -402,6 +408,9 @@ BAD_FRAMES = [
     (REWARDER, Frame(Kind.REWARD, 2, 0, 0, bytes(15))),
     (REWARDER, decide_frame(DECIDE_ONE, 0, 0, ["k"])),
     (REWARDER, Frame(Kind.PREPARED)),
+    (REWARDER, reward_frame(0, (NO_NUMBER, 0))),
+    (REWARDER, unlearn_frame(0, Unlearning(NO_NUMBER))),
+    (ACTOR, arms_frame(ReturnedArms(0, ProgramId(DECIDE, 2), 2**32, bytes(8 * 2 * small_federation(2).arms)))),
 ]
 
 

@@ -45,6 +45,11 @@ def decision_number(program: ProgramId, step: int, position: int = 0) -> int:
     return count << _COUNT_BITS | step << _POSITION_BITS | position
 
 
+def fits_number(program: ProgramId, step: int) -> bool:
+    """Whether a step of a program has a number of its own."""
+    return step < 1 << (_COUNT_BITS if program == DECIDE_ONE else _COUNT_BITS - _POSITION_BITS)
+
+
 def is_plain(number: int) -> bool:
     """Whether a number is only a step."""
     return number >> _COUNT_BITS == 0

@@ -107,7 +107,9 @@ class Ledger:
             if interaction is None:
                 continue
             masked = words[:, position]
-            if interaction.masked_arm is None:
+            if masked.shape != interaction.arm_mask.shape:
+                fits = False
+            elif interaction.masked_arm is None:
                 interaction.masked_arm = masked
             elif not np.array_equal(interaction.masked_arm, masked):
                 fits = False

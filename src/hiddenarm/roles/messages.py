@@ -52,8 +52,15 @@ from typing import NamedTuple
 import numpy as np
 
 from hiddenarm.bandit.catalogue import DECIDING, LEARN, PROGRAMS, SINGLE_PROGRAMS, UNLEARN, ProgramId, slots_of
-from hiddenarm.bandit.decisions import DecisionIds, decision_name, decision_number, split_name
-from hiddenarm.errors import ClientError, FrameError
+from hiddenarm.bandit.decisions import (
+    DecisionIds,
+    decision_name,
+    decision_number,
+    fits_number,
+    split_name,
+    split_number,
+)
+from hiddenarm.errors import ClientError, DecisionIdError, FrameError
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.ring.streams import KEY_BYTES
@@ -385,6 +392,8 @@ def read_arms(frame: Frame, arms: int, epoch: int | None = None) -> ReturnedArms
         _check_length(frame, arms_bytes(program.count, arms))
     if program.name not in DECIDING:
         raise FrameError(f"an ARMS frame is about program {program.name}")
+    if not fits_number(program, step):  # else its name would be that of another run
+        raise FrameError("an ARMS frame names a step that cannot be")
     return ReturnedArms(_VERSION.unpack_from(frame.payload)[0], program, step, frame.payload[_VERSION.size :])
 
 
@@ -456,6 +465,7 @@ def unlearn_frame(lesson: int, unlearning: Unlearning) -> Frame:
 def read_unlearn(frame: Frame) -> Unlearning:
     _check_length(frame, _REWARD.size)
     unlearning = Unlearning.decode(frame.payload)
+    _named(*split_name(unlearning.name))
     if not unlearning.drops and unlearning.learned_in >= frame.step:
         raise FrameError("an UNLEARN frame names a lesson that is still to come")
     return unlearning
@@ -484,7 +494,16 @@ def reward_frame(lesson: int, *rewards: tuple[int, int]) -> Frame:
 def read_rewards(frame: Frame) -> list[tuple[int, int]]:
     if not frame.payload or len(frame.payload) % _REWARD.size:
         raise FrameError(f"a REWARD frame has {len(frame.payload)} bytes, no multiple of {_REWARD.size}")
-    return [(decision_name(epoch, number), masked) for epoch, number, masked in _REWARD.iter_unpack(frame.payload)]
+    return [(_named(epoch, number), masked) for epoch, number, masked in _REWARD.iter_unpack(frame.payload)]
+
+
+def _named(epoch: int, number: int) -> int:
+    """The name of a decision in a frame of a client, whose number must be one that decisions have."""
+    try:
+        split_number(number)
+    except DecisionIdError as error:
+        raise FrameError(str(error)) from None
+    return decision_name(epoch, number)
 
 
 def learned_frame(lesson: int) -> Frame:
