@@ -143,8 +143,9 @@ class GradientNumbers(Numbers):
 
     Weights are v + n, n what noise has added, |n| <= nu. With c = clip(e) off by at most h of e = r - 1/2 - x'(v + n),
     c x'v = c (r - 1/2) - c e - c x'n <= 1/16 + h/2 + R nu / 2. So a step s with B lessons adds at most
-    s B (1/8 + h + R nu) + (s B R / 2)^2 to |v|^2. Steps are at most first_step / (1 + first_step t / model), which adds
-    up to the logarithm below over all lessons, and their squares to first_step (model + refresh_every first_step).
+    s B (1/8 + h + R nu) + (s B R / 2)^2 to |v|^2. A step is that of a time up to B = refresh_every - 1 + max_batch
+    lessons before, as lessons may come in batches: at most first_step for the first B of them, and then
+    first_step / (1 + first_step t / model). That adds up to `steps` over all lessons, and the squares to `squares`.
     """
 
     refresh_every: int = 1
@@ -173,11 +174,11 @@ class GradientNumbers(Numbers):
         return words <= 64 and largest * _MARGIN + 2.0**-bits <= RESIDUAL_NODES / 2 * 2.0**-bits
 
     def _weights(self, spacing: float) -> float:
-        first, every = self.first_step, self.refresh_every
-        steps = first * every + self.model * log1p(first * self.interactions / self.model)
-        squares = first * (self.model + every * first)
+        first, gathered = self.first_step, self.refresh_every - 1 + self.max_batch
+        steps = first * gathered + self.model * log1p(first * self.interactions / self.model)
+        squares = first * (self.model + gathered * first)
         pulled = steps * (1 / 8 + spacing + self.norm * self.noise)
-        return sqrt(pulled + (every - 1 + self.max_batch) * squares * self.norm**2 / 4) + self.noise
+        return sqrt(pulled + gathered * squares * self.norm**2 / 4) + self.noise
 
     @property
     def largest_weights(self) -> float:
