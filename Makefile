@@ -54,7 +54,7 @@ sanitise: setup
 	rm -rf $(SANITISED)
 	CC=$(CC) CFLAGS="$(SANITISERS)" LDFLAGS="$(SANITISERS)" $(BIN)/python setup.py --quiet build \
 		--build-base $(SANITISED)/temp --build-lib $(SANITISED)/lib
-	$(UNDER_SANITISERS) $(PYTEST) -p no:cacheprovider tests/sanitiser tests/ring tests/mpc tests/net/test_waiting.py
+	$(UNDER_SANITISERS) $(PYTEST) -p no:cacheprovider tests/sanitiser tests/ring tests/mpc tests/net/test_wire.py
 
 coverage: setup
 	$(PYTEST) $(PARALLEL) $(FIRST_TIER) --cov --cov-report=term

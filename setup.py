@@ -12,6 +12,6 @@ setup(
             depends=[_RING + name for name in ("contraction.h", "loops.h", "instructions.h")],
             extra_compile_args=["-O3", "-Wall"],
         ),
-        Extension("hiddenarm.net._waiting", [_NET + "_waiting.c"], extra_compile_args=["-O2", "-Wall", "-Wextra"]),
+        Extension("hiddenarm.net._wire", [_NET + "_wire.c"], extra_compile_args=["-O2", "-Wall", "-Wextra"]),
     ]
 )

@@ -42,7 +42,7 @@ PROCESSES = (
     "docs/test_site.py",
     "net/test_monitor.py",
     "net/test_poller.py",
-    "net/test_waiting.py",
+    "net/test_wire.py",
     "recovery",
     "research/experiments/test_cluster.py",
     "research/experiments/test_machine_load.py",

@@ -156,15 +156,15 @@ def test_an_answer_that_does_not_come_in_time_is_told_by_the_loop(office: Office
 
 def test_who_keeps_being_late_is_not_waited_for(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     _, client = talking(office, spin_seconds=0.02)
-    link, receive = client.transport._peers[PARTY0], Connection.receive
+    link, answer = client.transport._peers[PARTY0], Connection.answer
     seconds, looked = list[float](), set[int]()
 
     def watched(connection: Connection, *arguments: Any) -> Any:
         if connection is link:
             looked.add(len(seconds))
-        return receive(connection, *arguments)
+        return answer(connection, *arguments)
 
-    monkeypatch.setattr(Connection, "receive", watched)
+    monkeypatch.setattr(Connection, "answer", watched)
     for number in range(2 * _FAILURES):
         start = time.monotonic()
         assert client.transport.exchange([PARTY0], round_frame(number)) is None

@@ -10,6 +10,7 @@ from stations import PARTY0, PARTY1, Kind, Office, Recorder, captured_warnings
 
 from deployment import free_ports
 from hiddenarm.errors import ClientError, FrameError, HelloError, IdentityError, PeerLost
+from hiddenarm.net._wire import Wire
 from hiddenarm.net.frames import HEADER, Frame, LinkKind
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.tls import client_context
@@ -17,18 +18,18 @@ from hiddenarm.net.transport import HELD_BYTES, TURNS_HELD, Limits
 
 
 class CountedSends:
-    """A socket that notes how often it is written to."""
+    """What sends, and notes how often it does."""
 
-    def __init__(self, sock: socket.socket, sends: list[int]) -> None:
-        self._socket = sock
+    def __init__(self, wire: Wire, sends: list[int]) -> None:
+        self._wire = wire
         self._sends = sends
 
-    def send(self, data: bytes) -> int:
+    def send(self, data: bytes) -> bytes | None:
         self._sends.append(len(data))
-        return self._socket.send(data)
+        return self._wire.send(data)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._socket, name)
+        return getattr(self._wire, name)
 
 
 def round_frame(size: int, step: int = 0) -> Frame:
@@ -70,7 +71,7 @@ def test_what_can_wait_travels_with_the_next_frame(office: Office) -> None:
     client.meet(server)
     connection = client.transport._peers[PARTY0]
     sends: list[int] = []
-    connection.socket = CountedSends(connection.socket, sends)  # type: ignore[assignment]
+    connection._wire = CountedSends(connection.wire, sends)  # type: ignore[assignment]
     sent = [round_frame(10, step) for step in range(3)]
     client.transport.send_later(PARTY0, sent[0])
     client.transport.send_later(PARTY0, sent[1])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hiddenarm.net import _waiting
+from hiddenarm.net import _wire
 from hiddenarm.ring import _kernels
 
 FLAGS = os.environ.get("HIDDENARM_SANITISERS", "")
@@ -61,7 +61,7 @@ def test_what_is_no_mistake_passes(broken: Path) -> None:
     assert (ended.returncode, ended.stdout) == (0, "1\n"), ended.stderr
 
 
-@pytest.mark.parametrize("module", [_kernels, _waiting], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [_kernels, _wire], ids=lambda module: module.__name__)
 def test_the_package_is_the_sanitised_one(module: object) -> None:
     built = Path(str(getattr(module, "__file__", None))).read_bytes()
     assert b"__asan_init" in built

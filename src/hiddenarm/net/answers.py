@@ -13,7 +13,7 @@ from typing import Final
 
 from hiddenarm.errors import FrameError
 from hiddenarm.net.connection import Connection, Phase
-from hiddenarm.net.frames import Frame
+from hiddenarm.net.frames import Frame, quick_frame
 
 _FAILURES: Final = 20
 _SKIPS: Final = 200
@@ -33,45 +33,56 @@ class Answers:
         self._spin = spin_seconds
         self._patience = _Patience()
 
-    def await_all(self, connections: Sequence[Connection], frame: Frame) -> list[bytes] | None:
-        """The payloads of the same frame from all of these peers, or None if they do not come at once."""
+    def await_all(self, connections: Sequence[Connection], frame: Frame, data: bytes) -> list[bytes] | None:
+        """The payloads of the same frame from all of these peers, or None if they do not come at once. `data` is the
+        frame, encoded."""
         patience = self._patience
         if not self._spin or self.frames or self.troubles or (patience.failures and not patience.is_worth_it()):
             return None
-        wanted, end = frame[:4], time.monotonic() + self._spin
-        answers: list[tuple[Connection, Frame]] = []
+        end = time.monotonic() + self._spin
+        answers: list[bytes] = []
         for connection in connections:
-            answer = self._await(connection, wanted, end)
+            answer = self._await(connection, frame, data, end)
             if answer is None:
                 patience.failures += 1
-                self.frames.extendleft(reversed(answers))
+                early = [(peer, _answered(frame, payload)) for peer, payload in zip(connections, answers, strict=False)]
+                self.frames.extendleft(reversed(early))
                 return None
-            answers.append((connection, answer))
+            answers.append(answer)
         patience.failures = 0
-        for connection, answer in answers:
-            connection.meter.count_received(answer)
-        return [answer[4] for _, answer in answers]
+        for connection, answer in zip(connections, answers, strict=True):
+            connection.meter.count_received(_answered(frame, answer))
+        return answers
 
-    def _await(self, connection: Connection, wanted: tuple[object, ...], end: float) -> Frame | None:
-        """The next frame of a peer, if it comes before `end` and has the wanted kind, program, round and step."""
+    def _await(self, connection: Connection, frame: Frame, data: bytes, end: float) -> bytes | None:
+        """The payload of the next frame of a peer, if it comes before `end` and has the same kind, program, round and
+        step."""
         while connection.phase is Phase.READY and not connection.backlog:
             left = end - time.monotonic()
             try:
-                frames = connection.receive(self._buffer, left)
+                answer = connection.answer(data, self._buffer, left)
             except (FrameError, OSError) as error:
                 self.troubles.append((connection, error))
                 return None
-            if frames is None:
+            if isinstance(answer, bytes):
+                return answer
+            if answer is None:
                 self.troubles.append((connection, None))
                 return None
-            if frames:
-                first = frames.pop(0) if frames[0][:4] == wanted else None
-                if frames:
-                    self.frames.extend([(connection, other) for other in frames])
-                return first
+            if answer:
+                first = answer.pop(0) if answer[0][:4] == frame[:4] else None
+                if answer:
+                    self.frames.extend([(connection, other) for other in answer])
+                return None if first is None else first.payload
             if left <= 0:
                 return None
         return None
+
+
+def _answered(frame: Frame, payload: bytes) -> Frame:
+    """The frame of a peer that answers ours."""
+    kind, program, number, step, _ = frame
+    return quick_frame((kind, program, number, step, payload))
 
 
 class _Patience:

@@ -16,18 +16,15 @@ import errno
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from enum import Enum, auto
-from typing import Any, Final, NoReturn
 
-from hiddenarm.net._waiting import receive
+from hiddenarm.net._wire import Wire, receive
 from hiddenarm.net.frames import AnyKind, Frame, FrameReader, LinkKind, encode
 from hiddenarm.net.identity import Identity
 from hiddenarm.net.meter import LinkMeter
 from hiddenarm.net.timing import Heartbeat, Progress
-
-RECORD_BYTES: Final = 16384  # the most that one TLS record carries
 
 
 class Phase(Enum):
@@ -69,9 +66,7 @@ class Connection:
         self._held = b""  # frames in the clear that can wait
         self._outgoing: deque[memoryview] = deque()
         self._tls: ssl.SSLObject | None = None
-        self._encrypt: Callable[[bytes], int] = _too_early
-        self._read_tls: Callable[[int, memoryview], Any] = _too_early
-        self._ended = False
+        self._wire: Wire | None = None
 
     def __str__(self) -> str:
         return str(self.peer or self.target or self.address)
@@ -80,8 +75,15 @@ class Connection:
     def tls(self) -> ssl.SSLObject:
         """The TLS state; there is none before the TCP connection stands."""
         if self._tls is None:
-            _too_early()
+            raise ValueError("TLS has not begun")
         return self._tls
+
+    @property
+    def wire(self) -> Wire:
+        """The socket with its TLS, likewise."""
+        if self._wire is None:
+            raise ValueError("TLS has not begun")
+        return self._wire
 
     @property
     def progress(self) -> Progress:
@@ -91,18 +93,18 @@ class Connection:
     def start_tls(self, context: ssl.SSLContext) -> None:
         """Begin TLS: as a client when we dialled, as a server when we were called."""
         self._tls = tls = context.wrap_bio(self._arrived, self._leaving, server_side=self.target is None)
-        self._encrypt, self._read_tls = tls.write, tls.read
+        self._wire = Wire(self._number, self._arrived, self._leaving, getattr(tls, "_sslobj", tls))
         self.phase = Phase.HANDSHAKE
 
     def handshake(self, buffer: memoryview) -> bool:
         """Take the handshake as far as it goes; True when it is over. `buffer` is scratch space. Raises OSError."""
         count = receive(self._number, buffer, 0.0)
-        if count >= 0:
-            self._take(buffer, count)
+        if count > 0:
+            self._arrived.write(buffer[:count])
         try:
             self.tls.do_handshake()
         except ssl.SSLWantReadError:
-            if self._ended:
+            if count == 0:
                 raise ConnectionAbortedError(errno.ECONNABORTED, "the peer left during the handshake") from None
             return False
         finally:
@@ -115,8 +117,11 @@ class Connection:
         A failure to write is not raised: the peer's last words may still wait to be read, and say why. Reading finds
         the end of the stream, and `fault` then tells what went wrong.
         """
+        self.send_encoded(frame, encode(frame))
+
+    def send_encoded(self, frame: Frame, data: bytes) -> None:
+        """The same, of a frame whose bytes are at hand."""
         self.meter.count_sent(frame)
-        data = encode(frame)
         if self._held:
             data, self._held = self._held + data, b""
         self._write(data)
@@ -139,11 +144,29 @@ class Connection:
 
     def _write(self, data: bytes) -> None:
         try:
-            self._encrypt(data)
+            if self._outgoing:
+                self.tls.write(data)
+                self._keep(self._leaving.read())
+            elif rest := self.wire.send(data):
+                self._keep(rest)
         except OSError as error:
             self.break_off(reason_of(error))
-            return
-        self._push()
+
+    def _push(self) -> None:
+        """Hand the socket what TLS has."""
+        try:
+            if self._outgoing:
+                self._keep(self._leaving.read())
+            elif rest := self.wire.push():
+                self._keep(rest)
+        except OSError as error:
+            self.break_off(reason_of(error))
+
+    def _keep(self, encrypted: bytes) -> None:
+        """Keep what the socket does not take now."""
+        if encrypted:
+            self._outgoing.append(memoryview(encrypted))
+            self.backlog += len(encrypted)
 
     def flush(self) -> None:
         """Write as much of the backlog as the kernel takes."""
@@ -176,15 +199,27 @@ class Connection:
         decrypts all of it: nothing is left of which the poller does not know, and a fast sender cannot keep the loop
         from its other peers. Raises FrameError or OSError.
         """
-        count = receive(self._number, buffer, 0.0 if self._ended else seconds)
-        if count >= 0:
-            self._take(buffer, count)
-        elif not self._arrived.pending:
-            return None if self._ended else []
-        frames = self._decrypt(buffer)
+        return self._frames(buffer, self.wire.read(buffer, seconds))
+
+    def answer(self, asked: bytes, buffer: memoryview, seconds: float) -> bytes | list[Frame] | None:
+        """The payload of the next frame, if it comes within so many seconds, with the header of the frame `asked` but
+        for its length, and nothing comes with it; otherwise what has come, as `receive` gives it."""
+        wire = self.wire
+        if self._reader.partial:
+            return self.receive(buffer, seconds)
+        answer = wire.answer(asked, buffer, seconds)
+        if isinstance(answer, int):
+            return self._frames(buffer, answer)
+        if self._leaving.pending:
+            self._push()
+        return answer
+
+    def _frames(self, buffer: memoryview, filled: int) -> list[Frame] | None:
+        """The frames in what was decrypted into `buffer`; None if there is none, and never will be."""
         if self._leaving.pending:  # TLS itself may have to answer
             self._push()
-        return None if self._ended and not frames else frames
+        frames = self._reader.feed(buffer[:filled]) if filled else []
+        return frames if frames or not self.wire.ended else None
 
     def half_close(self) -> None:
         """Tell the peer that nothing more will come; what it still sends can be read."""
@@ -204,71 +239,16 @@ class Connection:
         except OSError:
             return True
 
-    def _take(self, buffer: memoryview, count: int) -> None:
-        """Hand TLS what was received; nothing is the end of the stream."""
-        if count:
-            self._arrived.write(buffer[:count])
-        else:
-            self._ended = True
-
-    def _push(self) -> None:
-        """Hand the socket what TLS has."""
-        data = self._leaving.read()
-        if not data:
-            return
-        taken = 0
-        if not self._outgoing:
-            try:
-                taken = self.socket.send(data)
-            except BlockingIOError:
-                pass
-            except OSError as error:
-                self.break_off(reason_of(error))
-                return
-        if taken < len(data):
-            self._outgoing.append(memoryview(data)[taken:])
-            self.backlog += len(data) - taken
-
-    def _decrypt(self, buffer: memoryview) -> list[Frame]:
-        """Read record by record into `buffer`, so that a frame of several records is still copied only once."""
-        frames: list[Frame] = []
-        arrived, read = self._arrived, self._read_tls
-        filled, most = 0, len(buffer) - RECORD_BYTES
-        try:
-            while arrived.pending:
-                count = read(RECORD_BYTES, buffer[filled:] if filled else buffer)
-                if not count:
-                    self._end_reading()
-                filled += count
-                if filled > most:
-                    frames += self._reader.feed(buffer[:filled])
-                    filled = 0
-        except ssl.SSLWantReadError:
-            pass
-        except ssl.SSLZeroReturnError:
-            self._end_reading()
-        if not filled:
-            return frames
-        last = self._reader.feed(buffer[:filled])
-        return frames + last if frames else last
-
-    def _end_reading(self) -> None:
-        """TLS was ended by the peer: nothing that it sends after that is read."""
-        self._ended = True
-        self._arrived.read()
-
     def close(self) -> None:
         """Let go of the socket."""
         self.phase = Phase.CLOSED
         self._outgoing.clear()
         self.backlog = 0
         self._number = -1  # the old one may soon be somebody else's
+        if self._wire is not None:
+            self._wire.close()
         with suppress(OSError):
             self.socket.close()
-
-
-def _too_early(*_: object) -> NoReturn:
-    raise ValueError("TLS has not begun")
 
 
 def reason_of(error: OSError) -> str:

@@ -39,7 +39,7 @@ from typing import Final, Protocol
 from hiddenarm.errors import ClientError, FrameError, HelloError, IdentityError, PeerError, PeerLost
 from hiddenarm.net.answers import Answers
 from hiddenarm.net.connection import Connection, Phase, reason_of
-from hiddenarm.net.frames import AnyKind, Frame, LinkKind, notice, notice_text
+from hiddenarm.net.frames import AnyKind, Frame, LinkKind, encode, notice, notice_text
 from hiddenarm.net.hello import Value, compare_hello, hello_payload, parse_hello
 from hiddenarm.net.identity import Identity, Role, identity_of
 from hiddenarm.net.logs import get_logger
@@ -228,14 +228,15 @@ class Transport:
         Returns their payloads if all have come, else None: what comes later, or is something else, is told by
         `on_frame`, from the loop.
         """
+        data = encode(frame)
         links = []
         for peer in peers:
             link = self._ready_link(peer)
-            link.send(frame)
+            link.send_encoded(frame, data)
             if link.backlog:
                 self._watch_backlog(link)
             links.append(link)
-        return self._answers.await_all(links, frame)
+        return self._answers.await_all(links, frame, data)
 
     def drop(self, identity: Identity, reason: str) -> None:
         """Break with a peer: ABORT with a reason, then close. `on_lost` is not called."""
