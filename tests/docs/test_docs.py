@@ -42,13 +42,8 @@ from hiddenarm.bandit.catalogue import (
     program_texts,
 )
 from hiddenarm.bandit.decisions import MAX_PENDING, DecisionIds, decision_number
-from hiddenarm.bandit.federation import (
-    DEFAULT_INTERACTIONS,
-    MAX_RECIPROCAL_WORDS,
-    MAX_THREE_ROUND_WORDS,
-    PAYLOAD_ARMS,
-    Federation,
-)
+from hiddenarm.bandit.federation import DEFAULT_INTERACTIONS, MAX_THREE_ROUND_WORDS, PAYLOAD_ARMS, Federation
+from hiddenarm.bandit.fitting import MAX_RECIPROCAL_WORDS, truncated_values
 from hiddenarm.bandit.planning import TOLERANCE, batch_plan, boosted_repair, largest_entry, last_repair, repair_plan
 from hiddenarm.bandit.policies import parse_policy, policy_names
 from hiddenarm.bandit.schedule import GATHERED_AT_ONCE, LEARNED_AGAIN, REPAIR_LAG, RidgeSchedule
@@ -691,7 +686,7 @@ def test_bit_budgets(federation: Federation) -> None:
     wide = federation.wide_gain_bits
     names = {2 * short: {"2L", "L + G"}, 3 * short: {"3L"}, short + gain: {"2L", "L + G"}, wide: {"G + P + 4"}}
     largest = federation.ridge + federation.max_interactions * max(federation.joint_norm, federation.joint_norm**2)
-    values = [*federation._truncated_values(), ("W, b", 2 * short, largest)]
+    values = [*truncated_values(federation), ("W, b", 2 * short, largest)]
     assert set(documented) == {name for name, _, _ in values}
     for name, fraction_bits, bound in values:
         assert documented[name][1] in names[fraction_bits]
