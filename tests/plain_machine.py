@@ -52,7 +52,6 @@ WITH_NUMBER: dict[str, Callable[[int, int], int]] = {
     "and_number": lambda x, y: x & y,
     "shift_left": lambda x, y: x << y if y < 64 else 0,
     "shift_right": lambda x, y: x >> y if y < 64 else 0,
-    "shift_right_signed": lambda x, y: _signed(x) >> min(y, 63),
 }
 
 

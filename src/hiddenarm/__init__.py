@@ -1,4 +1,4 @@
-"""Contextual bandits that several organisations train together without showing each other anything."""
+"""Contextual bandits that several organisations train together without sharing their data."""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from hiddenarm.bandit.catalogue import DECIDE_ONE, program_text
-from hiddenarm.bandit.federation import MAX_RECIPROCAL_WORDS, MAX_THREE_ROUND_WORDS, Federation
+from hiddenarm.bandit.federation import MAX_THREE_ROUND_WORDS, Federation
+from hiddenarm.bandit.fitting import MAX_RECIPROCAL_WORDS, comparison_problem, truncated_values
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.comparison import MAX_BITS
 from hiddenarm.mpc.dealing import layout_of
@@ -125,7 +126,7 @@ def test_what_rounding_leaves_of_a_key_is_as_wide_as_its_comparison(bits: int, a
         ridge = 10 * (accepted.joint_norm / (2 * bound)) ** 2  # as it is, other numbers are refused much earlier
         federation = accepted._with(ridge=ridge)
         assert federation.score_bound == pytest.approx(bound)
-        if federation._comparison_problem() is None:
+        if comparison_problem(federation) is None:
             kept = 64 - (2 * bits - federation.key_fraction_bits)
             assert kept + federation.tag_bits >= federation.comparison_bits
             assert 2 * bound < 2.0**federation.score_range_bits
@@ -173,7 +174,7 @@ def test_keys_keep_enough_bits_for_all_parties(parties: int) -> None:
     assert parties * 2.0**-federation.least_key_bits <= 0.004
     for ridge in (1e-3, 1e-6, 1e-8):
         changed = federation._with(ridge=ridge)
-        refused = changed._comparison_problem() is not None
+        refused = comparison_problem(changed) is not None
         assert refused or parties * 2.0**-changed.key_fraction_bits <= 0.004
 
 
@@ -182,7 +183,7 @@ def test_worst_cases_of_the_docstring() -> None:
     rng = np.random.default_rng(3)
     for ridge in (0.5, 1.0, 4.0):
         federation = Federation(arms=2, features=(3, 3), epsilon=0, ridge=ridge, norms=(1.0, 0.8))
-        bounds = {name: bound for name, _, bound in federation._truncated_values()}
+        bounds = {name: bound for name, _, bound in truncated_values(federation)}
         for _ in range(300):
             seen = rng.normal(size=(rng.integers(0, 8), 6))
             inverse = np.linalg.inv(ridge * np.eye(6) + seen.T @ seen)

@@ -42,13 +42,8 @@ from hiddenarm.bandit.catalogue import (
     program_texts,
 )
 from hiddenarm.bandit.decisions import MAX_PENDING, DecisionIds, decision_number
-from hiddenarm.bandit.federation import (
-    DEFAULT_INTERACTIONS,
-    MAX_RECIPROCAL_WORDS,
-    MAX_THREE_ROUND_WORDS,
-    PAYLOAD_ARMS,
-    Federation,
-)
+from hiddenarm.bandit.federation import DEFAULT_INTERACTIONS, MAX_THREE_ROUND_WORDS, PAYLOAD_ARMS, Federation
+from hiddenarm.bandit.fitting import MAX_RECIPROCAL_WORDS, truncated_values
 from hiddenarm.bandit.planning import TOLERANCE, batch_plan, boosted_repair, largest_entry, last_repair, repair_plan
 from hiddenarm.bandit.policies import parse_policy, policy_names
 from hiddenarm.bandit.schedule import GATHERED_AT_ONCE, LEARNED_AGAIN, REPAIR_LAG, RidgeSchedule
@@ -69,7 +64,7 @@ from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.net.transport import Limits
 from hiddenarm.research import local_roles
-from hiddenarm.research.bench import session
+from hiddenarm.research.bench import operations, session
 from hiddenarm.research.data.fetch import SOURCES
 from hiddenarm.ring._kernels import OPERATIONS
 from hiddenarm.roles.epochs.plan import INITIAL, UNSPENT, Plan
@@ -691,7 +686,7 @@ def test_bit_budgets(federation: Federation) -> None:
     wide = federation.wide_gain_bits
     names = {2 * short: {"2L", "L + G"}, 3 * short: {"3L"}, short + gain: {"2L", "L + G"}, wide: {"G + P + 4"}}
     largest = federation.ridge + federation.max_interactions * max(federation.joint_norm, federation.joint_norm**2)
-    values = [*federation._truncated_values(), ("W, b", 2 * short, largest)]
+    values = [*truncated_values(federation), ("W, b", 2 * short, largest)]
     assert set(documented) == {name for name, _, _ in values}
     for name, fraction_bits, bound in values:
         assert documented[name][1] in names[fraction_bits]
@@ -809,6 +804,21 @@ def test_what_the_benches_leave_out(federation: Federation) -> None:
     assert "From about 45 arms on the stock, which is bounded in bytes, does not last" in performance
     made = session._STRETCH + session._WARM_UP
     assert [_stock(arms) // 2 >= made for arms in (10, 20, 30, 45)] == [True, True, True, False]
+
+
+@pytest.mark.parametrize(("suite", "heading"), [("fast", "## Figures"), ("paper", "### The paper's suite")])
+def test_what_the_operations_send_and_take(suite: str, heading: str) -> None:
+    """As `bench ops` counts it, on as many elements at once as it runs."""
+    columns = "operation", "rounds", "bytes to each peer", "dealt words", "of these, corrections"
+    rows = _table(PERFORMANCE.split(heading)[1], *columns)
+    found = operations.operations_of(suite, 2)
+    assert [row[0] for row in rows] == [operation.name for operation in found]
+    for operation, (_, *stated) in zip(found, rows, strict=True):
+        text = operations._text(operation, () if operation.size is None else (operation.size,))
+        count = min(10_000, operations._MOST_WORDS // max(1, layout_of(text, 2, 1).party_words[0]))
+        layout = layout_of(text, 2, count)
+        sent, words = layout.bytes_to_each_peer(0) / count, (layout.party_words[0], layout.correction_words)
+        assert stated == [str(layout.rounds), f"{sent:,.1f}", *(f"{each / count:,.0f}" for each in words)]
 
 
 def _stock(arms: int) -> int:

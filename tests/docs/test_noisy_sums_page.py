@@ -52,9 +52,9 @@ def test_costs_are_those_of_the_programs() -> None:
     for name, runs, *costs in table("noisy program"):
         found = layout(ProgramId(name))
         assert [int(cost) for cost in costs] == [found.rounds, found.bytes_to_each_peer(0), found.correction_words]
-        if runs.endswith("a refresh") and name.startswith("invert"):
+        if runs.endswith("per refresh") and name.startswith("invert"):
             counted = [runs_of_a_refresh(at).count(ProgramId(name)) for at in (500, 56143)]
-            assert runs.removesuffix(" a refresh") == " to ".join(map(str, sorted(set(counted))))
+            assert runs.removesuffix(" per refresh") == " to ".join(map(str, sorted(set(counted))))
 
 
 @pytest.mark.parametrize("lessons", [500, 56143])
@@ -69,7 +69,7 @@ def test_refreshes_of_60_000_lessons_cost_so_much_a_step() -> None:
     assert counts[:4] == [500, 650, 845, 1098]
     assert NoisySums(1.0).refreshes_by(60_000) == 19
     sent = sum(layout(program).bytes_to_each_peer(0) for at in counts for program in runs_of_a_refresh(at))
-    assert f"60,000 steps that is {sent / 60_000:.0f} bytes a step" in " ".join(PAGE.split())
+    assert f"60,000 steps that is {sent / 60_000:.0f} bytes per step" in " ".join(PAGE.split())
 
 
 def test_the_numbers_of_the_mechanism() -> None:

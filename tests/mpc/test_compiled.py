@@ -329,9 +329,6 @@ def passing_on(run: Run) -> Program:
     return x, opened
 
 
-SCRIPT_WORDS = 6
-
-
 class Step:
     """One step of `passing_on`, and what it must come to."""
 

@@ -35,7 +35,7 @@ from hiddenarm.net.identity import Identity
 from hiddenarm.privacy.mechanisms import ActionBudget
 from hiddenarm.roles.actor import MAX_ASKED, RUNS_AT_ONCE, Ticket, batch_size
 from hiddenarm.roles.client_records import ActorRecords
-from hiddenarm.roles.messages import ACTOR, DEALER, NO_STOCK, Kind, bitmap_arms, program_and_step, read_decide
+from hiddenarm.roles.messages import ACTOR, DEALER, NO_STOCK, Kind, bitmap_words, program_and_step, read_decide
 from hiddenarm.roles.stock import BATCH_BYTES, step_bytes
 from hiddenarm.store.contract import Change
 from hiddenarm.store.journal import Then
@@ -48,6 +48,12 @@ def network_of(federation: Federation | None = None, **options: Any) -> MemoryNe
     network = MemoryNetwork(federation or small_federation(2, arms=ARMS), **options).start()
     network.collecting = False
     return network
+
+
+def arms_of(bitmap: bytes) -> list[int]:
+    """The arms that a bitmap names."""
+    arms: list[int] = np.flatnonzero(bitmap_words(bitmap, 8 * len(bitmap))).tolist()
+    return arms
 
 
 def ask(network: MemoryNetwork, key: str, **asked: Any) -> Ticket:
@@ -173,7 +179,7 @@ def test_each_request_keeps_its_own_eligible_arms(arms: int) -> None:
         assert among == (0, 1, 3, 4)
         told = [[0], [1, 3], [4], [0, 1]]
     known = range(arms) if among is None else among
-    assert [[known[place] for place in bitmap_arms(bitmap)] for bitmap in bitmaps] == [
+    assert [[known[place] for place in arms_of(bitmap)] for bitmap in bitmaps] == [
         list(range(arms)) if eligible is None else sorted(eligible) for eligible in told
     ]
     for ticket, eligible in zip(tickets, wanted, strict=True):
@@ -187,7 +193,7 @@ def test_a_request_that_waits_at_a_party_holds_bitmaps_and_no_words_for_each_arm
     network.settle()
     for epoch in network.epochs:
         (request,) = epoch._requests
-        assert [bitmap_arms(bitmap) for bitmap in request.bitmaps] == [[1, 3]]
+        assert [arms_of(bitmap) for bitmap in request.bitmaps] == [[1, 3]]
     assert ticket not in network.actor.outcomes
 
 

@@ -13,7 +13,7 @@ from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import ClientError, InputError
 from hiddenarm.net.frames import Frame
 from hiddenarm.roles.actor import Asked
-from hiddenarm.roles.messages import ACTOR, Kind, bitmap_arms, bitmap_words, eligible_bitmap, read_decide
+from hiddenarm.roles.messages import ACTOR, Kind, bitmap_words, eligible_bitmap, read_decide
 
 ARMS = 5
 
@@ -67,7 +67,7 @@ def test_the_set_travels_as_a_bitmap_and_all_arms_as_none(network: MemoryNetwork
     some, whole, none = (read_decide(frame, ARMS)[2].bitmaps for frame in under_way(network))
     assert some == [bytes([0b01001])]
     assert whole == none == []
-    assert bitmap_arms(eligible_bitmap(100, [0, 8, 99])) == [0, 8, 99]
+    assert np.flatnonzero(bitmap_words(eligible_bitmap(100, [0, 8, 99]), 100)).tolist() == [0, 8, 99]
 
 
 @pytest.mark.parametrize(
@@ -136,6 +136,4 @@ def test_bitmaps_of_many_arms_are_read_in_linear_time() -> None:
     bitmap = eligible_bitmap(arms, eligible)
     assert len(bitmap) == arms // 8
     assert int.from_bytes(bitmap, "little") == sum(1 << arm for arm in eligible)
-    assert bitmap_arms(bitmap) == eligible
     assert np.array_equal(bitmap_words(bitmap, arms), eligible_words(arms, eligible))
-    assert bitmap_arms(eligible_bitmap(11, [10])) == [10]

@@ -200,8 +200,6 @@ class World:
         self.sent: dict[tuple[object, ...], bytes] = {}
         self.masked: dict[int, int] = {}
         self.returned: dict[int, bytes] = {}
-        self.sent_again = 0
-        """One-hots that were returned once more, in a later epoch."""
         self.handouts = HandOuts()
         self.told: Counter[Identity] = Counter()
         """Decisions of which each party has told the actor, ever."""
@@ -436,10 +434,6 @@ class World:
             raise Violation(f"{identity} has told {self.told[identity]} answers and counts {counted}")
 
     def _note_arms(self, returned: ReturnedArms) -> None:
-        machine = self.nodes[ACTOR].machine
-        assert isinstance(machine, Actor)
-        epoch = machine._epoch
-        self.sent_again += epoch is None or epoch.name != returned.epoch
         if self.returned.setdefault(returned.name, returned.masked) != returned.masked:
             raise Violation(f"the mask of decision {split_name(returned.name)[1]} hides two arms")
 

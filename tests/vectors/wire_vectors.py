@@ -49,7 +49,7 @@ from hiddenarm.roles.messages import (
     Unlearning,
     arms_frame,
     arms_kept_frame,
-    bitmap_arms,
+    bitmap_words,
     decide_among_frame,
     decide_frame,
     decided_payload,
@@ -258,7 +258,7 @@ def _raw_words(kind: Kind) -> tuple[Callable[[Fields], Frame], Callable[[Frame],
 def _decide(frame: Frame) -> Fields:
     version, keys, eligible = read_decide(frame, ARMS)
     named = {} if eligible.arms is None else {"among": list(eligible.arms)}
-    bitmaps = [bitmap_arms(each) for each in eligible.bitmaps]
+    bitmaps = [np.flatnonzero(bitmap_words(each, ARMS)).tolist() for each in eligible.bitmaps]
     return {**_run_of(frame), "version": version, "keys": keys, "eligible": bitmaps, **named}
 
 
@@ -686,10 +686,7 @@ def _run_fields(name: int) -> Fields:
 
 HEARD: Final = _Payload(
     lambda fields: Heard(_run_name(fields["decided"]), _run_name(fields["kept"])).encode(),
-    lambda payload: {
-        name: dict(zip(("epoch", "number"), split_name(run), strict=True))
-        for name, run in Heard.decode(payload)._asdict().items()
-    },
+    lambda payload: {name: _run_fields(run) for name, run in Heard.decode(payload)._asdict().items()},
 )
 SEED: Final = _Payload(lambda fields: seed_payload(fields["epoch"], bytes.fromhex(fields["seed"])), _seed)
 CLIENT_SEED: Final = _Payload(

@@ -5,7 +5,7 @@ recompute them. Exploration has probability floor(epsilon 2^63) / 2^63. The tags
 uniformly random permutation of 0 to A - 1, but for collisions, which have probability below A^2 / 2^65. The best arm
 wins; among equally good arms the one with the highest tag; when exploring, all arms are made equally good.
 
-A policy may ask for a normal number for each arm, which only the dealer knows; it comes from two more words an arm.
+A policy may ask for a normal number for each arm, which only the dealer knows; it comes from two more words per arm.
 
 Epsilon may depend on the public *position* of a decision: how many decisions were begun before it, over all epochs.
 

@@ -178,8 +178,8 @@ def noised(run: Run, one: Shared, noise: Gaussian) -> Shared:
 
 @dataclass(frozen=True, slots=True)
 class PolicyValue:
-    """What a policy earns a decision: `unbiased`; as a `ratio`, nearly unbiased, which varies less, nan if noise leaves
-    nothing to divide by; and the deviation that the noise adds to the first."""
+    """What a policy earns per decision: `unbiased`; as a `ratio`, nearly unbiased, which varies less, nan if noise
+    leaves nothing to divide by; and the deviation that the noise adds to the first."""
 
     unbiased: float
     ratio: float

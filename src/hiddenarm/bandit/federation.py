@@ -1,23 +1,8 @@
-"""The public description of a federation, and the check that its numbers fit the ring.
+"""The public description of a federation: what all roles agree on, and what follows from it.
 
-Each party clips its own features to its declared norm; nobody sees the joint norm, so everything must hold for the
-worst case R^2 = sum of the squared bounds. With W >= ridge I the inverse M is at most I / ridge, hence
-
-    |u| = |M x| <= R / ridge         q = x'Mx in [0, R^2 / ridge]        |g u| <= 1 / (2 sqrt(ridge))
-
-and after n interactions with rewards in [0, 1]
-
-    |w| <= sqrt(n / ridge) / 2       |score| <= (R / 2) sqrt(n / ridge)
-
-since w = (ridge I + X'X)^-1 X'r, |r| <= sqrt(n), and sigma / (ridge + sigma^2) <= 1 / (2 sqrt(ridge)) for every
-singular value sigma of X. So a federation declares the most interactions that it is to hold; beyond them it does not
-learn. Whatever is truncated must stay below 2^62: fractional plus integer bits within 62. What does not fit its worst
-legal data is refused when it is made, with what would fit.
-
-Where arms have features (`arm_features`), there is one model of products x z' in place of a model for each arm. As
-|z| <= 1, a product has at most the norm R, and all bounds hold as they stand, with D d numbers in place of D.
-
-All this is the budget of the fast suite. The paper's has none: too few or too many bits make its divisions fail.
+Numbers whose worst legal data do not fit the ring (`fitting`) are refused when the federation is made, with what would
+fit (`advice`). For that a federation declares the most interactions that its model is to hold; beyond them it does not
+learn.
 """
 
 from __future__ import annotations
@@ -32,36 +17,20 @@ from hiddenarm.bandit.accounting import Budget, budget_of, check_budget
 from hiddenarm.bandit.advice import FRACTION_BITS, largest, two_digits, what_would_fit
 from hiddenarm.bandit.arm_table import ARM_BITS, ArmTable
 from hiddenarm.bandit.evaluation import PolicyValues, check_evaluation
-from hiddenarm.bandit.planning import (
-    RESIDUAL_NODES,
-    TOLERANCE,
-    GradientNumbers,
-    NoisyNumbers,
-    Numbers,
-    SolvePlan,
-    batch_plan,
-    boosted_repair,
-    last_repair,
-)
+from hiddenarm.bandit.fitting import HEADROOM, fit_problem
+from hiddenarm.bandit.planning import GradientNumbers, NoisyNumbers, Numbers
 from hiddenarm.bandit.policies import EPSILON_GREEDY, make_policy
 from hiddenarm.bandit.policy import Learner, Policy
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.comparison import MAX_BITS
 from hiddenarm.mpc.lookup import ReciprocalShape, reciprocal_shape
 from hiddenarm.mpc.payloads import payload_chunks, payload_words
-from hiddenarm.mpc.truncation import MAGNITUDE_BITS
-from hiddenarm.privacy.correlated import COEFFICIENT_BITS
-from hiddenarm.privacy.mechanisms import STEP_BITS, Mechanism, NoisyGradient, NoisyMechanism, NoisySums, Unbounded
-from hiddenarm.privacy.noise import LARGEST_DEVIATION, LARGEST_SAMPLE, LEAST_WIDTH
+from hiddenarm.privacy.mechanisms import Mechanism, NoisyGradient, NoisyMechanism, NoisySums, Unbounded
 
-_HEADROOM = 1 + 2.0**-8
-"""Rounding may carry a value a little past its bound."""
 _SCORE_ERROR = 0.02
 """What is added to the bound of a score for the errors of fixed point."""
 _LEAST_REAL = 1e-9
 """Ridge and norm bounds lie between this and its inverse, so that no formula below overflows."""
-MAX_RECIPROCAL_WORDS = 1 << 17
-"""Most words of the table of reciprocals, dealt for every interaction learnt: a megabyte."""
 PAYLOAD_ARMS = 48
 """Most arms that are compared pair by pair. With more, shuffling them first deals fewer words, in more rounds."""
 MAX_THREE_ROUND_WORDS = 8192
@@ -74,11 +43,6 @@ DEFAULT_INTERACTIONS = range(10_000, 1_000_001)
 """Unless it is declared, a federation is given the most interactions in this range that its numbers hold."""
 _KEY_ERROR = 0.004
 """Largest error of a difference of scores that are compared: a unit of the last bit for each party."""
-_MOST_LEAF_ROUNDING = 2.0**-10
-"""Of correlated noise: by how much of itself rounding may add to what a row changes; leaves are wider by as much."""
-_LARGEST_DRIFT = 0.002
-"""Of a score between two repairs, as a standard deviation: scores that differ by 0.01 keep their order but for a chance
-below one in a million."""
 _MOST_BATCH = 4095
 _HALF_A_WORD = 32
 NEWTON_ITERATIONS = 7
@@ -233,7 +197,7 @@ class Federation:
         given = self.max_interactions
         if not given:
             self._set(max_interactions=self._default_interactions())
-        problem = self._problem()
+        problem = fit_problem(self)
         if problem is not None:
             advice = what_would_fit(self, lambda **changes: self._would_fit(bool(given), **changes))
             raise ConfigError(f"{problem}. {advice}")
@@ -412,7 +376,7 @@ class Federation:
     @property
     def score_range_bits(self) -> int:
         """Integer bits of a difference of keys: that of two scores within the bound, bonus included."""
-        return max(1, ceil(log2(2 * (self.key_bound * _HEADROOM + _SCORE_ERROR))))
+        return max(1, ceil(log2(2 * (self.key_bound * HEADROOM + _SCORE_ERROR))))
 
     @property
     def key_fraction_bits(self) -> int:
@@ -581,186 +545,6 @@ class Federation:
     def _named_norms(self) -> list[tuple[str, float]]:
         return [(f"the norm bound of party {number}", norm) for number, norm in enumerate(self.norms)]
 
-    # Whether the numbers fit
-
-    def _problem(self) -> str | None:
-        """What of this federation does not fit its worst legal data; None if all does."""
-        for find in (
-            self._truncation_problem,
-            self._table_problem,
-            self._comparison_problem,
-            lambda: self.policy.problem(self),
-            self._sums_problem,
-            self._drift_problem,
-            self._noise_problem,
-            self._gradient_problem,
-            self._solve_problem,
-        ):
-            problem = find()
-            if problem is not None:
-                return problem
-        return None
-
-    @property
-    def _learns_singly(self) -> bool:
-        """Whether there are `learn` and `solve`; where there is noise, models change at refreshes only."""
-        return self.noisy is None
-
-    def _truncation_problem(self) -> str | None:
-        for name, fraction_bits, bound in self._truncated_values():
-            bits = fraction_bits + log2(bound * _HEADROOM)
-            if bits > MAGNITUDE_BITS:
-                return (
-                    f"{name} (up to {bound:.4g}) with {fraction_bits} fractional bits needs {bits:.2f} bits; the limit "
-                    f"is {MAGNITUDE_BITS}"
-                )
-        return None
-
-    def _truncated_values(self) -> list[tuple[str, int, float]]:
-        """Everything that `decide` and `learn` truncate, and M: name, fractional bits, largest magnitude."""
-        bits, gain_bits = self.fraction_bits, self.gain_bits
-        step = 1 / (2 * sqrt(self.ridge))
-        error = 1 + self.score_bound
-        always = [("score", 2 * bits, self.score_bound), ("M", 2 * bits, 1 / self.ridge)]
-        if isinstance(self.numbers, GradientNumbers):
-            return [always[0], ("step times gradient", 2 * bits + STEP_BITS, self.numbers.largest_moment)]
-        if not self._learns_singly:
-            return always
-        return [
-            ("M x", 3 * bits, self.joint_norm / self.ridge),
-            *always,
-            ("1 / (1 + x'Mx)", self.wide_gain_bits, 1.0),
-            ("g u", bits + gain_bits, step),
-            ("u (reward - score)", 2 * bits, self.joint_norm / self.ridge * error),
-            ("g u (reward - score)", bits + gain_bits, step * error),
-        ]
-
-    def _table_problem(self) -> str | None:
-        if not self._learns_singly:
-            return None
-        rounding = self.joint_norm * sqrt(self.model_size) * 2.0**-self.fraction_bits
-        if rounding > 2.0**-self.reciprocal_bits:
-            return (
-                f"rounding may move x'Mx by {rounding:.2g}, more than the distance that two nodes of the table of its "
-                "reciprocal may have: it takes more fraction_bits or fewer reciprocal_bits"
-            )
-        if self.reciprocal_shape.words > MAX_RECIPROCAL_WORDS:
-            return (
-                f"a table of 1 / (1 + x'Mx) up to {self.largest_quadratic_form:.4g} with {self.reciprocal_bits} "
-                f"reciprocal_bits has more than {MAX_RECIPROCAL_WORDS} words, all dealt anew at every step"
-            )
-        if self.largest_quadratic_form * 2.0**-self.fraction_bits > TOLERANCE:
-            return (
-                f"x'Mx up to {self.largest_quadratic_form:.4g} leaves too few of {self.fraction_bits} fraction_bits to "
-                "what is learned first"
-            )
-        return None
-
-    def _comparison_problem(self) -> str | None:
-        if self.spare_score_bits < 0:
-            return (
-                f"scores up to {self.key_bound:.4g} with 2 x {self.fraction_bits} fractional bits do not fit a word "
-                "when they are compared"
-            )
-        if self.key_fraction_bits < self.least_key_bits:
-            return (
-                f"scores of {self.arms} arms up to {self.key_bound:.4g} leave {self.key_fraction_bits} fractional "
-                f"bits to compare them in the limit of {MAX_BITS}; {self.least_key_bits} are needed"
-            )
-        return None
-
-    def _sums_problem(self) -> str | None:
-        """W and b must stay below 2^62 at 2L bits, even if all interactions are of one arm, and M must be resolved."""
-        bits = 2 * self.fraction_bits
-        largest = max(self.numbers.largest_gram, self.ridge + self.numbers.largest_moment)
-        if bits + log2(largest * _HEADROOM) > MAGNITUDE_BITS:
-            return (
-                f"the sums of {self.max_interactions:,} interactions (up to {largest:.4g}) with {bits} fractional bits "
-                f"need {bits + log2(largest * _HEADROOM):.2f} bits; the limit is {MAGNITUDE_BITS}"
-            )
-        noise = self.numbers.largest_gram * sqrt(self.model_size * self.numbers.unrepaired) * 2.0**-bits
-        if noise > 1 / 32:
-            return (
-                f"after {self.max_interactions:,} interactions M is too small for its {bits} fractional bits: rounding "
-                f"errors of {self.numbers.unrepaired:,} lessons are {noise:.2g} of it; 1/32 is the limit"
-            )
-        return None
-
-    def _noise_problem(self) -> str | None:
-        """Noise is drawn in units of the last of 2L bits."""
-        privacy = self.noisy
-        if privacy is None:
-            return None
-        norm, bits, unit = self.joint_norm, 2 * self.fraction_bits, 2.0 ** (-2 * self.fraction_bits)
-        width = privacy.leaf_width(1, norm, self.model_size, bits)
-        least = largest = width * privacy.sigma_moment(norm)
-        if isinstance(privacy, NoisySums):
-            gram = width * privacy.sigma_gram(norm)
-            least, largest = min(gram / 2, least), max(gram, largest)
-        if least < LEAST_WIDTH * unit or largest > LARGEST_DEVIATION * unit:
-            return (
-                f"noise of {least:.2g} to {largest:.2g} cannot be drawn with {bits} fractional bits: it must lie in "
-                f"{2 * LEAST_WIDTH * unit:.2g}..{LARGEST_DEVIATION * unit:.2g}"
-            )
-        if privacy.correlation is None:
-            return None
-        needed = bits + COEFFICIENT_BITS + log2(largest * LARGEST_SAMPLE)
-        if needed > MAGNITUDE_BITS or privacy.leaf_rounding(norm, self.model_size, bits) > _MOST_LEAF_ROUNDING:
-            return (
-                f"correlated noise of {least:.2g} to {largest:.2g} does not fit {bits} fractional bits: "
-                f"what is taken back of it takes {needed:.2f} bits, where {MAGNITUDE_BITS} is the limit; a larger "
-                "total_epsilon, smaller norms or fresh noise (correlated = 0) would fit"
-            )
-        if privacy.correlated > self.max_batch:
-            return (
-                f"correlated noise of {privacy.correlated} refreshes takes programs of as many positions, and "
-                f"max_batch {self.max_batch} is the limit"
-            )
-        return None
-
-    def _gradient_problem(self) -> str | None:
-        """The table that clips must reach the largest residual; else learning would be wrong, though not less private.
-        And each step has a program, whose number is a count."""
-        numbers, privacy = self.numbers, self.privacy
-        if not isinstance(numbers, GradientNumbers) or not isinstance(privacy, NoisyGradient):
-            return None
-        if not numbers.holds:
-            return (
-                f"scores up to {self.score_bound:.4g} are beyond the table that clips the gradient, of "
-                f"{RESIDUAL_NODES} nodes: a larger total_epsilon or a smaller first_step would fit"
-            )
-        last = max(1, privacy.refreshes_by(self.max_interactions))
-        levels = privacy.step_level(last, self.models * self.model_size) + 1
-        if levels > self.max_batch:
-            return f"steps fall {levels} times, in a program each; max_batch {self.max_batch} is the limit"
-        return None
-
-    def _drift_problem(self) -> str | None:
-        if self.score_drift > _LARGEST_DRIFT:
-            return (
-                f"rounding errors of {self.numbers.unrepaired:,} lessons between repairs move a score by "
-                f"{self.score_drift:.2g}; "
-                f"{_LARGEST_DRIFT} is the limit"
-            )
-        return None
-
-    def _solve_problem(self) -> str | None:
-        if isinstance(self.privacy, NoisyGradient):
-            return None  # there is nothing to solve
-        plans: dict[str, SolvePlan] = {}
-        if self._learns_singly:
-            batch = f"solving the model after a batch of {self.max_batch}"
-            plans[batch] = batch_plan(self.numbers, self.max_batch)
-        name = "a repair" if self._learns_singly else "a refresh"
-        plans |= {name: boosted_repair(self.numbers), f"the end of {name}": last_repair(self.numbers)}
-        for name, plan in plans.items():
-            if not plan.holds:
-                return (
-                    f"{name} leaves {max(0, plan.least_bits)} fractional bits to its values, an error of "
-                    f"{plan.error:.2g} to scores, where {TOLERANCE} is the limit, and of {plan.contraction:.2g} to M"
-                )
-        return None
-
     # What would fit
 
     def _default_interactions(self) -> int:
@@ -768,7 +552,7 @@ class Federation:
         least, most = DEFAULT_INTERACTIONS[0], DEFAULT_INTERACTIONS[-1]
 
         def fits(count: int) -> bool:
-            return self._with(max_interactions=count)._problem() is None
+            return fit_problem(self._with(max_interactions=count)) is None
 
         found = largest(fits, (two_digits(least * 10 ** (step / 50)) for step in range(101)))
         return min(most, found or least)
@@ -783,7 +567,7 @@ class Federation:
             changed._check_reals()
         except ConfigError:
             return False
-        return changed._problem() is None
+        return fit_problem(changed) is None
 
     def _with(self, **changes: Any) -> Federation:
         """A copy with other numbers, unchecked."""

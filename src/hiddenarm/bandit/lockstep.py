@@ -242,7 +242,7 @@ class Lockstep:
         return number, arms[:, 0]
 
     def learn(self, step: int, rewards: ArrayLike) -> None:
-        """Learn from the reward of a pending decision; one reward a replicate."""
+        """Learn from the reward of a pending decision; one reward per replicate."""
         self.check_room(1)
         kept = [[own] for own in self._taken(step)]
         of_step = step if self._begun is not None and self._begun.step == step else None

@@ -24,14 +24,17 @@ def features() -> None:
 @click.option("--leave-out", multiple=True, metavar="COLUMN", help="A column to leave out; may be given several times.")
 @click.option("--category", multiple=True, metavar="COLUMN", help="Numbers that are only names, such as a postcode.")
 @click.option("--norm", default=1.0, show_default=True, help="The norm that the party declares.")
-@click.option("--quantile", default=0.99, show_default=True, help="Share of rows that come within the norm.")
-@click.option("--min-count", default=10, show_default=True, help="Rows that a value of a category must be in.")
+@click.option("--quantile", default=0.99, show_default=True, help="Share of rows within the norm.")
+@click.option(
+    "--min-count", default=10, show_default=True, help="Rows that a value of a category needs to get a feature."
+)
 @click.option("--max-values", default=20, show_default=True, help="Most values of a category that get a feature.")
 @click.option("--no-intercept", is_flag=True, help="Leave the intercept to another party: one is enough.")
-@click.option("--numbered", is_flag=True, help="Call features f1, f2, ...: members of the federation see the names.")
+@click.option("--numbered", is_flag=True, help="Name features f1, f2, ...: all members see their names.")
 def fit(table: Path, out: Path, **options: Any) -> None:
-    """Learn scaling, one-hot encoding, imputation and an intercept from a TABLE (.csv or .parquet), and write them as a
-    recipe that people can read. It stays with the party, which applies it when features are looked up."""
+    """Learn a recipe for features from a TABLE. It is scaling, one-hot encoding, imputation and an intercept, learned
+    from a .csv or .parquet file and written in a form that people can read. It stays with the party, which applies it
+    when features are looked up."""
     from hiddenarm.errors import ConfigError
     from hiddenarm.net.certificates import write_private
     from hiddenarm.service.recipes import FitOptions, fit
@@ -71,7 +74,7 @@ def fit(table: Path, out: Path, **options: Any) -> None:
 @click.argument("table", type=_EXISTING)
 @click.option("--out", type=FILE, required=True, help="The features, as a .csv file; never overwritten.")
 def apply(recipe: Path, table: Path, out: Path) -> None:
-    """Apply a RECIPE to a TABLE and write the features as features.csv has them, to be looked at or put into a kit."""
+    """Apply a RECIPE to a TABLE and write the features. The .csv file is for looking at, or for a kit."""
     from hiddenarm.errors import ConfigError
     from hiddenarm.net.certificates import write_private
     from hiddenarm.service.recipes import Recipe

@@ -48,7 +48,7 @@ def main() -> None:
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="hiddenarm")
 def commands() -> None:
-    """Contextual bandits that several organisations train together without showing each other anything."""
+    """Contextual bandits that several organisations train together without sharing their data."""
 
 
 commands.add_command(bench)
@@ -88,17 +88,20 @@ def _run_options(steps: int) -> Decorator:
             "--norms",
             callback=_norms,
             metavar="NORM,...",
-            help="Largest norm of each party's features, to which it clips them; 1 unless given.",
+            help="Largest norm of each party's features; longer ones are clipped to it. 1 unless given.",
         ),
         *POLICY_OPTIONS,
         click.option("--steps", default=steps, show_default=True, help="Decisions to make and learn from."),
         click.option("--seed", type=int, help="Fix data order, masks and coins. Reproducible, therefore not private."),
         click.option("--fraction-bits", default=20, show_default=True, help="Fractional bits of numbers (L)."),
         click.option(
-            "--ridge", default=1.0, show_default=True, help="Start of every arm's matrix: ridge times identity."
+            "--ridge",
+            default=1.0,
+            show_default=True,
+            help="Ridge: every arm's matrix begins as this times the identity.",
         ),
         click.option(
-            "--max-interactions", default=0, help="Most interactions the model holds; as many as fit unless given."
+            "--max-interactions", default=0, help="Maximum number of interactions; as many as fit unless given."
         ),
         *SUITE_OPTIONS,
         *PRIVACY_OPTIONS,
@@ -110,16 +113,17 @@ def _run_options(steps: int) -> Decorator:
 _ARM_FEATURES = click.option(
     "--arm-features",
     type=int,
-    help="One model for all arms, of so many features of each, a constant among them; contexts get a constant, too.",
+    help="One model for all arms, which have this many features each, one of them constant; so have contexts.",
 )
 
 
 @commands.command(cls=ResearchCommand)
 @_run_options(steps=1500)
 @_ARM_FEATURES
-@click.option("--web", is_flag=True, help="Show all roles on a page of this machine, until Ctrl-C.")
+@click.option("--web", is_flag=True, help="Serve a page on this machine that shows all roles, until Ctrl-C.")
 def demo(plot_path: Path | None, arm_features: int | None, web: bool, **options: Any) -> None:
-    """Run every role as its own process, on handwritten digits split between the parties by feature."""
+    """Run every role as its own process on this machine. Learns from handwritten digits, whose features are split
+    between the parties."""
     from hiddenarm.research.demo import Demo
 
     plot_path = plot_path or Path("hiddenarm-demo.png")
@@ -139,10 +143,10 @@ def demo(plot_path: Path | None, arm_features: int | None, web: bool, **options:
     "--reward-slot",
     default=0,
     show_default=True,
-    help="Send rewards at the ends of slots of so many decisions, those of one slot at the end of the next.",
+    help="Decisions per reward slot: rewards of one slot are sent at the end of the next. 0: no slots.",
 )
 @_ARM_FEATURES
-@click.option("--state", type=FILE, help="Keep the state in a file, and go on from it if it is there.")
+@click.option("--state", type=FILE, help="Keep the state in this file, and resume from it if it exists.")
 def simulate(
     plot_path: Path | None,
     data: str,
@@ -155,7 +159,7 @@ def simulate(
     state: Path | None,
     **options: Any,
 ) -> None:
-    """Run all roles in lockstep in one process: same programs, no network, for research."""
+    """Run all roles in lockstep in one process. The programs are the same, without a network: for research."""
     from hiddenarm.research.simulate import Simulation
 
     if replicates < 1:
@@ -185,8 +189,16 @@ def simulate(
     show_default=True,
     help="Folder for the results.",
 )
-@click.option("--policy", "policies", multiple=True, metavar="NAME[:OPTION=VALUE,...]", help="May be given repeatedly.")
-@click.option("--epsilon", "epsilons", multiple=True, type=float, help="Of epsilon-greedy; may be given repeatedly.")
+@click.option(
+    "--policy", "policies", multiple=True, metavar="NAME[:OPTION=VALUE,...]", help="A policy to run; may be repeated."
+)
+@click.option(
+    "--epsilon",
+    "epsilons",
+    multiple=True,
+    type=float,
+    help="Epsilon of an epsilon-greedy policy to run; may be repeated.",
+)
 @click.option("--data", default="digits", show_default=True, callback=_data, help=_DATA_HELP)
 @click.option("--steps", default=1500, show_default=True, help="Decisions of each run.")
 @click.option("--replicates", default=1, show_default=True, help="Independent learners of each run.")
@@ -195,10 +207,15 @@ def simulate(
 @click.option("--arms", default=10, show_default=True, help="Arms of the bandit.")
 @click.option("--features", default=20, show_default=True, help="Features of all parties together.")
 @click.option("--norms", callback=_norms, metavar="NORM,...", help="Largest norm of each party's features; 1 each.")
-@click.option("--ridge", default=1.0, show_default=True, help="Start of every arm's matrix: ridge times identity.")
+@click.option(
+    "--ridge",
+    default=1.0,
+    show_default=True,
+    help="Ridge: every arm's matrix begins as this times the identity.",
+)
 def sweep(out: Path, policies: tuple[str, ...], epsilons: tuple[float, ...], **options: Any) -> None:
-    """Run several policies in the same worlds, and write results and curves as CSV and JSON. Runs that have ended are
-    kept: interrupted, the same command goes on with those that are missing."""
+    """Run several policies in the same worlds. Writes results and curves as CSV and JSON. Finished runs are kept: after
+    an interrupt, the same command does the runs that are missing."""
     from rich.console import Console
 
     from hiddenarm.research.sweep import Sweep, print_sweep
@@ -218,18 +235,18 @@ def sweep(out: Path, policies: tuple[str, ...], epsilons: tuple[float, ...], **o
     type=click.Choice(["importance", "low-variance", "both"]),
     default="importance",
     show_default=True,
-    help="Of the model's value: from explored decisions alone; or from all of them, which takes the policy's own arms.",
+    help="Estimate the model's value from explored decisions only; or from all, with the policy's own arms.",
 )
-@click.option("--opening-epsilon", type=float, help="Most that one opening tells; no noise unless given.")
-@click.option("--delta", default=1e-6, show_default=True, help="Chance that an opening tells more.")
+@click.option("--opening-epsilon", type=float, help="Privacy loss of one opening; no noise unless given.")
+@click.option("--delta", default=1e-6, show_default=True, help="Chance that the loss of an opening is larger.")
 @click.option("--replicates", default=1, show_default=True, help="Independent runs that advance together.")
 @click.option("--seed", type=int, help="Fix data order, masks and coins. Reproducible, therefore not private.")
 @click.option("--data", type=click.Choice(_WORLDS[:2]), default="digits", show_default=True)
 @click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Folder with the MNIST files.")
 @click.option("--json", "json_path", type=FILE, help="Write the result.")
 def evaluate(**options: Any) -> None:
-    """Estimate on shares what other policies would earn: the policy without exploration, a uniform arm, and the best
-    arm of a model that is fitted to held-out digits. All roles run in lockstep, and the true values are told beside."""
+    """Estimate on shares what other policies would earn. These are the policy without exploration, a uniform arm, and
+    the best arm of a model fitted to held-out digits. All roles run in lockstep; true values are printed, too."""
     from rich.console import Console
 
     from hiddenarm.research.evaluate import Evaluated, print_evaluated
@@ -242,7 +259,7 @@ def evaluate(**options: Any) -> None:
 @click.argument("program", nargs=-1, required=True)
 @click.option("--arms", default=10, show_default=True, help="Arms of the bandit.")
 @click.option("--features", default="10,10", show_default=True, help="Features of each party, or one number for all.")
-@click.option("--parties", type=int, help="How many parties, if --features is one number.")
+@click.option("--parties", type=int, help="Number of parties, if --features is one number.")
 @click.option("--count", default=1, show_default=True, help="Interactions at once.")
 @with_options(*POLICY_OPTIONS)
 @click.option("--listing", is_flag=True, help="Also print every instruction that party 0 runs.")
@@ -257,8 +274,8 @@ def explain(
     json_path: Path | None,
     **options: Any,
 ) -> None:
-    """Explain a PROGRAM of the learner, such as decide or learn: its rounds, what each opens and why that is safe, and
-    what is dealt."""
+    """Explain a PROGRAM, such as decide or learn. Prints its rounds, what each opens and why that is safe, and what is
+    dealt."""
     from hiddenarm.cli.explain import explain_program
 
     policy = chosen_policy(options)
@@ -268,12 +285,12 @@ def explain(
 @commands.command()
 @click.option("--arms", default=10, show_default=True, help="Arms of the bandit.")
 @with_options(*POLICY_OPTIONS)
-@click.option("--steps", default=1000, show_default=True, help="Decisions over the whole time.")
+@click.option("--steps", default=1000, show_default=True, help="Decisions in all.")
 @with_options(*PRIVACY_OPTIONS)
 @click.option("--json", "json_path", type=FILE, help="Write the figures.")
 @click.option("--plot", "plot_path", type=FILE, help="Draw the loss against the number of decisions.")
 def privacy(json_path: Path | None, plot_path: Path | None, **options: Any) -> None:
-    """Say what all decisions together tell about one person's data, by relation and by adversary."""
+    """Print how much all decisions together reveal about a row. By relation and by adversary."""
     from rich.console import Console
 
     from hiddenarm.cli.privacy import Plan, print_statement, write_statement

@@ -20,9 +20,9 @@ _FORMATS: Final = ("text", "json")
 
 @click.command()
 @click.argument("kits", metavar="KIT...", type=_KIT, nargs=-1, required=True)
-@click.option("--listen-fd", type=int, help="A listening socket that was handed over, for the party or the dealer.")
-@click.option("--report", type=FILE, help="Write what the meter of the party or the dealer counted.")
-@click.option("--until-eof", is_flag=True, help="Also stop when standard input ends, and with it whoever holds it.")
+@click.option("--listen-fd", type=int, help="File descriptor of a listening socket, for the party or the dealer.")
+@click.option("--report", type=FILE, help="Write the frames and bytes that the party or the dealer counted.")
+@click.option("--until-eof", is_flag=True, help="Parties and dealer also stop when standard input ends.")
 @click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(_FORMATS), default="text", show_default=True)
 def serve(
@@ -33,8 +33,8 @@ def serve(
     log_level: str,
     log_format: str,
 ) -> None:
-    """Run a role from its kit, until the federation ends or it is told to stop (SIGTERM); or the party, the actor and
-    the rewarder of one organisation, each from its own kit, in one process."""
+    """Run a role from its kit. It runs until the federation ends or SIGTERM tells it to stop. The party, the actor and
+    the rewarder of one organisation, each from its own kit, may share a process."""
     from hiddenarm.cli.serve import serve_kits
 
     serve_kits(kits, listen_fd, report, until_eof, _STDIN, sys.stdout, log_level, log_format)
@@ -43,10 +43,12 @@ def serve(
 @click.command()
 @click.argument("federation_file", type=_EXISTING)
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Folder for the kits.")
-@click.option("--keys-on-site", is_flag=True, help="Make no keys: each role requests a certificate for its own.")
+@click.option(
+    "--keys-on-site", is_flag=True, help="Make no keys: each role makes its own and requests a certificate for it."
+)
 @click.option("--days", type=_DAYS, default=365, show_default=True, help="How long certificates are valid.")
 def provision(federation_file: Path, out: Path, keys_on_site: bool, days: int) -> None:
-    """Make a start kit for every role of the federation that a TOML file describes."""
+    """Make a kit for every role of a federation. A TOML file describes it."""
     from hiddenarm.cli.provisioning import provision_kits
 
     provision_kits(federation_file, out, keys_on_site, days)
@@ -55,7 +57,7 @@ def provision(federation_file: Path, out: Path, keys_on_site: bool, days: int) -
 @click.command()
 @click.argument("kit", type=_KIT)
 def request(kit: Path) -> None:
-    """Make a key on site, and a request for its certificate: the first one, or the next."""
+    """Make a key on site, and a request for its certificate. It may be the first key or the next."""
     from hiddenarm.cli.provisioning import request_certificate
 
     request_certificate(kit)
@@ -64,11 +66,11 @@ def request(kit: Path) -> None:
 @click.command()
 @click.argument("authority", type=_KIT)
 @click.argument("request", type=_EXISTING)
-@click.option("--out", type=FILE, help="Where the certificate goes; beside the request unless given.")
-@click.option("--fingerprint", help="The fingerprint that the role told; asked for unless given.")
+@click.option("--out", type=FILE, help="File of the certificate; next to the request unless given.")
+@click.option("--fingerprint", help="The fingerprint that the role reported; asked for unless given.")
 @click.option("--days", type=_DAYS, default=365, show_default=True, help="How long the certificate is valid.")
 def approve(authority: Path, request: Path, out: Path | None, fingerprint: str | None, days: int) -> None:
-    """Sign the request of a role, with the authority's folder."""
+    """Sign a role's request for a certificate. This takes the authority's folder."""
     from hiddenarm.cli.provisioning import approve_request
 
     approve_request(authority, request, out, fingerprint, days)
@@ -88,10 +90,10 @@ def install(kit: Path, certificate: Path) -> None:
 @click.argument("authority", type=_KIT)
 @click.argument("federation_file", type=_EXISTING)
 @click.option(
-    "--out", type=FILE, help="Where the signed version goes; change-VERSION.json beside the file unless given."
+    "--out", type=FILE, help="File of the signed version; change-VERSION.json next to the federation file unless given."
 )
 def change(authority: Path, federation_file: Path, out: Path | None) -> None:
-    """Sign the next version of a federation's file, with the authority's folder; what cannot change while a model
+    """Sign the next version of a federation's file. This takes the authority's folder. What cannot change while a model
     lives is refused by name."""
     from hiddenarm.cli.provisioning import sign_change
 
@@ -103,8 +105,8 @@ def change(authority: Path, federation_file: Path, out: Path | None) -> None:
 @click.argument("change", type=_EXISTING)
 @click.option("--yes", is_flag=True, help="Adopt it without asking.")
 def adopt(kit: Path, change: Path, yes: bool) -> None:
-    """Show what a signed version of the federation's file changes in a kit, and adopt it. It takes effect when the role
-    is started anew, with the state that it has."""
+    """Adopt a signed version of the federation's file in a kit. What changes is shown first. It takes effect when the
+    role is restarted; the role keeps its state."""
     from hiddenarm.cli.provisioning import adopt_change
 
     adopt_change(kit, change, yes)
@@ -112,10 +114,13 @@ def adopt(kit: Path, change: Path, yes: bool) -> None:
 
 @click.command()
 @click.argument("kit", type=_KIT)
-@click.option("--offline", is_flag=True, help="Look at the kit only, not at the peers.")
-@click.option("--seconds", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="For each peer.")
+@click.option("--offline", is_flag=True, help="Check the kit only, not the peers.")
+@click.option(
+    "--seconds", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="Timeout for each peer."
+)
 def check(kit: Path, offline: bool, seconds: float) -> None:
-    """Look at a kit before it is served: files, dates, names, features, and whether every peer agrees."""
+    """Check a kit before it is served. Looks at files, dates, names and features, and asks every peer whether it
+    agrees."""
     from hiddenarm.cli.check import check_kit
 
     check_kit(kit, offline, seconds)
@@ -123,11 +128,11 @@ def check(kit: Path, offline: bool, seconds: float) -> None:
 
 @click.command()
 @click.argument("kit", type=_KIT)
-@click.option("--json", "as_json", is_flag=True, help="Everything, for machines.")
-@click.option("--live", is_flag=True, help="Only ask whether it runs: print nothing, end with 0 if it answers.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--live", is_flag=True, help="Only ask whether it runs: print nothing, exit with 0 if it answers.")
 def status(kit: Path, as_json: bool, live: bool) -> None:
-    """Ask the role that runs from this kit, on this machine, how it is doing; end with 4 if no decisions can be
-    served."""
+    """Ask the role that runs from a kit for its status. It must run on this machine. Exits with 4 if no decisions can
+    be served."""
     from hiddenarm.cli.status import check_alive, show_status
 
     if live:
@@ -139,7 +144,7 @@ def status(kit: Path, as_json: bool, live: bool) -> None:
 @click.command()
 @click.argument("kit", type=_KIT)
 def recover(kit: Path) -> None:
-    """Agree to go back to what all parties have in common, after one of them has lost state. Stop the role before."""
+    """Agree to go back to what all parties have in common. For when one of them has lost state. Stop the role first."""
     from hiddenarm.service.state import recover as consent
 
     click.echo(consent(kit))
@@ -149,7 +154,8 @@ def recover(kit: Path) -> None:
 @click.argument("kit", type=_KIT)
 @click.argument("file", type=FILE)
 def export(kit: Path, file: Path) -> None:
-    """Write a copy of a role's lasting state, which may be in use. It holds shares: keep it as safe as the role."""
+    """Write a copy of a role's lasting state. The role may be running. The copy holds shares: keep it as safe as the
+    role."""
     from hiddenarm.service.state import export as write_copy
 
     write_copy(kit, file)
@@ -159,7 +165,7 @@ def export(kit: Path, file: Path) -> None:
 @click.argument("kit", type=_KIT)
 @click.argument("file", type=_EXISTING)
 def import_copy(kit: Path, file: Path) -> None:
-    """Put a copy of a role's lasting state in place. Stop the role before; one that is not the newest is refused."""
+    """Restore a role's lasting state from a copy. Stop the role first; a copy that is not the newest is refused."""
     from hiddenarm.service.state import restore
 
     restore(kit, file)
@@ -169,7 +175,7 @@ def import_copy(kit: Path, file: Path) -> None:
 @click.argument("kit", type=_KIT)
 @click.argument("decision", metavar="ID")
 def unlearn(kit: Path, decision: str) -> None:
-    """Have the interaction of a decision taken out of the model again, from the rewarder's kit. While the rewarder
+    """Take the interaction of a decision out of the model again. This takes the rewarder's kit. While the rewarder
     runs, give it the line {"unlearn": ID} instead."""
     from hiddenarm.cli.unlearn import unlearn_decision
 

@@ -20,15 +20,15 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 
 SUITE_OPTIONS: tuple[Decorator, ...] = (
     click.option("--suite", type=click.Choice(SUITES), default="fast", show_default=True, help="Protocol suite."),
-    click.option("--newton-iterations", type=int, help="Of the paper's reciprocal; 7 unless given."),
+    click.option("--newton-iterations", type=int, help="Newton iterations of the paper's reciprocal; 7 unless given."),
 )
 
 POLICY_FLAGS: dict[str, str] = {
     "epsilon": "Probability of exploring; 0.1 unless a policy is given.",
-    "alpha": "Weight of the bonus of bonus, linucb and thompson.",
-    "initial": "Probability of exploring at first, of epsilon-schedule.",
-    "final": "Least probability of exploring, of epsilon-schedule.",
-    "decay": "Decisions after which epsilon-schedule explores half as much.",
+    "alpha": "Weight of the bonus, of bonus, linucb and thompson.",
+    "initial": "Of epsilon-schedule: probability of exploring at the start.",
+    "final": "Of epsilon-schedule: lowest probability of exploring.",
+    "decay": "Of epsilon-schedule: decisions after which it explores half as much.",
 }
 """The options of all policies; one that a policy does not have is refused."""
 
@@ -56,15 +56,27 @@ MECHANISMS = ("none", "action-budget", "noisy-sums", "noisy-gradient")
 """As in `privacy.mechanisms`."""
 
 PRIVACY_OPTIONS: tuple[Decorator, ...] = (
-    click.option("--privacy", type=click.Choice(MECHANISMS), help="What is promised over time; nothing unless given."),
-    click.option("--total-epsilon", type=float, help="Most that is lost in all about one row."),
-    click.option("--delta", type=float, help="Chance that the loss exceeds it; 1e-6 unless given."),
-    click.option("--when-spent", type=click.Choice(("refuse", "explore")), help="Of action-budget: what follows."),
+    click.option("--privacy", type=click.Choice(MECHANISMS), help="Mechanism of privacy over time; none unless given."),
+    click.option("--total-epsilon", type=float, help="Total privacy loss about one row, at most."),
+    click.option("--delta", type=float, help="Chance that the loss is larger; 1e-6 unless given."),
+    click.option(
+        "--when-spent",
+        type=click.Choice(("refuse", "explore")),
+        help="Of action-budget: what to do when it is spent.",
+    ),
     click.option("--first-refresh", type=int, help="Of noisy-sums: lessons before the first model; 500 unless given."),
-    click.option("--refresh-ratio", type=float, help="Of noisy-sums: growth between two models; 1.3 unless given."),
-    click.option("--rows-per-key", type=int, help="Of noise: rows of one key in a refresh; 1 unless given."),
-    click.option("--correlated", type=int, help="Of noise: refreshes whose noise is correlated; 0 or 64 unless given."),
-    click.option("--refresh-every", type=int, help="Of noisy-gradient: lessons of a step; 200 unless given."),
+    click.option(
+        "--refresh-ratio", type=float, help="Of noisy-sums: growth of lessons between models; 1.3 unless given."
+    ),
+    click.option(
+        "--rows-per-key", type=int, help="Of both noisy mechanisms: rows of one key in a refresh; 1 unless given."
+    ),
+    click.option(
+        "--correlated",
+        type=int,
+        help="Of both: refreshes whose noise is correlated; unless given 0, or 64 for noisy-gradient.",
+    ),
+    click.option("--refresh-every", type=int, help="Of noisy-gradient: lessons between two steps; 200 unless given."),
     click.option("--first-step", type=float, help="Of noisy-gradient: the first step; 0.02 unless given."),
 )
 _PRIVACY_NUMBERS = (

@@ -55,7 +55,7 @@ def _whole_numbers(context: click.Context, parameter: click.Parameter, value: st
 
 @click.group(cls=ResearchGroup)
 def bench() -> None:
-    """Measure: private steps beside plain ones, what they cost and where the time goes."""
+    """Measure private steps against plain ones."""
 
 
 def _options(*options: Decorator) -> Decorator:
@@ -64,7 +64,7 @@ def _options(*options: Decorator) -> Decorator:
         *options,
         *SUITE_OPTIONS,
         click.option("--json", "json_path", type=FILE, help="Write the figures."),
-        click.option("--quick", is_flag=True, help="A few seconds: rough figures, everything exercised."),
+        click.option("--quick", is_flag=True, help="Takes seconds and runs everything once; figures are rough."),
     )
 
 
@@ -79,7 +79,7 @@ def _numbers(name: str, default: str, text: str) -> Decorator:
 _PARTIES = _number("--parties", 2, "Organisations that hold features.")
 _ARMS = _number("--arms", 10, "Arms of the bandit.")
 _FEATURES = _number("--features", 20, "Features of all parties together.")
-_SECONDS = click.option("--seconds", default=30.0, show_default=True, help="Longest time for one federation.")
+_SECONDS = click.option("--seconds", default=30.0, show_default=True, help="Maximum time for one federation.")
 _RUNS = _number("--runs", 1, "Runs, each of a federation of its own; their median ratio is printed.")
 _PLOT = click.option("--plot", "plot", type=FILE, help="Draw the points (.png, .svg, .pdf).")
 
@@ -87,7 +87,7 @@ _PLOT = click.option("--plot", "plot", type=FILE, help="Draw the points (.png, .
 @bench.command()
 @_options(_PARTIES, _ARMS, _FEATURES, _number("--steps", 2000, "Steps to measure."), _SECONDS, _RUNS)
 def step(json_path: Path | None, quick: bool, **sizes: Any) -> None:
-    """One strictly online step over real processes with TLS, and where its time goes."""
+    """One strictly online step over real processes with TLS. Also where its time goes."""
     from hiddenarm.research.bench.steps import bench_step
 
     _run(bench_step, json_path, {**sizes, **({"steps": 60, "seconds": 2.0} if quick else {})})
@@ -104,8 +104,8 @@ def step(json_path: Path | None, quick: bool, **sizes: Any) -> None:
     _RUNS,
 )
 def batch(json_path: Path | None, quick: bool, **sizes: Any) -> None:
-    """An interaction when many are decided and learned at once, beside the plain learner that takes them singly.
-    The paper's suite learns one by one: it has no batches."""
+    """Time per interaction in batches. The plain learner takes them one by one.
+    The paper's suite has no batches."""
     from hiddenarm.research.bench.steps import bench_batch
 
     _run(bench_batch, json_path, {**sizes, **({"batches": 3, "seconds": 2.0} if quick else {})})
@@ -122,12 +122,12 @@ def batch(json_path: Path | None, quick: bool, **sizes: Any) -> None:
     click.option(
         "--arm-features",
         type=click.IntRange(2, 64),
-        help="Features of an arm: measure one model of all arms beside a model for each, in one process.",
+        help="Features of an arm: compare one model of all arms with a model for each, in one process.",
     ),
 )
 def arms(json_path: Path | None, quick: bool, plot: Path | None, arm_features: int | None, **sizes: Any) -> None:
-    """Time a step by the number of arms, and the exponent from 40 arms on. With --arm-features, what deciding and
-    learning cost with one model of all arms and with a model for each, and a step with 40 eligible arms of the most."""
+    """Time per step by the number of arms. Fits an exponent from 40 arms on. With --arm-features, the cost of deciding
+    and learning with one model of all arms and with a model for each, and of a step with 40 eligible arms."""
     from hiddenarm.research.bench.many_arms import bench_many_arms
     from hiddenarm.research.bench.steps import bench_arms
 
@@ -149,7 +149,7 @@ def arms(json_path: Path | None, quick: bool, plot: Path | None, arm_features: i
     _PLOT,
 )
 def parties(json_path: Path | None, quick: bool, plot: Path | None, **sizes: Any) -> None:
-    """Time and bytes per step by the number of parties, and the exponent of the bytes."""
+    """Time and bytes per step by the number of parties. Fits the exponent of the bytes."""
     from hiddenarm.research.bench.steps import bench_parties
 
     _check_plot(plot)
@@ -166,7 +166,7 @@ def parties(json_path: Path | None, quick: bool, plot: Path | None, **sizes: Any
     click.option("--delay-ms", default=20.0, show_default=True, help="One-way delay between any two roles."),
 )
 def wan(json_path: Path | None, quick: bool, delay_ms: float, **sizes: Any) -> None:
-    """A decision and a step over delayed links, counted in one-way delays."""
+    """A decision and a step over delayed links. Times are counted in one-way delays."""
     from hiddenarm.research.bench.wan import bench_wan
 
     if delay_ms <= 0:
@@ -181,7 +181,7 @@ def wan(json_path: Path | None, quick: bool, delay_ms: float, **sizes: Any) -> N
     _number("--repeats", 15, "Runs of each operation."),
 )
 def ops(json_path: Path | None, quick: bool, **sizes: Any) -> None:
-    """The operations one by one: rounds, bytes, dealt words and time for each element."""
+    """Rounds, bytes, dealt words and time of every operation."""
     from hiddenarm.research.bench.operations import bench_ops
 
     _run(bench_ops, json_path, {**sizes, **({"replicates": 500, "repeats": 3} if quick else {})})
@@ -194,11 +194,14 @@ def ops(json_path: Path | None, quick: bool, **sizes: Any) -> None:
     _FEATURES,
     _number("--steps", 100_000, "Steps that are dealt while memory is read."),
     _number("--online-steps", 1000, "Steps to measure on-line."),
-    click.option("--batch", type=click.IntRange(2, 256), help="Count what is dealt for so many at once, too."),
+    click.option(
+        "--batch", type=click.IntRange(2, 256), help="Also count what is dealt for this many interactions at once."
+    ),
     _SECONDS,
 )
 def dealer(json_path: Path | None, quick: bool, **sizes: Any) -> None:
-    """The dealer's time for a step beside the on-line step, what it sends, and its memory over a long run."""
+    """The dealer's time per step, what it sends, and its memory. Time is compared with that of the online step, memory
+    read over a long run."""
     from hiddenarm.research.bench.dealer import bench_dealer
 
     _run(bench_dealer, json_path, {**sizes, **({"steps": 2000, "online_steps": 40, "seconds": 2.0} if quick else {})})
@@ -230,8 +233,10 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 @click.command(cls=ResearchCommand)
 @click.argument("names", nargs=-1, metavar="[NAME...|all]")
-@click.option("--quick", is_flag=True, help="Minutes in place of hours: shorter runs.")
-@click.option("--out", "folder", type=_FOLDER, default=Path("reproduction"), show_default=True, help="Where to write.")
+@click.option("--quick", is_flag=True, help="Shorter runs: minutes instead of hours.")
+@click.option(
+    "--out", "folder", type=_FOLDER, default=Path("reproduction"), show_default=True, help="Folder for the results."
+)
 @click.option("--data-dir", type=_FOLDER, help="Folder with the MNIST files. Without it: the cache, or else digits.")
 @click.option("--suite", type=click.Choice(_SUITES), default="both", show_default=True, help="Protocols to compare.")
 @click.option(
@@ -239,7 +244,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
     type=click.Choice(_BACKENDS),
     default="loky",
     show_default=True,
-    help="Who does the runs: all cores of this machine, or a Dask cluster. Timed runs are always done here.",
+    help="Where runs execute: on all cores of this machine, or on a Dask cluster. Timed runs are always done here.",
 )
 @click.option("--cluster", metavar="ADDRESS", help="Scheduler of an existing Dask cluster, such as tcp://HOST:8786.")
 @click.option("--scale", type=click.Choice(_SCALES), hidden=True, help="Overrides --quick; tiny is the tests' size.")
@@ -253,10 +258,10 @@ def reproduce(
     cluster: str | None,
     scale: str | None,
 ) -> None:
-    """Repeat the paper's experiments, and write a page with every figure, table and claim.
+    """Repeat the paper's experiments. Writes a page with every figure, table and claim.
 
-    Without a name, all experiments are made. Finished runs are kept in the folder: the same command goes on after an
-    interrupt.
+    Without a name, all experiments are run. Finished runs are kept in the folder: after an interrupt, the same command
+    resumes.
     """
     from rich.console import Console
 
@@ -284,7 +289,9 @@ def _attack_options(steps: int, trials: int, *options: Decorator) -> Decorator:
     return with_options(
         click.option("--data", type=click.Choice(_LABELLED), default="digits", show_default=True),
         click.option("--data-dir", type=_FOLDER, help="Folder with the MNIST files."),
-        click.option("--arms", default=10, show_default=True, help="Arms; other than 10 for clusters only."),
+        click.option(
+            "--arms", default=10, show_default=True, help="Arms of the bandit; other than 10 for clusters only."
+        ),
         click.option("--features", default=20, show_default=True, help="Features of all parties together."),
         click.option("--steps", default=steps, show_default=True, help="Decisions of each trial's learner."),
         click.option("--epsilon", default=0.1, show_default=True, help="Probability of exploring."),
@@ -301,22 +308,22 @@ _TARGET = with_options(
         type=click.Choice(_TARGETS),
         default="drop",
         show_default=True,
-        help="What the adversary asks: was the row learned; was it this row or another of its class; or any other.",
+        help="What the adversary tells apart: the row from no row, from another of its class, or from any other.",
     ),
-    click.option("--position", type=int, help="The row's place in the run, from 0 on."),
+    click.option("--position", type=int, help="The row's position in the run, from 0."),
     *PRIVACY_OPTIONS,
 )
 
 
 @click.group(cls=ResearchGroup)
 def attack() -> None:
-    """Attack what a learner releases: how well can an adversary who knows all other rows tell one?"""
+    """Attack what a learner releases. How well does an adversary who knows all other rows recognise one?"""
 
 
 @attack.command("sequence")
 @_attack_options(200, 4000, _TARGET, _PLOT)
 def attack_sequence(json_path: Path | None, plot: Path | None, **options: Any) -> None:
-    """The best attack on everything released: on all arms, or on noisy sums where --privacy names them."""
+    """The best attack on everything released. That is all arms, or noisy sums where --privacy names them."""
     from hiddenarm.research.attacks.commands import attack_sequence
 
     _check_files(json_path, plot)
@@ -326,7 +333,7 @@ def attack_sequence(json_path: Path | None, plot: Path | None, **options: Any) -
 @attack.command("paper")
 @_attack_options(200, 4000, _PLOT)
 def attack_paper(json_path: Path | None, plot: Path | None, **options: Any) -> None:
-    """The paper's attack on the finished model, by what arm and reward of one row tell."""
+    """The paper's attack on the finished model. It uses the arm and the reward of one row."""
     from hiddenarm.research.attacks.commands import attack_paper
     from hiddenarm.research.data.load import load_pair
 
@@ -343,7 +350,7 @@ def attack_paper(json_path: Path | None, plot: Path | None, **options: Any) -> N
 @click.command(cls=ResearchCommand)
 @_attack_options(200, 40_000, _TARGET)
 def audit(json_path: Path | None, **options: Any) -> None:
-    """A lower bound on epsilon, by the best attack, beside what is proven. The row is that a tenth into the run, unless
+    """Compare bounds on epsilon: from the best attack, and proven. The attacked row is a tenth into the run unless
     --position is given."""
     from hiddenarm.research.attacks.commands import audit
 

@@ -8,19 +8,18 @@ Security: openings that are made together are those that would have been made on
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from hiddenarm.mpc.run import Openings, Results, Rounds
 from hiddenarm.mpc.values import Shared
 
-Later: TypeAlias = Rounds[Any]
-"""An operation that takes rounds."""
 SharedLater: TypeAlias = Rounds[Shared]
+"""An operation that takes rounds, and gives a shared value."""
 
 
-def in_parallel(*operations: Later) -> Rounds[Results]:
+def in_parallel(*operations: Rounds[object]) -> Rounds[Results]:
     """Run operations side by side; give their results in order. Dealt words are asked for in the order of the list."""
-    results: list[Any] = [None] * len(operations)
+    results: list[object] = [None] * len(operations)
     waiting: dict[int, Openings] = {}
 
     def advance(number: int, opened: Results | None) -> None:

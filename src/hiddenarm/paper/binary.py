@@ -54,7 +54,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from hiddenarm.mpc.comparison import SharedBit
-from hiddenarm.mpc.parallel import Later, SharedLater, in_parallel
+from hiddenarm.mpc.parallel import SharedLater, in_parallel
 from hiddenarm.mpc.run import Opening, Openings, Rounds, Run, Sharing
 from hiddenarm.mpc.values import Secret, Shared
 from hiddenarm.paper.arithmetic import all_drawn, draw, own_of, show
@@ -141,7 +141,7 @@ def to_binary(run: Run, parties: int, value: Shared) -> BinaryLater:
     return (yield from add_all(run, (yield from share_shares(run, parties, value))))
 
 
-def share_shares(run: Run, parties: int, value: Shared) -> Later:
+def share_shares(run: Run, parties: int, value: Shared) -> Rounds[list[BinaryShared]]:
     """Each party's additive share, as a binary sharing of its own: a list of `BinaryShared`. One round."""
     shape = value.shape
     drawn = draw(run, parties, shape)

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hiddenarm.mpc.masking import dealt, dealt_share
-from hiddenarm.mpc.parallel import Later, SharedLater, in_parallel
-from hiddenarm.mpc.run import Opening, Run
+from hiddenarm.mpc.parallel import SharedLater, in_parallel
+from hiddenarm.mpc.run import Opening, Rounds, Run
 from hiddenarm.mpc.values import Shared
 from hiddenarm.paper.arithmetic import held_segments, product, share_segments
 from hiddenarm.paper.comparison import argmax
@@ -82,7 +82,7 @@ def learn(
     own_features: Words | None,
     arm: Shared,
     reward: Shared,
-) -> Later:
+) -> Rounds[tuple[Shared, Shared]]:
     """The inverses and biases after one interaction, as a pair. All arms are treated alike; the one-hot o chooses.
 
     M_a -= o_a (M_a x x'M_a) / (1 + x'M_a x);  b_a += o_a r x

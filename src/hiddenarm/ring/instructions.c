@@ -83,7 +83,6 @@ WITH_NUMBER(xor_number, x[i] ^ y)
 WITH_NUMBER(and_number, x[i] & y)
 WITH_NUMBER(shift_left, y < 64 ? x[i] << y : 0)
 WITH_NUMBER(shift_right, y < 64 ? x[i] >> y : 0)
-WITH_NUMBER(shift_right_signed, (uint64_t)((int64_t)x[i] >> (y < 64 ? y : 63)))
 
 /* ---- Moving words */
 
@@ -515,7 +514,7 @@ typedef outcome_t (*operation_t)(const int64_t *, memory_t *);
 #define OPERATIONS(X)                                                                         \
     X(add, 4, 0) X(subtract, 4, 0) X(multiply, 4, 0) X(exclusive_or, 4, 0) X(both, 4, 0)      \
     X(less_than, 4, 0) X(add_number, 4, 0) X(multiply_number, 4, 0) X(xor_number, 4, 0)       \
-    X(and_number, 4, 0) X(shift_left, 4, 0) X(shift_right, 4, 0) X(shift_right_signed, 4, 0)  \
+    X(and_number, 4, 0) X(shift_left, 4, 0) X(shift_right, 4, 0)                              \
     X(fill, 3, 0) X(copy_block, 8, 0) X(take, 6, 0) X(unpack, 5, 0) X(pick, 7, 0) X(unit, 4, 0) \
     X(sort_order, 4, 0) X(contract, 6, -1) X(split_truncated, 5, 0) X(look_up_chunks, 8, 0)   \
     X(combine_chunks, 5, 0) X(look_up_payloads, 6, 0) X(collect_payloads, 5, 0)               \

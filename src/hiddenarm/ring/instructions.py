@@ -36,7 +36,6 @@ class Operation(Enum):
     AND_NUMBER = "@out @x number count", "out = x & number"
     SHIFT_LEFT = "@out @x bits count", "out = x << bits"
     SHIFT_RIGHT = "@out @x bits count", "out = x >> bits, zeros from the left"
-    SHIFT_RIGHT_SIGNED = "@out @x bits count", "out = x >> bits, the sign from the left"
     FILL = "@out number count", "out = number, everywhere"
     COPY_BLOCK = "@out out_row out_first @x x_row x_first rows columns", "columns of x to columns of out"
     TAKE = "@out @x @index rows row count", "out = x[:, index]"

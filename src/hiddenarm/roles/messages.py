@@ -291,12 +291,6 @@ def eligible_bitmap(arms: int, eligible: Iterable[int]) -> bytes:
     return np.packbits(bits, bitorder="little").tobytes()
 
 
-def bitmap_arms(bitmap: bytes) -> list[int]:
-    """The arms of a bitmap, in order. In time linear in the arms: a party reads one for each key of a request."""
-    arms: list[int] = np.flatnonzero(np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little")).tolist()
-    return arms
-
-
 def bitmap_words(bitmap: bytes, arms: int) -> Words:
     """A word for each arm: all bits set for those of a bitmap, which was checked, or none."""
     bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), count=arms, bitorder="little")

@@ -164,7 +164,7 @@ BUDGET: Final = Family(
     "hiddenarm_privacy_budget_decisions", "gauge", "Decisions that the privacy budget still pays for"
 )
 VALUE: Final = Family(
-    "hiddenarm_policy_value", "gauge", "What a policy earns a decision, estimated, at the role it is opened to"
+    "hiddenarm_policy_value", "gauge", "What a policy earns per decision, estimated, at the role it is opened to"
 )
 VALUE_NOISE: Final = Family(
     "hiddenarm_policy_value_noise", "gauge", "The deviation that noise adds to the unbiased estimate"

@@ -106,14 +106,12 @@ def end(server: uvicorn.Server, thread: Thread, refuse: Callable[[], None]) -> N
     thread.join()
 
 
-class ActorServer:
-    """The actor's server, and the queue of its requests."""
+class _QueuedServer:
+    """The server of a role, and the queue of its requests."""
 
-    def __init__(self, client: ActorClient, routers: Sequence[APIRouter] = ()) -> None:
-        kit = client.endpoint.kit
-        self._queue = RankQueue(client)
-        paths = actor_router(client, self._queue, action_ids_of(kit.federation.arms, kit.file.names_of_arms))
-        self._server = WebServer(client.endpoint, [paths, *routers])
+    def __init__(self, queue: RankQueue | RewardQueue, server: WebServer) -> None:
+        self._queue = queue
+        self._server = server
 
     def __enter__(self) -> Self:
         self._queue.start()
@@ -126,25 +124,25 @@ class ActorServer:
         self._server.stop(self._queue.close)
 
 
-class RewarderServer:
-    """The rewarder's server, and the queue of its rewards."""
+class ActorServer(_QueuedServer):
+    """The server of the actor."""
+
+    def __init__(self, client: ActorClient, routers: Sequence[APIRouter] = ()) -> None:
+        kit = client.endpoint.kit
+        queue = RankQueue(client)
+        paths = actor_router(client, queue, action_ids_of(kit.federation.arms, kit.file.names_of_arms))
+        super().__init__(queue, WebServer(client.endpoint, [paths, *routers]))
+
+
+class RewarderServer(_QueuedServer):
+    """The server of the rewarder."""
 
     def __init__(
         self, client: RewarderClient, resolve: Resolve | None = None, routers: Sequence[APIRouter] = ()
     ) -> None:
-        self._queue = RewardQueue(client)
-        paths = rewarder_router(self._queue, has_slots=client.has_slots, resolve=resolve)
-        self._server = WebServer(client.endpoint, [paths, *routers])
-
-    def __enter__(self) -> Self:
-        self._queue.start()
-        self._server.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.stop(self._queue.close)
+        queue = RewardQueue(client)
+        paths = rewarder_router(queue, has_slots=client.has_slots, resolve=resolve)
+        super().__init__(queue, WebServer(client.endpoint, [paths, *routers]))
 
 
 def _bound(address: WebAddress) -> socket.socket:

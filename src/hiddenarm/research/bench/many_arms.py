@@ -190,7 +190,7 @@ def bench_many_arms(
             Curve("one model", [(count, shared.spread) for count, shared, _ in points]),
             Curve("a model for each arm", [(count, per_arm.spread) for count, _, per_arm in points]),
         ]
-        draw(plot, "Time of a step by arms, in one process", "arms", "µs a step", curves)
+        draw(plot, "Time of a step by arms, in one process", "arms", "µs per step", curves)
     return {
         "parties": parties,
         "features": features,
@@ -292,7 +292,7 @@ def _print_points(console: Console, title: str, points: Sequence[tuple[int, Step
                         f"{part.dealt_words:,}",
                     )
                 )
-    columns = ("arms", "model", "", "time", "quartiles", "rounds", "bytes a party", "dealt words")
+    columns = ("arms", "model", "", "time", "quartiles", "rounds", "bytes per party", "dealt words")
     print_table(console, title, columns, rows)
     for count, shared, per_arm in points:
         ratio = shared.micros / per_arm.micros

@@ -26,7 +26,7 @@ Result = dict[str, Any]
 """What `--json` writes."""
 
 _FILE_WIDTH = 120
-_POINT_COLUMNS = ("private", "quartiles", "plain", "quartiles", "ratio", "rounds", "bytes a party")
+_POINT_COLUMNS = ("private", "quartiles", "plain", "quartiles", "ratio", "rounds", "bytes per party")
 
 
 def open_console() -> Console:

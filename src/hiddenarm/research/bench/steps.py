@@ -36,7 +36,7 @@ from hiddenarm.research.bench.session import Measured, Session, make_federation,
 from hiddenarm.research.bench.timing import Effort, Spread, alternate, exponent
 
 _MACHINE_STEPS = 200
-_COLUMNS = ("private", "quartiles", "plain", "quartiles", "ratio", "rounds", "bytes a party")
+_COLUMNS = ("private", "quartiles", "plain", "quartiles", "ratio", "rounds", "bytes per party")
 _Rest = TypeVar("_Rest")
 
 
@@ -180,11 +180,11 @@ def bench_arms(
     fitted = [(count, point.private.median) for count, point in points if count >= FITTED_FROM]
     slope = exponent([count for count, _ in fitted], [time for _, time in fitted]) if len(fitted) > 1 else None
     if slope is not None:
-        console.print(f"Time a step grows as arms^{slope:.2f} from {FITTED_FROM} arms on.")
+        console.print(f"Time per step grows as arms^{slope:.2f} from {FITTED_FROM} arms on.")
     if plot is not None:
         private = Curve("private", [(count, point.private) for count, point in points])
         plain = Curve("plain twin", [(count, point.plain) for count, point in points])
-        draw(plot, "Time of a step by arms", "arms", "µs a step", (private, plain))
+        draw(plot, "Time of a step by arms", "arms", "µs per step", (private, plain))
     return {"points": [point.as_dict() for _, point in points], "exponent_from_40": slope}
 
 
@@ -216,7 +216,7 @@ def bench_parties(
     over_all = over_others = None
     if len(points) > 1:
         over_all, over_others = exponent(parties, sent), exponent([count - 1 for count in parties], sent)
-        console.print(f"Bytes a party grow as N^{over_all:.2f}, and as (N - 1)^{over_others:.2f}.")
+        console.print(f"Bytes per party grow as N^{over_all:.2f}, and as (N - 1)^{over_others:.2f}.")
     if plot is not None:
         kilobytes = Curve(
             "KB sent by a party", [(n, _exact(size / 1000)) for (n, _), size in zip(points, sent, strict=True)]

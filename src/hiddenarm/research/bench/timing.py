@@ -43,11 +43,6 @@ class Effort:
         block = max(1, steps // blocks)
         return cls(block, max(2, steps // block), seconds)
 
-    @property
-    def most_steps(self) -> int:
-        """Steps that are made when time does not run out, the block to warm up included."""
-        return self.block * (self.blocks + 1)
-
 
 def alternate(effort: Effort, works: Sequence[Work]) -> list[Spread]:
     """Microseconds a step of each kind of work: one block of each in turn, after one block to warm up."""
