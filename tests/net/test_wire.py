@@ -347,12 +347,13 @@ def test_more_than_there_is_room_for_is_left_to_the_caller_in_parts(ends: Ends) 
 
 def test_mistakes_of_a_caller_are_told(ends: Ends) -> None:
     wire, small = wire_at(ends[0]), memoryview(bytearray(16 * 1024))
-    for call in (lambda: wire.read(small, 0.0), lambda: wire.answer(ASKED, small, 0.0)):
-        with pytest.raises(ValueError, match="no room for a record"):
-            call()
+    with pytest.raises(ValueError, match="no room for a record"):
+        wire.read(small, 0.0)
+    with pytest.raises(ValueError, match="no room for a record"):
+        wire.answer(ASKED, small, 0.0)
     with pytest.raises(TypeError, match="answer"):
         wire.answer(b"short", BUFFER, 0.0)
     with pytest.raises(ValueError, match="not initialised"):
-        Wire.__new__(Wire).read(BUFFER, 0.0)  # type: ignore[no-untyped-call]
+        Wire.__new__(Wire).read(BUFFER, 0.0)
     with pytest.raises(OverflowError, match="no descriptor"):
         Wire(2**40, ssl.MemoryBIO(), ssl.MemoryBIO(), Plain())
