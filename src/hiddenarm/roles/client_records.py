@@ -11,6 +11,8 @@ actor     told      -                     the last run of which each party has t
 rewarder  epoch     the epoch's name      the rewarder's seed, the key of decision ids
 rewarder  lesson    number                request; names of decisions and masked rewards
 rewarder  request   request               number of the lesson, also of one that holds rewards of other requests
+rewarder  joined    number                of a lesson that holds rewards of several requests: these, in the order of its
+                                          rewards (JSON)
 rewarder  ending    number                why the lesson was refused, empty if it was learned
 rewarder  given     request               with reward slots: names of decisions and masked rewards that came under it
 rewarder  slot      -                     with reward slots, or if decisions expire: names of the decisions whose
@@ -52,7 +54,7 @@ from hiddenarm.store.contract import Delete, DeleteFrom, Put, Store
 from hiddenarm.store.journal import Journal, Then
 
 _REQUEST, _ARMS, _TOLD, _EPOCH, _LESSON, _ENDING, _KEPT = "request", "arms", "told", "epoch", "lesson", "ending", "kept"
-_GIVEN, _SLOT, _DEFERRED = "given", "slot", "deferred"
+_GIVEN, _SLOT, _DEFERRED, _JOINED = "given", "slot", "deferred", "joined"
 _HEARD = "heard"
 """In the place of `told` in earlier versions: epoch, how many at once, step."""
 _ONLY = b""
@@ -328,8 +330,9 @@ class KnownEpoch:
 @dataclass(frozen=True, slots=True, repr=False)
 class MadeLesson:
     """A lesson as it was made: under which request, and (name of the decision, masked reward); or an unlearning, which
-    has neither. `joined` are requests whose rewards are learned together in it; `again` says that its reward is one of
-    a joint lesson that was refused, under the mask that it had there. Neither is read back."""
+    has neither. `joined` are the requests whose rewards are learned together in it, in the order of these, empty for
+    one without a name; `again` says that its reward is one of a joint lesson that was refused, under the mask that it
+    had there. Neither is read back with it (`joined`)."""
 
     request: str
     rewards: list[tuple[int, int]]
@@ -396,6 +399,8 @@ class RewarderRecords:
         changes = [Put(_LESSON, key, _encode_lesson(lesson))]
         if lesson.unlearning is None:
             changes.extend(Put(_REQUEST, request.encode(), key) for request in lesson.requests)
+            if lesson.joined:
+                changes.append(Put(_JOINED, key, json.dumps(lesson.joined).encode()))
         else:
             self._unlearned[lesson.unlearning.name] = number
         return changes
@@ -409,7 +414,7 @@ class RewarderRecords:
     def learned_in(self, name: int) -> int | None:
         """The lesson that has the reward of a decision, the last one if it was refused in others. One with several
         rewards, or of a request that had a name, is searched for in all of the log."""
-        for number, lesson in self._lessons.items():
+        for number, lesson in reversed(self._lessons.items()):
             if _has(lesson, name):
                 return number
         single = self.lesson_of(self.name_of([name]))
@@ -465,6 +470,13 @@ class RewarderRecords:
         """The lesson that was made under a request's name."""
         key = self._store.get(_REQUEST, request.encode())
         return None if key is None else int(_NUMBER.unpack(key)[0])
+
+    def joined(self, number: int) -> Sequence[str]:
+        """The requests whose rewards are learned together in a lesson, in the order of these; none of other lessons."""
+        if number in self._lessons and self._lessons[number].joined:
+            return self._lessons[number].joined
+        payload = self._store.get(_JOINED, _NUMBER.pack(number))
+        return () if payload is None else tuple(json.loads(payload))
 
     def name_of(self, names: Sequence[int]) -> str:
         """The name of a request that the application gave none: its decisions, which are rewarded once. So it may be
@@ -632,6 +644,9 @@ class MemoryRewarderRecords:
 
     def lesson_of(self, request: str) -> int | None:
         return self._numbers.get(request)
+
+    def joined(self, number: int) -> Sequence[str]:
+        return self._lessons[number].joined
 
     def name_of(self, names: Sequence[int]) -> str:
         """A request without a name has none: it is not known again."""
