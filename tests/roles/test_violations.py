@@ -26,7 +26,10 @@ from hiddenarm.errors import (
 from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.ring.streams import fresh_key
 from hiddenarm.roles.dealer import MAX_BATCH, Dealer
+from hiddenarm.roles.epochs.attempts import MAX_ATTEMPTS
+from hiddenarm.roles.epochs.plan import RewarderStatement
 from hiddenarm.roles.messages import (
     ACTOR,
     CLIENTS,
@@ -443,6 +446,36 @@ def test_a_client_that_errs_ends_its_own_link_and_nothing_else(
 def test_a_client_that_errs_does_not_end_the_dealer(network: MemoryNetwork, client: Identity, kind: Kind) -> None:
     with pytest.raises(ClientError, match=f"{client} may not send {kind.name}"):
         network.inject(client, DEALER, Frame(kind, 1, 0, 0, bytes(16)))
+
+
+HEARD_OF_NONE = struct.pack("<QQQQ", 0, 0, 1, NO_NUMBER)
+BAD_STATEMENTS = [(ACTOR, b"!"), (ACTOR, HEARD_OF_NONE), (REWARDER, b""), (REWARDER, b"!")]
+
+
+@pytest.mark.parametrize(("client", "payload"), BAD_STATEMENTS, ids=lambda value: str(value)[:10])
+def test_a_client_that_says_nonsense_when_an_epoch_is_opened_ends_its_own_link(
+    client: Identity, payload: bytes
+) -> None:
+    network = MemoryNetwork(small_federation(2), lasting=True).start()
+    for number in range(2):
+        attempt = attempt_of(network, party(number)) + 1
+        with pytest.raises(ClientError):
+            network.inject(client, party(number), Frame(Kind.OPEN, step=attempt, payload=payload))
+
+
+@pytest.mark.parametrize("client", [ACTOR, REWARDER], ids=str)
+def test_a_client_leads_nobody_to_where_attempts_end(client: Identity) -> None:
+    """Who follows it counts on, and is no client."""
+    network = MemoryNetwork(small_federation(2), lasting=True).start()
+    network.dealer._make_key = fresh_key
+    made = RewarderStatement(0, 0).encode() if client == REWARDER else b""
+    for receiver in (party(0), LAST):
+        with pytest.raises(ClientError, match="cannot be"):
+            network.inject(client, receiver, Frame(Kind.OPEN, step=MAX_ATTEMPTS - 1, payload=made))
+    network.inject(client, party(0), Frame(Kind.OPEN, step=2**32, payload=made))
+    network.lose(party(0), client)
+    network.settle()
+    assert attempt_of(network, LAST) == 2**32 + 1
 
 
 @settings(max_examples=150)
