@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from memory_network import EPOCH_KEY, KEYS, Machine, MemoryNetwork, party, small_federation
 
 from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, LEARN, LEARN_ONE, ProgramId, program_text
+from hiddenarm.bandit.decisions import decision_name
 from hiddenarm.errors import (
     ClientError,
     FrameError,
@@ -439,6 +440,16 @@ def test_a_client_that_errs_ends_its_own_link_and_nothing_else(
         assert asked in network.decisions
     servers: list[Party | Dealer] = [*network.parties, network.dealer]
     assert not any(machine.finished for machine in servers)
+
+
+@pytest.mark.parametrize("number", [2**47, 2 << 48 | 2**47], ids=["alone", "of two"])
+def test_a_decision_that_was_never_made_can_be_dropped_and_takes_no_room(number: int) -> None:
+    """However large its number is."""
+    network = MemoryNetwork(small_federation(2), lasting=True).start()
+    frame = unlearn_frame(0, Unlearning(decision_name(5, number)))
+    for receiver in (party(0), LAST):
+        network.inject(REWARDER, receiver, frame)
+    assert [network.version_at(number) for number in range(2)] == [1, 1]
 
 
 @pytest.mark.parametrize("client", [ACTOR, REWARDER], ids=str)
