@@ -13,6 +13,8 @@ rewarder  lesson    number                request; names of decisions and masked
 rewarder  request   request               number of the lesson, also of one that holds rewards of other requests
 rewarder  joined    number                of a lesson that holds rewards of several requests: these, in the order of its
                                           rewards (JSON)
+rewarder  unlearned epoch, number of the  number of the lesson that unlearns this decision
+                    decision
 rewarder  ending    number                why the lesson was refused, empty if it was learned
 rewarder  given     request               with reward slots: names of decisions and masked rewards that came under it
 rewarder  slot      -                     with reward slots, or if decisions expire: names of the decisions whose
@@ -24,6 +26,7 @@ both      me        -                     whose state this is (`owner`)
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import struct
 from collections import OrderedDict
@@ -54,7 +57,7 @@ from hiddenarm.store.contract import Delete, DeleteFrom, Put, Store
 from hiddenarm.store.journal import Journal, Then
 
 _REQUEST, _ARMS, _TOLD, _EPOCH, _LESSON, _ENDING, _KEPT = "request", "arms", "told", "epoch", "lesson", "ending", "kept"
-_GIVEN, _SLOT, _DEFERRED, _JOINED = "given", "slot", "deferred", "joined"
+_GIVEN, _SLOT, _DEFERRED, _JOINED, _UNLEARNED = "given", "slot", "deferred", "joined", "unlearned"
 _HEARD = "heard"
 """In the place of `told` in earlier versions: epoch, how many at once, step."""
 _ONLY = b""
@@ -268,6 +271,7 @@ class MemoryActorRecords:
 
 
 def _run_key(name: int) -> bytes:
+    """The key of a decision, or of a run by its first decision."""
     return _RUN.pack(*split_name(name))
 
 
@@ -363,7 +367,8 @@ class RewarderRecords:
         self._lessons: dict[int, MadeLesson] = {}
         self._spent = DecisionSet()
         """Those of which a reward was masked."""
-        self._unlearned: dict[int, int] = {}
+        self._unlearned = DecisionSet()
+        """Those that are unlearned, or dropped as they have expired, which may be most of all."""
         self._load_lessons()
         self._given = _Given()
         for _, rewards in store.items(_GIVEN):
@@ -402,14 +407,23 @@ class RewarderRecords:
             if lesson.joined:
                 changes.append(Put(_JOINED, key, json.dumps(lesson.joined).encode()))
         else:
-            self._unlearned[lesson.unlearning.name] = number
+            self._unlearned.add(lesson.unlearning.name)
+            changes.append(Put(_UNLEARNED, _run_key(lesson.unlearning.name), key))
         return changes
 
     # Unlearning
 
     def unlearned_by(self, name: int) -> int | None:
-        """The unlearning of a decision, by its number, if there is one."""
-        return self._unlearned.get(name)
+        """The unlearning of a decision, by its number, if there is one. That of an earlier version is searched for in
+        all of the log."""
+        if name not in self._unlearned:
+            return None
+        payload = self._store.get(_UNLEARNED, _run_key(name))
+        if payload is not None:
+            return int(_NUMBER.unpack(payload)[0])
+        written = ((int(_NUMBER.unpack(key)[0]), _decode_lesson(lesson)) for key, lesson in self._store.items(_LESSON))
+        made = itertools.chain(self._lessons.items(), written)  # that which does not last yet is among the former
+        return next(number for number, lesson in made if lesson.unlearning and lesson.unlearning.name == name)
 
     def learned_in(self, name: int) -> int | None:
         """The lesson that has the reward of a decision, the last one if it was refused in others. One with several
@@ -536,8 +550,8 @@ class RewarderRecords:
             (number,) = _NUMBER.unpack(key)
             lesson = _decode_lesson(payload)
             _spend_any(self._spent, lesson)
-            if lesson.unlearning is not None:
-                self._unlearned[lesson.unlearning.name] = number
+            if lesson.unlearning is not None and lesson.unlearning.name not in self._unlearned:
+                self._unlearned.add(lesson.unlearning.name)
             self.made = max(self.made, number + 1)
             if number >= self.kept:
                 self._lessons[number] = lesson
