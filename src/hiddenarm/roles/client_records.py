@@ -113,10 +113,8 @@ class ActorRecords:
         self.heard = _decode_told(store)
         """What each party has told last, by its number. It is written down with what is answered, and when one-hots
         are forgotten that all parties keep."""
-        self._deferrals = {
-            key.decode(): Deferral.ACTIVE if state == _ACTIVE else Deferral.WAITING
-            for key, state in store.items(_DEFERRED)
-        }
+        self._deferring: set[str] = set()
+        """Requests with a deferred decision of which that is still to be written down."""
         self._unkept: dict[int, _Unkept] = {}
         for key, masked in store.items(_ARMS):
             epoch, number = _RUN.unpack(key)
@@ -182,22 +180,24 @@ class ActorRecords:
     def ask(self, request: str, digest: bytes, then: Then, *, deferred: bool = False) -> None:
         """Note what is asked; a decision that is `deferred` cannot be rewarded until it is activated."""
         changes = [Put(_REQUEST, request.encode(), digest)]
-        if deferred:
-            self._deferrals[request] = Deferral.WAITING
-            changes.append(Put(_DEFERRED, request.encode(), _WAITING))
-        self._journal.append(changes, then)
+        if not deferred:
+            self._journal.append(changes, then)
+            return
+
+        def lasts() -> None:
+            self._deferring.discard(request)
+            then()
+
+        self._deferring.add(request)
+        self._journal.append([*changes, Put(_DEFERRED, request.encode(), _WAITING)], lasts)
 
     def activate(self, request: str, then: Then) -> None:
         """The decision of a request can be rewarded from now on."""
-
-        def lasts() -> None:
-            self._deferrals[request] = Deferral.ACTIVE
-            then()
-
-        self._journal.append([Put(_DEFERRED, request.encode(), _ACTIVE)], lasts)
+        self._journal.append([Put(_DEFERRED, request.encode(), _ACTIVE)], then)
 
     def deferral(self, request: str) -> Deferral:
-        return self._deferrals.get(request, Deferral.NONE)
+        state = _WAITING if request in self._deferring else self._store.get(_DEFERRED, request.encode())
+        return Deferral.NONE if state is None else Deferral.ACTIVE if state == _ACTIVE else Deferral.WAITING
 
     def answer(self, replies: Sequence[Reply], then: Then, returned: ReturnedArms | None = None) -> None:
         """Keep the replies to requests that were decided together, with the one-hots of all decisions of the run if
