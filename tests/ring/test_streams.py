@@ -115,6 +115,13 @@ def test_a_step_is_handed_out_once() -> None:
     assert stream.step(4).tolist() == words_at(KEY, 4, 4)
 
 
+def test_a_stream_that_expands_nothing_ahead_keeps_nothing() -> None:
+    """There is one for each number of interactions that a program was ever run for."""
+    stream = Stream(KEY, 4, ahead=1)
+    assert stream.step(3).tolist() == words_at(KEY, 4, 3)
+    assert not [value for value in vars(stream).values() if isinstance(value, np.ndarray) and value.size]
+
+
 def test_ranges_may_not_overlap() -> None:
     stream = Stream(KEY, 4)
     stream.steps(10, 5)

@@ -114,6 +114,32 @@ def test_a_role_to_which_there_is_no_link_is_named_by_the_parties(world: World) 
     assert world.gone == []
 
 
+class Vanishing(dict[Identity, bytes]):
+    """What was said, by peers that say something else as soon as one of them is looked for."""
+
+    def __contains__(self, peer: object) -> bool:
+        found = super().__contains__(peer)
+        self.clear()
+        return found
+
+
+def test_who_is_gone_may_be_asked_while_the_loop_goes_on_in_another_thread(world: World) -> None:
+    """Queues of requests ask so: an attempt may begin, and an absence end, between any two looks."""
+    machine = world.machine
+    world.open(other(world))
+    world.now += START_SECONDS
+    machine._attempts.said = Vanishing(machine._attempts.said)
+    assert world.gone == [other(world)]
+
+    def clock() -> float:
+        machine._absent_since = None
+        return world.now
+
+    machine._clock = clock
+    assert world.gone == [other(world)]
+    assert world.gone == []
+
+
 def test_before_the_first_epoch_roles_may_take_longer_to_start(world: World) -> None:
     world.open(other(world))
     world.now += START_SECONDS - 1

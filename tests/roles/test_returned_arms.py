@@ -19,7 +19,7 @@ from hiddenarm.errors import ClientError, DamagedStoreError, NoArmError
 from hiddenarm.mpc.values import Shared
 from hiddenarm.net.frames import Frame
 from hiddenarm.roles.actor import Actor
-from hiddenarm.roles.client_records import ActorRecords, MemoryActorRecords, Reply
+from hiddenarm.roles.client_records import ActorRecords, Deferral, MemoryActorRecords, Reply
 from hiddenarm.roles.decision_records import DecidedRun
 from hiddenarm.roles.epochs.attempts import PeerLoss
 from hiddenarm.roles.epochs.plan import INITIAL, UNSPENT, Heard, Plan
@@ -506,3 +506,21 @@ def test_the_end_of_arms_waits_until_all_of_earlier_epochs_last() -> None:
     assert sent == [arms_frame(returned(epoch=EARLIER))] * 2 + [END_OF_ARMS] * 2
     journal.sync()
     assert sent[4:] == [arms_frame(returned())] * 2
+
+
+def test_whether_a_decision_is_deferred_is_known_at_once_and_later_read_from_the_store() -> None:
+    store = MemoryStore()
+    journal = LateJournal(store)
+    records = ActorRecords(store, journal)
+    for number in range(50):
+        records.ask(f"deferred {number}", bytes(32), nothing, deferred=True)
+        records.ask(f"plain {number}", bytes(32), nothing)
+        assert records.deferral(f"deferred {number}") is Deferral.WAITING
+    journal.sync()
+    records.activate("deferred 0", nothing)
+    assert records.deferral("deferred 0") is Deferral.WAITING, "it does not last yet"
+    journal.sync()
+    for known in (records, ActorRecords(store, journal)):
+        states = [known.deferral(request) for request in ("deferred 0", "deferred 1", "plain 0", "unknown")]
+        assert states == [Deferral.ACTIVE, Deferral.WAITING, Deferral.NONE, Deferral.NONE]
+    assert not records._deferring, "nothing is at hand of what lasts"

@@ -9,8 +9,9 @@ import pytest
 from memory_network import KEYS, MemoryNetwork, party, small_federation, small_paper_federation
 
 from hiddenarm.bandit.catalogue import DECIDE_ONE, LEARN_ONE, STEP_ONE
-from hiddenarm.bandit.decisions import split_number
+from hiddenarm.bandit.decisions import decision_number, split_number
 from hiddenarm.errors import ClientError, FeatureError, UnavailableError
+from hiddenarm.net.frames import Frame
 from hiddenarm.roles import updater as updater_module
 from hiddenarm.roles.messages import (
     ACTOR,
@@ -332,3 +333,24 @@ def test_habits_that_change_in_every_order_of_delivery(parties: int, seeds: int)
         network.settle()
         network.check_against_references()
     assert min(used, vain) >= seeds // 5, (used, vain)
+
+
+def test_an_arm_that_is_returned_again_in_the_same_epoch_changes_nothing() -> None:
+    """The run of a `step` was told it, and waits for the reward: the same words are not taken for that."""
+    network = MemoryNetwork(small_federation(2)).start()
+    online(network, 1)
+    number = network.ask(KEYS[1], after=1)
+    returned = None
+    while network.deliver():
+        returned = next((frame for frame in network.links[ACTOR, party(0)] if _is_arms_of(frame, number)), returned)
+    assert is_step(number)
+    assert returned is not None
+    network.inject(ACTOR, party(0), returned)
+    assert network.reward(network.decisions[number].id, 1.0) == 2
+    network.inject(ACTOR, party(0), returned)  # also after it
+    online(network, 2)
+    network.check_against_references()
+
+
+def _is_arms_of(frame: Frame | None, number: int) -> bool:
+    return frame is not None and frame.kind is Kind.ARMS and decision_number(*program_and_step(frame)) == number

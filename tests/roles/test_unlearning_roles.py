@@ -9,14 +9,19 @@ import pytest
 from memory_network import KEYS, MemoryNetwork, party, small_federation, small_paper_federation
 from test_batched_lessons import UNIT, Class
 
+from hiddenarm.bandit.decisions import decision_name
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import Decision
 from hiddenarm.errors import ClientError, DecisionIdError, InputError, UnavailableError
 from hiddenarm.privacy.mechanisms import NoisySums
+from hiddenarm.roles.client_records import MadeLesson, RewarderRecords
 from hiddenarm.roles.memory_records import MemoryPartyRecords
 from hiddenarm.roles.messages import REWARDER, Unlearning, read_unlearn, unlearn_frame
 from hiddenarm.roles.retention import NOT_KEPT, NOT_LEARNED, UNLEARNED_BEFORE, WAS_TAUGHT
 from hiddenarm.roles.updater import Lesson
+from hiddenarm.store.contract import Put
+from hiddenarm.store.journal import DirectJournal
+from hiddenarm.store.memory import MemoryStore
 
 BOTH = pytest.mark.parametrize("lasting", [False, True], ids=["in memory", "lasting"])
 
@@ -209,3 +214,23 @@ def test_no_word_is_handed_out_twice() -> None:
         own.reward(*((decision, 0.5) for decision in own.decide(*KEYS[6:8])))
     own.check_model(UNIT)
     assert {"unlearn", "invert boosted", "invert", "invert last", "gather 2"} <= own.network.handouts.dealt
+
+
+def test_a_rewarder_finds_every_unlearning_again_and_has_a_bit_of_it_at_hand() -> None:
+    """Where decisions expire, most of all may be dropped."""
+    store, count = MemoryStore(), 2000
+    records = RewarderRecords(store, DirectJournal(store))
+    for number in range(count):
+        records.make(MadeLesson("", [], Unlearning(decision_name(7, 3 * number))), lambda: None)
+        assert records.unlearned_by(decision_name(7, 3 * number)) == number
+        if number < count - 2:
+            records.end(number, "", lambda: None)
+    earlier = MemoryStore()
+    for area in ("lesson", "kept"):
+        earlier.commit([Put(area, key, payload) for key, payload in store.items(area)])
+    of_earlier = RewarderRecords(earlier, DirectJournal(earlier))
+    for found in (records, RewarderRecords(store, DirectJournal(store)), of_earlier):
+        for number in (0, count // 2, count - 3, count - 1):
+            assert found.unlearned_by(decision_name(7, 3 * number)) == number
+            assert found.unlearned_by(decision_name(7, 3 * number + 1)) is None
+        assert len(found._unlearned._pages) < count / 100

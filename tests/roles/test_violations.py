@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from memory_network import EPOCH_KEY, KEYS, Machine, MemoryNetwork, party, small_federation
 
 from hiddenarm.bandit.catalogue import DECIDE, DECIDE_ONE, LEARN, LEARN_ONE, ProgramId, program_text
+from hiddenarm.bandit.decisions import decision_name
 from hiddenarm.errors import (
     ClientError,
     FrameError,
@@ -26,7 +27,10 @@ from hiddenarm.errors import (
 from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity, Role
+from hiddenarm.ring.streams import fresh_key
 from hiddenarm.roles.dealer import MAX_BATCH, Dealer
+from hiddenarm.roles.epochs.attempts import MAX_ATTEMPTS
+from hiddenarm.roles.epochs.plan import RewarderStatement
 from hiddenarm.roles.messages import (
     ACTOR,
     CLIENTS,
@@ -438,11 +442,51 @@ def test_a_client_that_errs_ends_its_own_link_and_nothing_else(
     assert not any(machine.finished for machine in servers)
 
 
+@pytest.mark.parametrize("number", [2**47, 2 << 48 | 2**47], ids=["alone", "of two"])
+def test_a_decision_that_was_never_made_can_be_dropped_and_takes_no_room(number: int) -> None:
+    """However large its number is."""
+    network = MemoryNetwork(small_federation(2), lasting=True).start()
+    frame = unlearn_frame(0, Unlearning(decision_name(5, number)))
+    for receiver in (party(0), LAST):
+        network.inject(REWARDER, receiver, frame)
+    assert [network.version_at(number) for number in range(2)] == [1, 1]
+
+
 @pytest.mark.parametrize("client", [ACTOR, REWARDER], ids=str)
 @pytest.mark.parametrize("kind", [Kind.DECIDE, Kind.REWARD, Kind.WANT, Kind.OPEN])
 def test_a_client_that_errs_does_not_end_the_dealer(network: MemoryNetwork, client: Identity, kind: Kind) -> None:
     with pytest.raises(ClientError, match=f"{client} may not send {kind.name}"):
         network.inject(client, DEALER, Frame(kind, 1, 0, 0, bytes(16)))
+
+
+HEARD_OF_NONE = struct.pack("<QQQQ", 0, 0, 1, NO_NUMBER)
+BAD_STATEMENTS = [(ACTOR, b"!"), (ACTOR, HEARD_OF_NONE), (REWARDER, b""), (REWARDER, b"!")]
+
+
+@pytest.mark.parametrize(("client", "payload"), BAD_STATEMENTS, ids=lambda value: str(value)[:10])
+def test_a_client_that_says_nonsense_when_an_epoch_is_opened_ends_its_own_link(
+    client: Identity, payload: bytes
+) -> None:
+    network = MemoryNetwork(small_federation(2), lasting=True).start()
+    for number in range(2):
+        attempt = attempt_of(network, party(number)) + 1
+        with pytest.raises(ClientError):
+            network.inject(client, party(number), Frame(Kind.OPEN, step=attempt, payload=payload))
+
+
+@pytest.mark.parametrize("client", [ACTOR, REWARDER], ids=str)
+def test_a_client_leads_nobody_to_where_attempts_end(client: Identity) -> None:
+    """Who follows it counts on, and is no client."""
+    network = MemoryNetwork(small_federation(2), lasting=True).start()
+    network.dealer._make_key = fresh_key
+    made = RewarderStatement(0, 0).encode() if client == REWARDER else b""
+    for receiver in (party(0), LAST):
+        with pytest.raises(ClientError, match="cannot be"):
+            network.inject(client, receiver, Frame(Kind.OPEN, step=MAX_ATTEMPTS - 1, payload=made))
+    network.inject(client, party(0), Frame(Kind.OPEN, step=2**32, payload=made))
+    network.lose(party(0), client)
+    network.settle()
+    assert attempt_of(network, LAST) == 2**32 + 1
 
 
 @settings(max_examples=150)

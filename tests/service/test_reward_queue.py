@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from queue import SimpleQueue
 from typing import Any
 
 from deployment import PATIENCE
-from hiddenarm.errors import HiddenArmError, RefusedRewardError
+from hiddenarm.errors import HiddenArmError, PeerLost, RefusedRewardError
 from hiddenarm.roles.joint_rewards import NamedReward
 from hiddenarm.service.request_queue import LESSONS_AT_ONCE, RewardQueue
 
@@ -96,3 +97,19 @@ def test_what_waits_is_begun_together_and_what_was_refused_together_once_more_al
     refused = {name for name, outcome in outcomes.items() if isinstance(outcome, HiddenArmError)}
     assert {"e", *names}.isdisjoint(refused)
     assert "c" in refused
+
+
+class Ended(Rewards):
+    """Its loop has ended, which the queue finds out when it begins."""
+
+    def begin(self, rewards: Sequence[NamedReward]) -> list[int | HiddenArmError]:
+        raise PeerLost("party 1 is gone")
+
+
+def test_what_could_not_be_begun_is_told() -> None:
+    client: Any = Ended()
+    queue, outcomes = RewardQueue(client), SimpleQueue[Any]()
+    queue.put(NamedReward("a", 1.0, "a"), outcomes.put)
+    queue.start()
+    assert isinstance(outcomes.get(timeout=PATIENCE), PeerLost)
+    queue.close()

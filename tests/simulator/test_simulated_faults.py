@@ -366,6 +366,27 @@ def test_parties_may_go_back_behind_lessons_that_the_rewarder_has_lost() -> None
     world.start(rewarder)
 
 
+def test_an_actor_that_has_not_met_the_dealer_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parties and rewarder open an epoch without it, and the next one when it has met the dealer."""
+    world = World(1, Faults(crash=0, cut=0), federation_of())
+    connectable = world._connectable
+    with monkeypatch.context() as patched:
+        patched.setattr(world, "_connectable", lambda: [pair for pair in connectable() if set(pair) != {ACTOR, DEALER}])
+        until_opened_after(world, [None, None])
+        for _ in range(500):
+            world.step()
+    actor, rewarder = world.nodes[ACTOR].machine, world.nodes[REWARDER].machine
+    assert isinstance(actor, Actor)
+    assert isinstance(rewarder, Rewarder)
+    assert epochs_of(world) == [1, 1]
+    assert rewarder.active
+    assert not actor.active
+    assert actor.absent == [DEALER]
+    while not actor.active:
+        world.step()
+    assert epochs_of(world) == [2, 2]
+
+
 def test_an_epoch_with_the_name_of_an_earlier_one_is_refused() -> None:
     """Its decisions would have the names of others."""
     world = World(1, Faults(crash=0, cut=0), federation_of())

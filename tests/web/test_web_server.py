@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import ipaddress
+import re
 import socket
 import ssl
 import threading
@@ -28,8 +29,11 @@ from test_http import change_kit
 
 import hiddenarm
 from deployment import PATIENCE, ROLES, Deployment, free_ports, provision
+from hiddenarm.bandit.catalogue import SUBSET_SIZES, deciding
+from hiddenarm.bandit.decisions import DecisionIds, decision_number, parts_of
 from hiddenarm.errors import ConfigError, UnavailableError
 from hiddenarm.web import server
+from hiddenarm.web.api import DECISION_ID
 
 SILENT = 0.3
 REQUEST = b"GET /%s HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -220,3 +224,13 @@ def insist(rank: Any) -> Any:
         except UnavailableError:
             assert time.monotonic() < deadline
             time.sleep(0.1)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4095])
+@pytest.mark.parametrize("slots", [None, *SUBSET_SIZES])
+def test_the_id_of_any_decision_is_taken_for_one(slots: int | None, count: int) -> None:
+    """Where some of many arms are eligible its number has up to 20 digits."""
+    identifier = DecisionIds("3f9c02d17ab4", bytes(32)).id_of(decision_number(deciding(count, slots), 2**31, count - 1))
+    assert len(identifier) <= 50
+    assert re.search(DECISION_ID, identifier)
+    assert parts_of(identifier)

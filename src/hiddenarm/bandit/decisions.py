@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from hiddenarm.bandit.catalogue import DECIDE_ONE, STEP_ONE, SUBSET_SIZES, ProgramId, deciding, slots_of
-from hiddenarm.errors import DecisionIdError
-from hiddenarm.ring.streams import SpentSteps
+from hiddenarm.errors import AddressError, DecisionIdError
 
 MAX_PENDING = 100_000
 """Decisions that wait for a reward in memory; the oldest are forgotten beyond it, at all parties alike."""
@@ -28,6 +27,7 @@ _COUNT_BITS, _POSITION_BITS = 48, 16
 _SLOTS_BITS = 12
 """Above them, a count says among how many slots was decided: 0 for all arms, else the place of a size from 1 on."""
 _NUMBER_BITS = 64
+_PAGE_BITS = 512
 
 
 def new_epoch() -> str:
@@ -139,23 +139,29 @@ def parts_of(identifier: str) -> tuple[str, str, str]:
 
 
 class DecisionSet:
-    """Decisions by their names, in a bit for each that their runs have made."""
+    """Decisions by their names: a bit for each, in pages of those that were made one after another. One that was never
+    made takes no more room than any other, whatever its number."""
 
     def __init__(self) -> None:
-        self._places: dict[tuple[int, ProgramId], SpentSteps] = {}
+        self._pages: dict[tuple[int, ProgramId, int], int] = {}
 
     def add(self, name: int) -> None:
-        line, place = _place(name)
-        self._places.setdefault(line, SpentSteps(in_order=False)).spend(place)
+        """Raises `AddressError` if it is in the set."""
+        page, bit = _place(name)
+        held = self._pages.get(page, 0)
+        if held & bit:
+            raise AddressError("a decision was used before; its masks are used once, ever")
+        self._pages[page] = held | bit
 
     def __contains__(self, name: int) -> bool:
-        line, place = _place(name)
-        return line in self._places and place in self._places[line]
+        page, bit = _place(name)
+        return self._pages.get(page, 0) & bit != 0
 
 
 @lru_cache(maxsize=1024)
-def _place(name: int) -> tuple[tuple[int, ProgramId], int]:
-    """Epoch and program of a decision, and its place among all that these have made."""
+def _place(name: int) -> tuple[tuple[int, ProgramId, int], int]:
+    """The page of a decision, and its bit there."""
     epoch, number = split_name(name)
     program, step, position = split_number(number)
-    return (epoch, program), step * program.count + position
+    page, place = divmod(step * program.count + position, _PAGE_BITS)
+    return (epoch, program, page), 1 << place

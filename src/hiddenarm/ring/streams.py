@@ -117,6 +117,9 @@ class Stream:
         self._spent.spend(step)
         row = step - self._cached_first
         if not 0 <= row < len(self._cached):
+            if self._ahead == 1:  # nothing of it will be asked for again, and it may be large
+                alone: Words = self._expand(step, 1)[0]
+                return alone
             self._cached_first, self._cached = step, self._expand(step, self._ahead)
             row = 0
         words: Words = self._cached[row]

@@ -89,18 +89,20 @@ class Client(ABC):
 
     @property
     def absent(self) -> list[Identity]:
-        """Who keeps an epoch from being opened: not connected here, or not to a party that has said so."""
+        """Who keeps an epoch from being opened: not connected here, or not to a party that has said so. May be asked by
+        another thread than that of the loop."""
         if self._active:
             return []
-        said = self._attempts.said
+        said = self._attempts.said.copy()
         told = [peer for party in self.parties if party in said for peer in self._missing_at(said[party])]
         return sorted({*self.missing, *told})
 
     @property
     def gone(self) -> list[Identity]:
         """Who is absent for longer than a connection takes to be made again; or, before the first epoch of this
-        process, than it takes all roles to be started."""
-        if self._absent_since is None or self._clock() - self._absent_since < self._patience:
+        process, than it takes all roles to be started. May be asked by any thread, too."""
+        since = self._absent_since
+        if since is None or self._clock() - since < self._patience:
             return []
         return self.absent
 

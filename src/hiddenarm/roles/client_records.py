@@ -11,6 +11,10 @@ actor     told      -                     the last run of which each party has t
 rewarder  epoch     the epoch's name      the rewarder's seed, the key of decision ids
 rewarder  lesson    number                request; names of decisions and masked rewards
 rewarder  request   request               number of the lesson, also of one that holds rewards of other requests
+rewarder  joined    number                of a lesson that holds rewards of several requests: these, in the order of its
+                                          rewards (JSON)
+rewarder  unlearned epoch, number of the  number of the lesson that unlearns this decision
+                    decision
 rewarder  ending    number                why the lesson was refused, empty if it was learned
 rewarder  given     request               with reward slots: names of decisions and masked rewards that came under it
 rewarder  slot      -                     with reward slots, or if decisions expire: names of the decisions whose
@@ -22,6 +26,7 @@ both      me        -                     whose state this is (`owner`)
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import struct
 from collections import OrderedDict
@@ -52,7 +57,7 @@ from hiddenarm.store.contract import Delete, DeleteFrom, Put, Store
 from hiddenarm.store.journal import Journal, Then
 
 _REQUEST, _ARMS, _TOLD, _EPOCH, _LESSON, _ENDING, _KEPT = "request", "arms", "told", "epoch", "lesson", "ending", "kept"
-_GIVEN, _SLOT, _DEFERRED = "given", "slot", "deferred"
+_GIVEN, _SLOT, _DEFERRED, _JOINED, _UNLEARNED = "given", "slot", "deferred", "joined", "unlearned"
 _HEARD = "heard"
 """In the place of `told` in earlier versions: epoch, how many at once, step."""
 _ONLY = b""
@@ -108,10 +113,8 @@ class ActorRecords:
         self.heard = _decode_told(store)
         """What each party has told last, by its number. It is written down with what is answered, and when one-hots
         are forgotten that all parties keep."""
-        self._deferrals = {
-            key.decode(): Deferral.ACTIVE if state == _ACTIVE else Deferral.WAITING
-            for key, state in store.items(_DEFERRED)
-        }
+        self._deferring: set[str] = set()
+        """Requests with a deferred decision of which that is still to be written down."""
         self._unkept: dict[int, _Unkept] = {}
         for key, masked in store.items(_ARMS):
             epoch, number = _RUN.unpack(key)
@@ -177,22 +180,24 @@ class ActorRecords:
     def ask(self, request: str, digest: bytes, then: Then, *, deferred: bool = False) -> None:
         """Note what is asked; a decision that is `deferred` cannot be rewarded until it is activated."""
         changes = [Put(_REQUEST, request.encode(), digest)]
-        if deferred:
-            self._deferrals[request] = Deferral.WAITING
-            changes.append(Put(_DEFERRED, request.encode(), _WAITING))
-        self._journal.append(changes, then)
+        if not deferred:
+            self._journal.append(changes, then)
+            return
+
+        def lasts() -> None:
+            self._deferring.discard(request)
+            then()
+
+        self._deferring.add(request)
+        self._journal.append([*changes, Put(_DEFERRED, request.encode(), _WAITING)], lasts)
 
     def activate(self, request: str, then: Then) -> None:
         """The decision of a request can be rewarded from now on."""
-
-        def lasts() -> None:
-            self._deferrals[request] = Deferral.ACTIVE
-            then()
-
-        self._journal.append([Put(_DEFERRED, request.encode(), _ACTIVE)], lasts)
+        self._journal.append([Put(_DEFERRED, request.encode(), _ACTIVE)], then)
 
     def deferral(self, request: str) -> Deferral:
-        return self._deferrals.get(request, Deferral.NONE)
+        state = _WAITING if request in self._deferring else self._store.get(_DEFERRED, request.encode())
+        return Deferral.NONE if state is None else Deferral.ACTIVE if state == _ACTIVE else Deferral.WAITING
 
     def answer(self, replies: Sequence[Reply], then: Then, returned: ReturnedArms | None = None) -> None:
         """Keep the replies to requests that were decided together, with the one-hots of all decisions of the run if
@@ -266,6 +271,7 @@ class MemoryActorRecords:
 
 
 def _run_key(name: int) -> bytes:
+    """The key of a decision, or of a run by its first decision."""
     return _RUN.pack(*split_name(name))
 
 
@@ -328,8 +334,9 @@ class KnownEpoch:
 @dataclass(frozen=True, slots=True, repr=False)
 class MadeLesson:
     """A lesson as it was made: under which request, and (name of the decision, masked reward); or an unlearning, which
-    has neither. `joined` are requests whose rewards are learned together in it; `again` says that its reward is one of
-    a joint lesson that was refused, under the mask that it had there. Neither is read back."""
+    has neither. `joined` are the requests whose rewards are learned together in it, in the order of these, empty for
+    one without a name; `again` says that its reward is one of a joint lesson that was refused, under the mask that it
+    had there. Neither is read back with it (`joined`)."""
 
     request: str
     rewards: list[tuple[int, int]]
@@ -360,7 +367,8 @@ class RewarderRecords:
         self._lessons: dict[int, MadeLesson] = {}
         self._spent = DecisionSet()
         """Those of which a reward was masked."""
-        self._unlearned: dict[int, int] = {}
+        self._unlearned = DecisionSet()
+        """Those that are unlearned, or dropped as they have expired, which may be most of all."""
         self._load_lessons()
         self._given = _Given()
         for _, rewards in store.items(_GIVEN):
@@ -396,20 +404,31 @@ class RewarderRecords:
         changes = [Put(_LESSON, key, _encode_lesson(lesson))]
         if lesson.unlearning is None:
             changes.extend(Put(_REQUEST, request.encode(), key) for request in lesson.requests)
+            if lesson.joined:
+                changes.append(Put(_JOINED, key, json.dumps(lesson.joined).encode()))
         else:
-            self._unlearned[lesson.unlearning.name] = number
+            self._unlearned.add(lesson.unlearning.name)
+            changes.append(Put(_UNLEARNED, _run_key(lesson.unlearning.name), key))
         return changes
 
     # Unlearning
 
     def unlearned_by(self, name: int) -> int | None:
-        """The unlearning of a decision, by its number, if there is one."""
-        return self._unlearned.get(name)
+        """The unlearning of a decision, by its number, if there is one. That of an earlier version is searched for in
+        all of the log."""
+        if name not in self._unlearned:
+            return None
+        payload = self._store.get(_UNLEARNED, _run_key(name))
+        if payload is not None:
+            return int(_NUMBER.unpack(payload)[0])
+        written = ((int(_NUMBER.unpack(key)[0]), _decode_lesson(lesson)) for key, lesson in self._store.items(_LESSON))
+        made = itertools.chain(self._lessons.items(), written)  # that which does not last yet is among the former
+        return next(number for number, lesson in made if lesson.unlearning and lesson.unlearning.name == name)
 
     def learned_in(self, name: int) -> int | None:
         """The lesson that has the reward of a decision, the last one if it was refused in others. One with several
         rewards, or of a request that had a name, is searched for in all of the log."""
-        for number, lesson in self._lessons.items():
+        for number, lesson in reversed(self._lessons.items()):
             if _has(lesson, name):
                 return number
         single = self.lesson_of(self.name_of([name]))
@@ -465,6 +484,13 @@ class RewarderRecords:
         """The lesson that was made under a request's name."""
         key = self._store.get(_REQUEST, request.encode())
         return None if key is None else int(_NUMBER.unpack(key)[0])
+
+    def joined(self, number: int) -> Sequence[str]:
+        """The requests whose rewards are learned together in a lesson, in the order of these; none of other lessons."""
+        if number in self._lessons and self._lessons[number].joined:
+            return self._lessons[number].joined
+        payload = self._store.get(_JOINED, _NUMBER.pack(number))
+        return () if payload is None else tuple(json.loads(payload))
 
     def name_of(self, names: Sequence[int]) -> str:
         """The name of a request that the application gave none: its decisions, which are rewarded once. So it may be
@@ -524,8 +550,8 @@ class RewarderRecords:
             (number,) = _NUMBER.unpack(key)
             lesson = _decode_lesson(payload)
             _spend_any(self._spent, lesson)
-            if lesson.unlearning is not None:
-                self._unlearned[lesson.unlearning.name] = number
+            if lesson.unlearning is not None and lesson.unlearning.name not in self._unlearned:
+                self._unlearned.add(lesson.unlearning.name)
             self.made = max(self.made, number + 1)
             if number >= self.kept:
                 self._lessons[number] = lesson
@@ -632,6 +658,9 @@ class MemoryRewarderRecords:
 
     def lesson_of(self, request: str) -> int | None:
         return self._numbers.get(request)
+
+    def joined(self, number: int) -> Sequence[str]:
+        return self._lessons[number].joined
 
     def name_of(self, names: Sequence[int]) -> str:
         """A request without a name has none: it is not known again."""

@@ -3,8 +3,9 @@
     1. each reward is checked by itself: one that is wrong, or was given before, takes no part, and its mask stays
     2. the others are one lesson, which is written down with the names of all their requests, in one commit
     3. the lesson ends like any other (`Rewarder`), for all of them alike
-    4. if it is refused, a reward in it may be asked for again: it becomes a lesson of its own, so that it is not lost
-       for the sake of another. It is the same masked word, byte for byte: a mask hides one reward, once
+    4. if it is refused, each reward in it becomes a lesson of its own, so that none is lost for the sake of another;
+       also of requests that were answered, as a lesson may be refused when it is taught again to parties that went
+       back. It is the same masked word, byte for byte: a mask hides one reward, once
 
 A request is known by its name, whatever it was learned with: made again, also in another process after a crash, it gets
 the same answer; with another decision or another reward it is refused.
@@ -84,50 +85,48 @@ class JointRewarder(Rewarder):
         (name,), (value,), request = self._checked([given[:2]], given.request)
         known = self._lesson_of(request) if request else None
         if known is not None:
-            return self._taught_again(known, request, name, value)
+            self._check_same(known, request, self._masked([name], [value], {}))
+            return known
         if (other := new.get(request)) is not None and request:
             if (other.name, other.value) != (name, value):
-                raise _conflict(request)
+                raise ConflictError(f"request {request!r} was made before, with other decisions or other rewards")
             other.places.append(place)
             return None
         self._check_can_make()
         self._check_unspent([name], [given.decision])
         if any(one.name == name for one in new.values()):
             raise RewardedError(f"decision {given.decision} was rewarded before")
-        new[request or f"without a name, {place}"] = _New(name, value, given, [place])
+        new[request or f"\0{place}"] = _New(name, value, given, [place])
         return None
 
-    def _taught_again(self, known: int, request: str, name: int, value: int) -> int:
-        """The lesson of a request that was made before."""
-        lesson, masked = self._records.lesson(known), self._masked([name], [value], {})
-        alone = lesson.request == request
-        if lesson.rewards != masked if alone else masked[0] not in lesson.rewards:
-            raise _conflict(request)
-        if alone or not self.ending(known):
-            return known
-        self._check_can_make()
-        return self._make(MadeLesson(request, masked, again=True))
+    def _made_under(self, number: int, request: str) -> list[tuple[int, int]]:
+        rewards, joined = self._records.lesson(number).rewards, self._records.joined(number)
+        return [rewards[joined.index(request)]] if request in joined else rewards
+
+    def _lesson_refused(self, number: int) -> None:
+        """What was refused together is taught one by one, but for what is unlearned. That is written down before the
+        refusal is: after a crash in between the lesson ends once more, and what was made again is known."""
+        for request, reward in zip(self._records.joined(number), self._records.lesson(number).rewards, strict=False):
+            made_again = request and self._lesson_of(request) != number
+            if not made_again and self._records.unlearned_by(reward[0]) is None:
+                self._make(MadeLesson(request, [reward], again=True))
 
     def _make_joint(self, new: dict[str, _New]) -> int:
         names, values = [one.name for one in new.values()], [one.value for one in new.values()]
         masked = self._masked(names, values, self._streams)
         self._sums.observe(one.given.reward for one in new.values())
-        requests = [request if one.given.request or self.lasting else "" for request, one in new.items()]
+        requests = ["" if request.startswith("\0") else request for request in new]
         if len(new) == 1:
             return self._make(MadeLesson(requests[0], masked))
-        return self._make(MadeLesson(self._records.name_of(names), masked, joined=tuple(filter(None, requests))))
+        return self._make(MadeLesson(self._records.name_of(names), masked, joined=tuple(requests)))
 
     def _make(self, lesson: MadeLesson) -> int:
         number = super()._make(lesson)
         if number >= self._written:
-            self._unwritten.update(dict.fromkeys(lesson.joined, number))
+            self._unwritten.update(dict.fromkeys(filter(None, lesson.joined), number))
         return number
 
     def _lesson_lasts(self, lesson: MadeLesson) -> None:
         for request in lesson.joined:
             self._unwritten.pop(request, None)
         super()._lesson_lasts(lesson)
-
-
-def _conflict(request: str) -> ConflictError:
-    return ConflictError(f"request {request!r} was made before, with other decisions or other rewards")

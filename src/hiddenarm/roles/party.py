@@ -427,12 +427,14 @@ class Party:
 
 
 def _check_statement(identity: Identity, frame: Frame) -> None:
-    """Refuse a statement of the rewarder that is none when it comes, and not when all have made theirs."""
-    if identity == REWARDER:
-        try:
+    """Refuse a statement of a client that is none when it comes, and not when all have made theirs."""
+    try:
+        if identity == REWARDER:
             RewarderStatement.decode(frame.payload)
-        except FrameError as error:
-            raise ClientError(str(error)) from None
+        elif identity == ACTOR and frame.payload:
+            Heard.decode(frame.payload)
+    except FrameError as error:
+        raise ClientError(str(error)) from None
 
 
 def _ending(lesson: Lesson) -> Frame:

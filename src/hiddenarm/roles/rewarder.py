@@ -127,9 +127,17 @@ class Rewarder(Client):
             number = self._make(MadeLesson(request, self._masked(names, values, self._streams)))
             self._sums.observe(reward for _, reward in rewards)
             return number
-        if self._records.lesson(known).rewards != self._masked(names, values, {}):
-            raise ConflictError(f"request {request!r} was made before, with other decisions or other rewards")
+        self._check_same(known, request, self._masked(names, values, {}))
         return known
+
+    def _check_same(self, known: int, request: str, masked: list[tuple[int, int]]) -> None:
+        """Raise unless these are the rewards with which a request has made a lesson."""
+        if self._made_under(known, request) != masked:
+            raise ConflictError(f"request {request!r} was made before, with other decisions or other rewards")
+
+    def _made_under(self, number: int, request: str) -> list[tuple[int, int]]:
+        """What a request has brought to a lesson."""
+        return self._records.lesson(number).rewards
 
     def unlearn(self, decision: str) -> int:
         """Have a decision unlearned: taken out of the model if it was learned, dropped if it has no reward. The number
@@ -469,12 +477,17 @@ class Rewarder(Client):
         refusals = [refused for refused in told.values() if refused]
         if 0 < len(refusals) < len(self.parties):
             raise PeerError(f"the parties do not agree on lesson {number}: they are not in step")
+        if refusals:
+            self._lesson_refused(number)
         self._endings[number] = refusals[0] if refusals else ""
 
         def lasts() -> None:
             self._endings.pop(number, None)
 
         self._records.end(number, self._endings[number], lasts)
+
+    def _lesson_refused(self, number: int) -> None:
+        """All parties have refused a lesson, which is about to be written down."""
 
 
 def _check_distinct(names: Sequence[int]) -> None:

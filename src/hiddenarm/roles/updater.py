@@ -139,11 +139,13 @@ class _Current:
 
 @dataclass(slots=True, repr=False)
 class _Step:
-    """A run of `step` that has decided by this version of the model, and the name of the decision."""
+    """A run of `step` that has decided by this version of the model, the name of the decision, and whether the run was
+    told its arm: an actor may return that again."""
 
     version: int
     name: int
     evaluation: Evaluation
+    has_arm: bool = False
 
 
 @dataclass(slots=True, repr=False)
@@ -339,7 +341,8 @@ class Updater:
     def arm_returned(self, step: int, masked: Words) -> None:
         """The actor has returned the one-hot of a decision by `step`: its run, if it is under way, goes on."""
         run = self._steps.get(step)
-        if run is not None:
+        if run is not None and not run.has_arm:
+            run.has_arm = True
             run.evaluation.tell(masked)
             self._runs.resume((STEP_ONE, step))
 

@@ -226,7 +226,10 @@ class RewardQueue(RequestQueue[NamedReward, int]):
         return self._rewarder.together(waiting)
 
     def _begin(self, asked: Sequence[NamedReward]) -> Sequence[int | HiddenArmError]:
-        return self._rewarder.begin(asked)
+        try:
+            return self._rewarder.begin(asked)
+        except HiddenArmError as error:  # the loop has ended
+            return [error] * len(asked)
 
     def _settle(self, ended: Sequence[Waiting[NamedReward, int]], outcome: int | HiddenArmError) -> None:
         """Of several that were refused together each may be innocent: it is asked for again, once."""

@@ -34,7 +34,7 @@ from hiddenarm.web.problems import ProblemError, problem_of
 REQUEST_SECONDS: Final = 10.0
 """For an answer, unless the request says how long it waits."""
 MAX_ACTIONS: Final = 4096
-DECISION_ID: Final = r"^[0-9a-f]{12}-[0-9]{6,19}-[0-9a-f]{16}$"
+DECISION_ID: Final = r"^[0-9a-f]{12}-[0-9]{6,20}-[0-9a-f]{16}$"
 _DECISION_ID: Final = re.compile(DECISION_ID[1:-1], re.ASCII)
 _COMMON: Final = (problems.UNAUTHORIZED, problems.TOO_LARGE, problems.INVALID_REQUEST, problems.INTERNAL)
 _TIMELY: Final = (problems.UNAVAILABLE, problems.TIMEOUT)

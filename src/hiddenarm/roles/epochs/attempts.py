@@ -26,6 +26,8 @@ from hiddenarm.roles.messages import CLIENTS, DEALER, Kind, misuse
 from hiddenarm.roles.runs import Send
 
 MAX_ATTEMPTS = 2**62
+MOST_AHEAD = 2**32
+"""By how many attempts a client may be ahead: others follow it and count on, and must not come to where they cannot."""
 
 
 class PeerLoss(Enum):
@@ -110,7 +112,8 @@ class Attempts:
     def on_open(self, peer: Identity, frame: Frame) -> None:
         if peer in self._guests:
             raise misuse(peer, f"{peer} may not send {frame.kind.name}")
-        if not 0 < frame.step < MAX_ATTEMPTS:
+        too_far = peer in CLIENTS and frame.step > self.number + MOST_AHEAD
+        if too_far or not 0 < frame.step < MAX_ATTEMPTS:
             raise misuse(peer, f"{peer} opened attempt {frame.step}, which cannot be")
         if frame.step > self.number:
             self._move_to(frame.step)

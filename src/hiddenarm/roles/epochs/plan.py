@@ -37,8 +37,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
 
-from hiddenarm.bandit.decisions import decision_name, split_name
-from hiddenarm.errors import FrameError
+from hiddenarm.bandit.decisions import decision_name, split_name, split_number
+from hiddenarm.errors import DecisionIdError, FrameError
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.privacy.ledger import MOST_LEDGER_BYTES, NOTHING_RELEASED, PrivacyLedger
 
@@ -198,6 +198,8 @@ class Heard(NamedTuple):
     def decode(cls, payload: bytes) -> Heard:
         _check(len(payload) == _HEARD.size)
         epoch, number, kept_epoch, kept_number = _HEARD.unpack(payload)
+        _check_number(number)
+        _check_number(kept_number)
         return cls(decision_name(epoch, number), decision_name(kept_epoch, kept_number))
 
 
@@ -304,3 +306,11 @@ def decode_members(payload: bytes) -> tuple[Identity, ...]:
 def _check(fits: bool) -> None:
     if not fits:
         raise FrameError("a message about opening an epoch has a wrong length")
+
+
+def _check_number(number: int) -> None:
+    """Refuse a number that no decision has."""
+    try:
+        split_number(number)
+    except DecisionIdError as error:
+        raise FrameError(str(error)) from None
