@@ -492,7 +492,13 @@ MUTANTS = [
     Mutant(REPAIR, TWO_TIME_PAD, one_stream("repair", "gather"), checks.worlds(0.003, first=60), "of one key twice"),
     Mutant(AGAIN, TWO_TIME_PAD, one_stream("learn again", "learn"), checks.CALM_WORLDS, "of one key twice"),
     Mutant(UNLEARNS, TWO_TIME_PAD, one_stream("unlearn", "decide"), checks.UNLEARNING_WORLDS, "of one key twice"),
-    Mutant("unlearned twice", WRONG_MODEL, unlearned_twice, checks.UNLEARNING_WORLDS, "lessons|rewarded after|stuck"),
+    Mutant(
+        "unlearned twice",
+        WRONG_MODEL,
+        unlearned_twice,
+        checks.UNLEARNING_WORLDS,
+        "lessons|rewarded after|stuck|used before",
+    ),
     Mutant(
         "singly learned ones are lost",
         WRONG_MODEL,
