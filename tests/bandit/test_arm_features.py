@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from joint_views import check_joint_views, check_masks_are_new, run_decisions, worlds_of
+from scipy import stats
 
 from hiddenarm import ArmTable, LocalFederation, NoisySums
 from hiddenarm.bandit.arm_table import OWN_UNITS
@@ -25,7 +26,7 @@ from hiddenarm.bandit.policies.thompson import Thompson
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.ring.words import Floats, decode, encode
-from support import fixed_key
+from support import SIGNIFICANCE, fixed_key
 
 
 def table_of(arms: int, width: int, seed: int = 0) -> ArmTable:
@@ -251,6 +252,19 @@ def test_only_eligible_arms_are_chosen(arms: int) -> None:
         step, chosen = beside.lockstep.decide([contexts[:, :2], contexts[:, 2:]], sorted(set(eligible)))
         assert int(chosen[0]) in eligible
         beside.lockstep.learn(step, [0.5])
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+@pytest.mark.parametrize(("arms", "online"), [(6, False), (6, True), (60, False)])
+def test_arms_without_features_win_no_more_ties_than_others(arms: int, online: bool, parties: int) -> None:
+    """Of an empty model all scores are zero. The shares of some scores are zero, too: these arms won all ties."""
+    rows = np.random.default_rng(arms).normal(size=(arms, 2))
+    rows[1::5] = 0.0
+    federation = Federation(arms, (2,) * parties, epsilon=0.0, arm_features=ArmTable.of(rows))
+    key, count = fixed_key(f"ties {arms} {online} {parties}"), 40 * arms
+    lockstep = Lockstep(federation, key, replicates=count, deal_ahead=1, online=online)
+    _, chosen = lockstep.decide([np.full((count, 2), 0.3)] * parties)
+    assert stats.chisquare(np.bincount(chosen, minlength=arms)).pvalue > SIGNIFICANCE
 
 
 def test_noisy_sums_learn_what_the_twin_with_the_same_noise_learns() -> None:

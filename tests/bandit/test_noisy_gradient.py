@@ -4,6 +4,7 @@ what is refused."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from math import sqrt
 from typing import Any
 
@@ -15,7 +16,7 @@ from hiddenarm.bandit.arm_table import ArmTable
 from hiddenarm.bandit.catalogue import DESCEND, GATHER, REFRESH, ProgramId, program_text
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.lockstep import Lockstep
-from hiddenarm.bandit.noisy_gradient import GRADIENT, clip_table
+from hiddenarm.bandit.noisy_gradient import GRADIENT, GradientNoise, clip_table
 from hiddenarm.bandit.noisy_sums import REFRESH_ONE
 from hiddenarm.bandit.plain import PlainBandit, coins_at
 from hiddenarm.bandit.planning import RESIDUAL_NODES, GradientNumbers
@@ -29,7 +30,7 @@ from hiddenarm.mpc.run import Openings
 from hiddenarm.privacy.correlated import correlation
 from hiddenarm.privacy.mechanisms import NoisyGradient, NoisySums
 from hiddenarm.ring.words import Floats, Words, encode
-from support import SIGNIFICANCE, fixed_key, uniformity
+from support import SIGNIFICANCE, evenness, fixed_key, uniformity
 
 EARLY = NoisyGradient(4.0, refresh_every=20, correlated=3)
 FRESH = NoisyGradient(4.0, refresh_every=20, correlated=0)
@@ -261,6 +262,21 @@ def test_likelihood_ratio_of_one_refresh() -> None:
     assert abs((present > np.quantile(absent, 0.99)).mean() - 0.018) < 0.009
 
 
+@pytest.mark.parametrize("privacy", [NoisyGradient(1.0, correlated=0), NoisyGradient(1.0), EARLY])
+def test_the_noise_that_is_drawn_hides_a_row_of_every_refresh(privacy: NoisyGradient) -> None:
+    """As it is drawn, in integers: a row of refresh j moves leaf k by C_kj times half its norm. All leaves of a block
+    together tell mu at most, and nearly that of the row that is hidden least."""
+    federation = federation_of(privacy)
+    positions = range(1, max(1, privacy.correlated) + 1)
+    noise = [GradientNoise.of(federation, privacy, position) for position in positions]
+    assert {each.fraction_bits for each in noise} == {federation.fraction_bits}
+    deviations = np.array([each.moment.deviation for each in noise]) * 2.0 ** (-2 * federation.fraction_bits)
+    strategy = np.eye(1) if privacy.correlation is None else privacy.correlation.strategy
+    moved = strategy * (federation.joint_norm / 2) / deviations[:, None]
+    told = np.sqrt((moved**2).sum(axis=0))
+    assert 0.999 * privacy.mu < told.max() <= privacy.mu
+
+
 # The steps
 
 
@@ -291,12 +307,29 @@ def test_the_noise_of_the_weights_is_within_its_bound() -> None:
     steps = [privacy.step_of(privacy.step_level(k + 1, 50)) for k in range(last)]
     moved = np.cumsum(added * np.array([units / divisor for units, divisor in steps])[:, None, None], axis=0)
     assert bound / 10 < np.linalg.norm(moved, axis=2).max() < bound
+    of_gradients = privacy.most_moment_noise(last, 1.0, 5, 10)
+    assert of_gradients / 10 < np.linalg.norm(np.cumsum(added, axis=0), axis=2).max() < of_gradients
+
+
+def test_batches_reach_as_far_as_is_allowed_for_and_no_further() -> None:
+    """19 lessons and then a batch of 20, which all pull one arm alike and take the first step."""
+    privacy = NoisyGradient(1000.0, refresh_every=20, first_step=0.5, correlated=0)
+    federation = federation_of(privacy, arms=2, features=(1, 1), norms=(0.8, 0.6), max_batch=20, max_interactions=150)
+    lockstep, bounds = Lockstep(federation, fixed_key("pulled")), numbers_of(federation)
+    for count in (19, 20):
+        contexts = [np.full((1, count, 1), norm) for norm in federation.norms]
+        name, _ = lockstep.decide_batch(contexts, eligible=[0])
+        lockstep.learn_batch(name, np.ones((1, count)))
+    longest = np.linalg.norm(lockstep.reveal_model()[1][0, 0])
+    assert 0.85 * bounds.largest_weights < longest <= bounds.largest_weights
+    assert 0.9 * bounds.largest_moment < longest / privacy.first_step <= bounds.largest_moment
 
 
 # What is opened
 
 
-def test_what_is_opened_is_uniform() -> None:
+def test_what_is_opened_is_uniform_and_no_two_words_have_one_mask() -> None:
+    """Of two lessons, which end a refresh each. A mask used twice leaves words uniform, but not their difference."""
     seen: dict[str, list[Words]] = {}
 
     def observe(openings: Openings, by_opening: Sequence[Sequence[Words]]) -> None:
@@ -304,17 +337,22 @@ def test_what_is_opened_is_uniform() -> None:
             seen.setdefault(opening.meaning, []).append(np.add.reduce(sent))
 
     privacy = NoisyGradient(4.0, refresh_every=1, correlated=3)
-    lockstep = Lockstep(federation_of(privacy), fixed_key("opened"), replicates=1500, observer=observe)
+    federation = federation_of(privacy, arms=2, features=(1, 1))
+    lockstep = Lockstep(federation, fixed_key("opened"), replicates=1500, deal_ahead=1, observer=observe)
+    columns: list[Words] = []
     for _ in range(2):
-        number, _ = lockstep.decide([np.full((1500, 2), 0.3)] * 2)
+        number, _ = lockstep.decide([np.full((1500, 1), 0.3)] * 2)
         seen.clear()
         lockstep.learn(number, np.ones(1500))
+        columns += [column for opened in seen.values() for words in opened for column in words.reshape(1500, -1).T]
     found = " ".join(seen)
     for meaning in ("contexts x", "rewards r - 1/2", "weights w", "o x'", "clip(", "r - 1/2 - w'x", "step times"):
         assert meaning in found
-    for opened in seen.values():
-        for words in opened:
-            assert uniformity(words.reshape(1500, -1)[:, 0]) > SIGNIFICANCE
+    assert "taken back" in found
+    assert len(columns) == 40
+    p_values = [uniformity(words) for words in columns]
+    p_values += [evenness((one - other) >> np.uint64(58), 64) for one, other in combinations(columns, 2)]
+    assert min(p_values) * len(p_values) > SIGNIFICANCE
 
 
 # What it costs, and what is refused
@@ -354,6 +392,11 @@ def test_what_cannot_be_is_rejected_when_the_federation_is_made() -> None:
         federation_of(NoisyGradient(1.0), max_batch=40)
     with pytest.raises(ConfigError, match="cannot be drawn with 24 fractional bits"):
         federation_of(NoisyGradient(1e13, correlated=0), fraction_bits=12)
+    with pytest.raises(ConfigError, match="cannot be drawn with 24 fractional bits"):  # but for the first leaves
+        federation_of(NoisyGradient(7.5e11, first_step=1e-3), fraction_bits=12, max_interactions=300)
+    tiny = NoisyGradient(100.0, first_step=1e-6, correlated=0)
+    with pytest.raises(ConfigError, match=r"divided by 2\^63, with 29 fractional bits"):
+        federation_of(tiny, arms=2, features=(1, 1), norms=(1e-6, 1e-6), fraction_bits=29, max_interactions=10**9)
     with pytest.raises(ConfigError, match="first_step must lie in"):
         NoisyGradient(1.0, first_step=2.0)
     with pytest.raises(ConfigError, match="refresh_every must lie in"):

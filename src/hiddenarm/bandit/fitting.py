@@ -171,11 +171,12 @@ def _noise_problem(federation: Federation) -> str | None:
     if privacy is None:
         return None
     norm, bits, unit = federation.joint_norm, 2 * federation.fraction_bits, 2.0 ** (-2 * federation.fraction_bits)
-    width = privacy.leaf_width(1, norm, federation.model_size, bits)
-    least = largest = width * privacy.sigma_moment(norm)
+    positions = range(1, max(1, privacy.correlated) + 1)
+    widths = [privacy.leaf_width(position, norm, federation.model_size, bits) for position in positions]
+    least, largest = min(widths) * privacy.sigma_moment(norm), max(widths) * privacy.sigma_moment(norm)
     if isinstance(privacy, NoisySums):
-        gram = width * privacy.sigma_gram(norm)
-        least, largest = min(gram / 2, least), max(gram, largest)
+        gram = privacy.sigma_gram(norm)
+        least, largest = min(min(widths) * gram / 2, least), max(max(widths) * gram, largest)
     if least < LEAST_WIDTH * unit or largest > LARGEST_DEVIATION * unit:
         return (
             f"noise of {least:.2g} to {largest:.2g} cannot be drawn with {bits} fractional bits: it must lie in "
@@ -213,6 +214,12 @@ def _gradient_problem(federation: Federation) -> str | None:
     levels = privacy.step_level(last, federation.models * federation.model_size) + 1
     if levels > federation.max_batch:
         return f"steps fall {levels} times, in a program each; max_batch {federation.max_batch} is the limit"
+    divided = federation.fraction_bits + privacy.step_of(levels - 1)[1].bit_length() - 1
+    if divided > MAGNITUDE_BITS:
+        return (
+            f"steps fall so low in {federation.max_interactions:,} interactions that gradients are divided by "
+            f"2^{divided}, with {federation.fraction_bits} fractional bits; 2^{MAGNITUDE_BITS} is the limit"
+        )
     return None
 
 

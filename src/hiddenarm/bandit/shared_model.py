@@ -4,7 +4,7 @@ A ridge regression on the products phi of a context's D features and an arm's d:
 and b [1, D d]. x has L - ARM_BITS fractional bits and z ARM_BITS, so phi is exact at L.
 
     scores     v = T'x on masked values, d words; z_a'v of every arm is a linear map of shares. Nothing that is dealt
-               for it depends on the number of arms
+               for it depends on the number of arms. Shares of zero are added, for ties (`even_ties`)
     lesson     knows the arm by z_o, d words: the actor returns it as z_o + mu, as it returns a one-hot elsewhere; or
                the parties make it of their shares of the one-hot, a linear map. Of one interaction phi is never made:
                M phi, w'phi and phi'u are products of three masked factors. Of many it is one product, and is masked
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -86,7 +87,8 @@ class SharedRidgeLearner(RidgeLearner):
             mask(run, arrays["weights"], "weights w"),
             *self.masked_beside(run, arrays, own, count),
         )
-        scores = yield from self.added(run, linear_scores(run, federation, weights, x, table), more, table)
+        scores = even_ties(run, linear_scores(run, federation, weights, x, table), arrays["weights"], weights)
+        scores = yield from self.added(run, scores, more, table)
         return SharedScores(scores, 2 * federation.fraction_bits)
 
     def masked_beside(
@@ -120,6 +122,20 @@ def linear_scores(run: Run, federation: Federation, weights: Masked, x: Masked, 
     return public_form(run, "bj,aj->ba", v, table, (federation.arms, federation.arm_width))
 
 
+def even_ties(run: Run, scores: Shared, weights: Shared, masked: Masked) -> Shared:
+    """The same scores [count, arms] in other shares, so that ties are broken evenly: no round.
+
+    A key is a score that is shifted share by share, which loses up to a unit for every party but one. The score of an
+    arm whose features are zero has shares of zero, which lose nothing: it would win every tie, and so every decision by
+    an empty model. So shares of zero are added: the weights as they came, less the weights as they are masked. Party p
+    has what it has sent to mask them, the first party minus the sum of what the others have: words that everybody
+    knows, and that are uniform in every run.
+    """
+    zero = (weights - share_of(run, masked)).reshaped(prod(weights.shape))
+    places = np.arange(prod(scores.shape)) % prod(weights.shape)
+    return scores + zero.take(places.reshape(scores.shape))
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class _Both:
     """`step`, with one model."""
@@ -142,6 +158,7 @@ class _Both:
         x, weights, _ = factors
         yield from ()
         scores = linear_scores(self.run, self.federation, weights, x, self.table)
+        scores = even_ties(self.run, scores, self.model.weights, weights)
         return SharedScores(scores, 2 * self.federation.fraction_bits)
 
     def learned(self, factors: Sequence[Masked], arm: Masked, reward: Callable[[], Masked]) -> Rounds[Model]:

@@ -58,7 +58,7 @@ def check_private(folder: Path) -> None:
         refuse_open(path)
 
 
-PROTOCOL_VERSION = 7
+PROTOCOL_VERSION = 8
 _LONGEST_LIST_BYTES: Final = 4096
 """Of a list in a hello."""
 EPOCH_KEY_FILE = "epoch.key"
