@@ -21,6 +21,7 @@ FORMS = (
     "a,i->ai",
     "at,t->at",
     "ai,j->aij",
+    "j,aij->aij",
     "ni,ai->na",
     "na,ni->nai",
     "nat,nt->at",

@@ -50,7 +50,7 @@ def test_a_term_is_an_einstein_sum(case: tuple[dict[str, int], list[str], str, b
 
 def test_both_kinds_of_loops_add_up_rows_of_any_length() -> None:
     """Vectors of four words and what is left over, sums over more rows than are taken at a time, and each inner loop:
-    a vector by a matrix, whole rows, scaled rows, sums along rows, and strides."""
+    a vector by a matrix, a column by a row, whole rows, scaled rows, sums along rows, and strides."""
     rng = np.random.default_rng(3)
     for width in (*range(1, 24), 33, 70):
         for count in (1, 3, 64, 65, 130):
@@ -63,6 +63,9 @@ def test_both_kinds_of_loops_add_up_rows_of_any_length() -> None:
                 (("a", "k"), "ak"),
                 (("ka", "jk"), "aj"),
                 (("jk", "ka", "k"), "j"),
+                (("aj", "k"), "ajk"),
+                (("k", "j", "a"), "ajk"),
+                (("k", "ajk"), "ajk"),
             ):
                 arrays = tuple(words(rng, 1, *(sizes[index] for index in indices)) for indices in factors)
                 length = int(np.prod([sizes[index] for index in output]))

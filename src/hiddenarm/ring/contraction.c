@@ -12,8 +12,9 @@
  *         f times: operand, offset, stride of each index [n]
  *
  * An index with stride 0 in `out` is summed over. The last index is the inner loop: factors that do not depend on it are
- * multiplied once, outside. A term that ends in a vector by a matrix (`matrix_of`) has its last two indices for an inner
- * loop, so that sums stay in registers. Where words lie side by side, `loops` does the work. Everything a plan could reach is checked against the row lengths before any word is read.
+ * multiplied once, outside. A term that ends in a vector by a matrix, or in a column by a row (`kind_of`), has its last
+ * two indices for an inner loop, so that sums, or the row, stay in registers. Where words lie side by side, `loops` does
+ * the work. Everything that a plan could reach is checked against the row lengths before any word is read.
  */
 #include "contraction.h"
 
@@ -91,44 +92,54 @@ static void add_row(const term_t *t, uint64_t *out, const uint64_t *const *word,
         add_products(out, t->out_stride[last], &row, t->size[last], loops);
 }
 
-/* The only factor that the last index moves, if a term ends in a vector by a matrix: the last index but one is summed
- * over, and the last goes along both a row of that factor and `out`. Otherwise -1. */
-static int matrix_of(const term_t *t)
+/* How a term is added: by its last index alone, or by the last two. */
+typedef enum { ROW_BY_ROW, VECTOR_BY_MATRIX, COLUMN_BY_ROW } kind_t;
+
+/* Which kind a term is; `moved` is the only factor that the last index moves, if it is of the last two kinds. There the
+ * last index goes along both a row of that factor and `out`. The last index but one is summed over in VECTOR_BY_MATRIX,
+ * and in COLUMN_BY_ROW it moves all but that factor. */
+static kind_t kind_of(const term_t *t, int *moved)
 {
     const int last = t->indices - 1;
-    int matrix = -1;
-    if (last < 1 || t->out_stride[last - 1] != 0 || t->out_stride[last] != 1) return -1;
+    *moved = -1;
+    if (last < 1 || t->out_stride[last] != 1) return ROW_BY_ROW;
     for (int k = 0; k < t->factors; k++) {
         if (t->stride[k][last] == 0) continue;
-        if (matrix >= 0 || t->stride[k][last] != 1) return -1;
-        matrix = k;
+        if (*moved >= 0 || t->stride[k][last] != 1) return ROW_BY_ROW;
+        *moved = k;
     }
-    return matrix;
+    if (*moved < 0) return ROW_BY_ROW;
+    if (t->out_stride[last - 1] == 0) return VECTOR_BY_MATRIX;
+    return t->stride[*moved][last - 1] == 0 ? COLUMN_BY_ROW : ROW_BY_ROW;
 }
 
-/* The two innermost loops of a term that ends in a vector by a matrix. */
-static void add_vector_by_matrix(const term_t *t, int matrix, uint64_t *out, const uint64_t *const *word,
-                                 const loops_t *loops)
+/* The two innermost loops of a term of the last two kinds. */
+static void add_two_loops(const term_t *t, kind_t kind, int moved, uint64_t *out, const uint64_t *const *word,
+                          const loops_t *loops)
 {
     const int last = t->indices - 1;
-    const int64_t count = t->size[last - 1], stride = t->stride[matrix][last - 1];
+    const int64_t count = t->size[last - 1], out_stride = t->out_stride[last - 1], stride = t->stride[moved][last - 1];
     uint64_t scale[SCALES];
     for (int64_t first = 0; first < count; first += SCALES) {
         const int64_t taken = count - first < SCALES ? count - first : SCALES;
         for (int64_t j = 0; j < taken; j++) {
             scale[j] = (uint64_t)t->sign;
             for (int k = 0; k < t->factors; k++)
-                if (k != matrix) scale[j] *= word[k][(first + j) * t->stride[k][last - 1]];
+                if (k != moved) scale[j] *= word[k][(first + j) * t->stride[k][last - 1]];
         }
-        loops->add_rows(out, t->size[last], scale, word[matrix] + first * stride, stride, taken);
+        if (kind == VECTOR_BY_MATRIX)
+            loops->add_rows(out, t->size[last], scale, word[moved] + first * stride, stride, taken);
+        else
+            loops->add_outer(out + first * out_stride, out_stride, scale, taken, word[moved], t->size[last]);
     }
 }
 
 /* One term on one row: an odometer over all indices but the innermost one or two. */
 static void add_term(const term_t *t, uint64_t *out, const uint64_t *const *rows, const loops_t *loops)
 {
-    const int matrix = matrix_of(t);
-    const int outer = t->indices - (matrix >= 0 ? 2 : 1);
+    int moved;
+    const kind_t kind = kind_of(t, &moved);
+    const int outer = t->indices - (kind == ROW_BY_ROW ? 1 : 2);
     int64_t at[MAX_INDICES] = {0};
     const uint64_t *word[MAX_FACTORS];
     for (int i = 0; i < t->indices; i++)
@@ -136,10 +147,10 @@ static void add_term(const term_t *t, uint64_t *out, const uint64_t *const *rows
     out += t->out_offset;
     for (int k = 0; k < t->factors; k++) word[k] = rows[t->operand[k]] + t->offset[k];
     for (;;) {
-        if (matrix >= 0)
-            add_vector_by_matrix(t, matrix, out, word, loops);
-        else
+        if (kind == ROW_BY_ROW)
             add_row(t, out, word, loops);
+        else
+            add_two_loops(t, kind, moved, out, word, loops);
         int i = outer - 1;
         for (; i >= 0; i--) {
             if (++at[i] < t->size[i]) {

@@ -14,6 +14,9 @@ typedef struct {
     /* A vector by a matrix: out[k] += the sum over j of scale[j] * rows[j * stride + k], for k < width, j < count. */
     void (*add_rows)(uint64_t *out, int64_t width, const uint64_t *scale, const uint64_t *rows, int64_t stride,
                      int64_t count);
+    /* A column by a row: out[j * stride + k] += scale[j] * x[k], for k < width, j < count. */
+    void (*add_outer)(uint64_t *out, int64_t stride, const uint64_t *scale, int64_t count, const uint64_t *x,
+                      int64_t width);
 } loops_t;
 
 /* Plain C, on every machine. */
