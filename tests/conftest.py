@@ -91,6 +91,8 @@ BEGIN_WITH = ("bandit/test_hard_data.py", "recovery", "research/test_bench.py", 
 """The files that take longest. Where files are spread over workers, these come first, so that none is left over at the
 end with all other workers idle."""
 NETWORK_EVENTS = frozenset({"socket.bind", "socket.connect", "socket.getaddrinfo"})
+ASKS_THE_MACHINE = frozenset({"lscpu", "fc-list"})
+"""What libraries start once: joblib counts cores, matplotlib lists fonts where it has kept no list of them."""
 PROCESS_EVENTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"})
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -102,12 +104,13 @@ class Witness:
 
     The interpreter reports most of it. A process that was started past it is seen when it is waited for: the page
     faults of children go up. That says nothing where an earlier test left a child behind, which may be waited for at
-    any time. Not counted is `lscpu`, by which joblib counts cores, once, in whichever test is first.
+    any time. Not counted are the children of libraries that ask the machine something once, in whichever test is first
+    (`ASKS_THE_MACHINE`).
     """
 
     def __init__(self) -> None:
         self._events: set[str] = set()
-        self._counts_cores = False
+        self._asks_the_machine = False
         self._faults = _faults_of_children()
         self._left_behind = False
 
@@ -117,14 +120,14 @@ class Witness:
         self._left_behind = _has_children()
 
     def on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "subprocess.Popen" and "lscpu" in arguments[1]:
-            self._counts_cores = True
+        if event == "subprocess.Popen" and ASKS_THE_MACHINE & set(arguments[1]):
+            self._asks_the_machine = True
         elif event in NETWORK_EVENTS or event in PROCESS_EVENTS:
             self._events.add(event)
 
     def seen(self) -> list[str]:
         events, self._events = self._events, set()
-        excused, self._counts_cores = self._counts_cores or self._left_behind, False
+        excused, self._asks_the_machine = self._asks_the_machine or self._left_behind, False
         faults, self._faults = self._faults, _faults_of_children()
         return sorted(events | ({"a child was waited for"} if self._faults != faults and not excused else set()))
 
