@@ -34,6 +34,7 @@ from hiddenarm.errors import (
 from hiddenarm.privacy.mechanisms import ActionBudget, NoisyGradient, NoisySums
 
 if TYPE_CHECKING:
+    from hiddenarm.service.arm_tables import read_arms
     from hiddenarm.web.clients import Actor, AsyncActor, AsyncRewarder, Ranked, Rewarder
 
 __all__ = [
@@ -70,13 +71,18 @@ __all__ = [
     "Rewarder",
     "Thompson",
     "UnavailableError",
+    "read_arms",
 ]
 __version__ = "0.1.0"
+_LATER = {
+    **dict.fromkeys(("Actor", "AsyncActor", "AsyncRewarder", "Ranked", "Rewarder"), "hiddenarm.web.clients"),
+    "read_arms": "hiddenarm.service.arm_tables",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Clients of HTTP are imported when they are first named. What they need is in the extra `http`: it is imported
-    when one is made."""
-    if name not in ("Actor", "AsyncActor", "AsyncRewarder", "Ranked", "Rewarder"):
+    """What not everybody needs is imported when it is first named. Clients of HTTP need the extra `http`, which is
+    imported when one is made."""
+    if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("hiddenarm.web.clients"), name)
+    return getattr(import_module(_LATER[name]), name)
