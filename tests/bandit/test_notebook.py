@@ -39,20 +39,21 @@ def plain_weights(rows: list[np.ndarray], arms: list[int], rewards: list[float])
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
-    given = LocalFederation(
-        arms=np.int64(3),
-        features=np.array([2, 1]),
-        epsilon=np.float32(0.5),
-        ridge=np.float32(2),
-        norms=np.array([1.0, 0.5]),
-        fraction_bits=np.int8(20),
-        max_interactions=np.int32(100),
-        max_batch=np.uint8(16),
-        repair_every=np.int64(10),
-        max_pending=np.int64(50),
-        keep_interactions=np.int64(40),
-        seed=np.int64(1),
-    )
+    numbers: dict[str, Any] = {
+        "arms": np.int64(3),
+        "features": np.array([2, 1]),
+        "epsilon": np.float32(0.5),
+        "ridge": np.float32(2),
+        "norms": np.array([1.0, 0.5]),
+        "fraction_bits": np.int8(20),
+        "max_interactions": np.int32(100),
+        "max_batch": np.uint8(16),
+        "repair_every": np.int64(10),
+        "max_pending": np.int64(50),
+        "keep_interactions": np.int64(40),
+        "seed": np.int64(1),
+    }
+    given = LocalFederation(**numbers)
     plain = LocalFederation(
         arms=3,
         features=[2, 1],
@@ -68,11 +69,14 @@ def test_numbers_of_numpy_are_numbers() -> None:
     )
     assert given.federation == plain.federation
     rows = contexts(4)
-    chosen = [federation.decide_many(rows, eligible=np.array([0, 2])) for federation in (given, plain)]
+    eligible: Any = np.array([0, 2])
+    chosen = [federation.decide_many(rows, eligible=eligible) for federation in (given, plain)]
     assert [one.arm for one in chosen[0]] == [one.arm for one in chosen[1]]
-    given.change(epsilon=np.float32(0.25), max_batch=np.int64(32))
+    changes: dict[str, Any] = {"epsilon": np.float32(0.25), "max_batch": np.int64(32)}
+    given.change(**changes)
     assert (given.federation.policy, given.federation.max_batch) == (EpsilonGreedy(0.25), 32)
-    assert EpsilonSchedule(initial=np.float32(0.5), decay=np.int64(2)) == EpsilonSchedule(initial=0.5, decay=2.0)
+    options: dict[str, Any] = {"initial": np.float32(0.5), "decay": np.int64(2)}
+    assert EpsilonSchedule(**options) == EpsilonSchedule(initial=0.5, decay=2.0)
 
 
 @pytest.mark.parametrize("wrong", [{"seed": np.float64(1)}, {"arms": np.float64(3)}, {"max_batch": np.bool_(True)}])
@@ -91,7 +95,8 @@ def test_a_table_is_not_taken_for_names_of_arms(arms: Any) -> None:
 
 
 def test_names_of_arms_may_be_a_series_or_an_array() -> None:
-    for names in (FRAME["name"], FRAME["name"].to_numpy(), np.array(ARMS), pandas.Index(ARMS)):
+    given: list[Any] = [FRAME["name"], FRAME["name"].to_numpy(), np.array(ARMS), pandas.Index(ARMS)]
+    for names in given:
         assert LocalFederation(arms=names, features=[2, 1], epsilon=0.1).arm_names == ARMS
 
 

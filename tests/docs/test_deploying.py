@@ -299,7 +299,7 @@ def test_an_organisation_serves_http_as_the_guide_says(
     """With the arguments of the unit and of the compose file, the addresses of the guide, and no standard input."""
     kits, addresses = provision(tmp_path, durable=True), web_addresses(section)
     assert addresses.keys() == {"actor", "rewarder"}
-    places = {}
+    places: dict[str, dict[str, Any]] = {}
     for role, there in addresses.items():
         here = f"127.0.0.1:{free_ports(1)[0]}" if not there.startswith("unix:") else f"unix:{tmp_path}/{role}.sock"
         assert there in (f"unix:/exchange/{role}.sock", f"127.0.0.1:{there.rpartition(':')[2]}")
@@ -309,7 +309,9 @@ def test_an_organisation_serves_http_as_the_guide_says(
     with Deployment(kits) as deployment:
         deployment.start("dealer", "airline")
         with (tmp_path / "service.log").open("w") as log:
-            process = subprocess.Popen([sys.executable, "-m", "hiddenarm", *line], stdin=subprocess.DEVNULL, stderr=log)
+            process = subprocess.Popen(
+                [sys.executable, "-m", "hiddenarm", *line], stdin=subprocess.DEVNULL, stderr=log, text=True
+            )
         deployment.processes["hotel"] = process
         tokens = {role: kits / role / "http.token" for role in addresses}
         until(process, lambda: all(path.exists() and path.read_text() for path in tokens.values()))
@@ -328,7 +330,7 @@ def set_in_kit(folder: Path, **fields: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
 
 
-def until(process: subprocess.Popen[bytes], holds: Callable[[], bool]) -> None:
+def until(process: subprocess.Popen[str], holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not holds():
         assert process.poll() is None
@@ -336,7 +338,7 @@ def until(process: subprocess.Popen[bytes], holds: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def insist(process: subprocess.Popen[bytes], ask: Callable[[], Any]) -> Any:
+def insist(process: subprocess.Popen[str], ask: Callable[[], Any]) -> Any:
     """Ask again until there is an answer."""
     answers: list[Any] = []
 

@@ -164,7 +164,7 @@ def test_a_patient_client_repeats_the_same_request(
     scripted: Any, paused: list[float], call: str, asynchronous: bool
 ) -> None:
     scripted.script += [*NOT_NOW, (200, {**RANKED, "version": 3})]
-    url, more = f"http://127.0.0.1:{scripted.server_port}", {"token": "x", "patience": PATIENCE}
+    url, more = f"http://127.0.0.1:{scripted.server_port}", dict[str, Any](token="x", patience=PATIENCE)
     of_actor = call in ("rank", "activate")
     if asynchronous:
 

@@ -187,7 +187,8 @@ class LocalFederation:
     def _number_of(self, arm: int | str) -> int:
         """The number of an arm that is named by it or by its name."""
         if not isinstance(arm, str):
-            return _plain(arm)
+            given: int = _plain(arm)
+            return given
         number = _numbers_of(self.arm_names).get(arm)
         if number is None:
             first = ", ".join(self.arm_names[:_ARMS_TOLD]) or "numbers only"
