@@ -289,7 +289,9 @@ class RewardQueue(RequestQueue[Lesson, int]):
 
     def _take_ended(self, numbers: Sequence[int]) -> list[tuple[int, int | HiddenArmError]]:
         ended = self._rewarder.ended([number for number in numbers if number >= 0])
-        unlearned = self._rewarder.unlearned([~number for number in numbers if number < 0])
+        if not (lessons := [~number for number in numbers if number < 0]):
+            return list(ended.items())
+        unlearned = self._rewarder.unlearned(lessons)
         return [*ended.items(), *((~lesson, outcome) for lesson, outcome in unlearned.items())]
 
     def _give_up(self, number: int) -> None:
