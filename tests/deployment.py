@@ -191,6 +191,15 @@ class Deployment:
             time.sleep(0.05)
         return found
 
+    def until_not_ready(self, role: str, *reasons: str) -> dict[str, Any]:
+        """Wait until a role says that it is not ready for exactly these reasons. Before roles have heard of each other
+        they may name others, such as that an epoch is being opened."""
+        deadline = time.monotonic() + PATIENCE
+        while (found := self.ready(role))["reasons"] != list(reasons):
+            assert time.monotonic() < deadline, f"{role}: {found} where {reasons} are due"
+            time.sleep(0.05)
+        return found
+
     def ends(self, *roles: str) -> dict[str, int]:
         return {role: self.processes[role].wait(PATIENCE) for role in roles}
 

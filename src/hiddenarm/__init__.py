@@ -13,11 +13,29 @@ from hiddenarm.bandit.policies.epsilon_greedy import EpsilonGreedy
 from hiddenarm.bandit.policies.epsilon_schedule import EpsilonSchedule
 from hiddenarm.bandit.policies.linucb import LinUcb
 from hiddenarm.bandit.policies.thompson import Thompson
-from hiddenarm.errors import HiddenArmError
+from hiddenarm.errors import (
+    BudgetSpentError,
+    ConfigError,
+    ConflictError,
+    DecisionIdError,
+    EventError,
+    FeatureError,
+    HiddenArmError,
+    InputError,
+    NoArmError,
+    PeerLost,
+    ProtocolError,
+    RefusedKeyError,
+    RefusedRewardError,
+    RewardedError,
+    RewardError,
+    UnavailableError,
+)
 from hiddenarm.privacy.mechanisms import ActionBudget, NoisyGradient, NoisySums
 
 if TYPE_CHECKING:
-    from hiddenarm.web.clients import Actor, AsyncActor, AsyncRewarder, Rewarder
+    from hiddenarm.service.arm_tables import read_arms
+    from hiddenarm.web.clients import Actor, AsyncActor, AsyncRewarder, Ranked, Rewarder
 
 __all__ = [
     "ActionBudget",
@@ -26,24 +44,45 @@ __all__ = [
     "AsyncActor",
     "AsyncRewarder",
     "Bonus",
+    "BudgetSpentError",
+    "ConfigError",
+    "ConflictError",
     "Decision",
+    "DecisionIdError",
     "EpsilonGreedy",
     "EpsilonSchedule",
+    "EventError",
+    "FeatureError",
     "Federation",
     "HiddenArmError",
+    "InputError",
     "LinUcb",
     "LocalFederation",
+    "NoArmError",
     "NoisyGradient",
     "NoisySums",
+    "PeerLost",
+    "ProtocolError",
+    "Ranked",
+    "RefusedKeyError",
+    "RefusedRewardError",
+    "RewardError",
+    "RewardedError",
     "Rewarder",
     "Thompson",
+    "UnavailableError",
+    "read_arms",
 ]
 __version__ = "0.1.0"
+_LATER = {
+    **dict.fromkeys(("Actor", "AsyncActor", "AsyncRewarder", "Ranked", "Rewarder"), "hiddenarm.web.clients"),
+    "read_arms": "hiddenarm.service.arm_tables",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Clients of HTTP are imported when they are first named. What they need is in the extra `http`: it is imported
-    when one is made."""
-    if name not in ("Actor", "AsyncActor", "AsyncRewarder", "Rewarder"):
+    """What not everybody needs is imported when it is first named. Clients of HTTP need the extra `http`, which is
+    imported when one is made."""
+    if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("hiddenarm.web.clients"), name)
+    return getattr(import_module(_LATER[name]), name)

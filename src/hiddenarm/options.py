@@ -6,21 +6,23 @@ annotation of the field, so that whatever a file, a command or a caller gives is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
-from typing import TypeVar
+from numbers import Integral, Real
+from typing import Any, TypeVar
 
 from hiddenarm.errors import ConfigError
 
 Option = int | float | str | bool
-_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
-    "float": ((int, float), "a number"),
-    "int": ((int,), "a whole number"),
-    "str": ((str,), "text"),
-    "bool": ((bool,), "true or false"),
+_KINDS: dict[str, tuple[type, Callable[[Any], Option], str]] = {
+    "float": (Real, float, "a number"),
+    "int": (Integral, int, "a whole number"),
+    "str": (str, str, "text"),
+    "bool": (bool, bool, "true or false"),
 }
-"""By the annotation of an option: what may be given, and what it is called."""
+"""By the annotation of an option: what may be given, numbers of NumPy among it; what it is kept as, so that 1 and 1.0
+are the same at the hello; and what it is called."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,10 @@ class Optioned:
 
     def _check_kind(self, name: str, annotation: str) -> None:
         value = getattr(self, name)
-        kinds, called = _KINDS[annotation]
-        if not isinstance(value, kinds) or (isinstance(value, bool) and annotation != "bool"):
+        kind, kept, called = _KINDS[annotation]
+        if not isinstance(value, kind) or (isinstance(value, bool) and annotation != "bool"):
             raise ConfigError(f"{name} must be {called}, got {value!r}")
-        if annotation == "float":
-            object.__setattr__(self, name, float(getattr(self, name)))  # so that 1 and 1.0 are the same at the hello
+        object.__setattr__(self, name, kept(value))
 
 
 Made = TypeVar("Made", bound=Optioned)

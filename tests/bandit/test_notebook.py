@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 
 import hiddenarm.bandit.local
-from hiddenarm import EpsilonSchedule, LocalFederation, NoisySums
+from hiddenarm import ArmTable, EpsilonGreedy, EpsilonSchedule, LocalFederation, NoisySums, read_arms
 from hiddenarm.bandit.plain import PlainBandit
 from hiddenarm.errors import ConfigError, DecisionIdError, FeatureError, InputError, RewardError
 
@@ -35,6 +36,99 @@ def plain_weights(rows: list[np.ndarray], arms: list[int], rewards: list[float])
     for row, arm, reward in zip(np.hstack(rows), arms, rewards, strict=True):
         twin.learn(row, arm, reward)
     return twin.weights
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    numbers: dict[str, Any] = {
+        "arms": np.int64(3),
+        "features": np.array([2, 1]),
+        "epsilon": np.float32(0.5),
+        "ridge": np.float32(2),
+        "norms": np.array([1.0, 0.5]),
+        "fraction_bits": np.int8(20),
+        "max_interactions": np.int32(100),
+        "max_batch": np.uint8(16),
+        "repair_every": np.int64(10),
+        "max_pending": np.int64(50),
+        "keep_interactions": np.int64(40),
+        "seed": np.int64(1),
+    }
+    given = LocalFederation(**numbers)
+    plain = LocalFederation(
+        arms=3,
+        features=[2, 1],
+        epsilon=0.5,
+        ridge=2,
+        norms=[1.0, 0.5],
+        max_interactions=100,
+        max_batch=16,
+        repair_every=10,
+        max_pending=50,
+        keep_interactions=40,
+        seed=1,
+    )
+    assert given.federation == plain.federation
+    rows = contexts(4)
+    eligible: Any = np.array([0, 2])
+    chosen = [federation.decide_many(rows, eligible=eligible) for federation in (given, plain)]
+    assert [one.arm for one in chosen[0]] == [one.arm for one in chosen[1]]
+    changes: dict[str, Any] = {"epsilon": np.float32(0.25), "max_batch": np.int64(32)}
+    given.change(**changes)
+    assert (given.federation.policy, given.federation.max_batch) == (EpsilonGreedy(0.25), 32)
+    options: dict[str, Any] = {"initial": np.float32(0.5), "decay": np.int64(2)}
+    assert EpsilonSchedule(**options) == EpsilonSchedule(initial=0.5, decay=2.0)
+
+
+@pytest.mark.parametrize("wrong", [{"seed": np.float64(1)}, {"arms": np.float64(3)}, {"max_batch": np.bool_(True)}])
+def test_numbers_of_numpy_are_checked_like_others(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="whole number"):
+        LocalFederation(**{"arms": 3, "features": [2, 1], "epsilon": 0.1, **wrong})
+
+
+FRAME = pandas.DataFrame({"name": list(ARMS), "sun": [1.0, 0.25, 0.5], "height": [0, 0, 1]})
+
+
+@pytest.mark.parametrize("arms", [FRAME, FRAME[["sun", "height"]].to_numpy(), [["beach"], ["city"]]])
+def test_a_table_is_not_taken_for_names_of_arms(arms: Any) -> None:
+    with pytest.raises(ConfigError, match=r"got a table: .* ArmTable.of_frame"):
+        LocalFederation(arms=arms, features=[2, 1], epsilon=0.1)
+
+
+def test_names_of_arms_may_be_a_series_or_an_array() -> None:
+    given: list[Any] = [FRAME["name"], FRAME["name"].to_numpy(), np.array(ARMS), pandas.Index(ARMS)]
+    for names in given:
+        assert LocalFederation(arms=names, features=[2, 1], epsilon=0.1).arm_names == ARMS
+
+
+def test_a_frame_and_files_make_the_same_table_of_arms(tmp_path: Path) -> None:
+    FRAME.to_csv(tmp_path / "arms.csv", index=False)
+    FRAME.to_parquet(tmp_path / "arms.parquet")
+    table = ArmTable.of_frame(FRAME)
+    assert table == ArmTable.of([[1.0, 0.0], [0.25, 0.0], [0.5, 1.0]], ARMS, ["sun", "height"])
+    assert read_arms(tmp_path / "arms.csv") == read_arms(str(tmp_path / "arms.parquet")) == table
+    renamed = FRAME.rename(columns={"name": "item"}).astype({"height": "Int64"})
+    assert ArmTable.of_frame(renamed, name="item") == table
+    federation = LocalFederation(arms=table, features=[2, 1], epsilon=0.1)
+    assert federation.decide([[0.5, 0.5], [0.1]]).arm_name in ARMS
+
+
+@pytest.mark.parametrize(
+    ("frame", "told"),
+    [
+        (FRAME.rename(columns={"name": "item"}), "'name', the names of the arms, is due; this has the columns item,"),
+        (FRAME.assign(sun=["1.0", "0.2", "0.5"]), "'sun' of the data frame has no number in row 0"),
+        (FRAME.assign(sun=[1.0, None, 0.5]), "'sun' of the data frame has no number in row 1"),
+        (FRAME.assign(height=pandas.array([1, None, 2], dtype="Int64")), "'height' of the data frame has no number"),
+        (FRAME.assign(name=["beach", None, "city"]), "row 1 of the data frame has no name"),
+        (FRAME.assign(name="beach"), "all of them different"),
+        (FRAME.set_axis(["name", "sun", "sun"], axis=1), "the column 'sun' twice"),
+        (FRAME[["name"]], "must have a row for each arm"),
+        ([[1.0]], "this has the columns of none"),
+    ],
+)
+def test_a_frame_that_is_no_table_of_arms_is_refused(frame: Any, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        ArmTable.of_frame(frame)
 
 
 def test_examples_in_docstrings_hold() -> None:

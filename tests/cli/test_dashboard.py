@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import shutil
@@ -80,7 +81,9 @@ def test_each_role_shows_what_it_may_know(deployment: Deployment) -> None:
 
 def test_the_bytes_of_a_page_hold_nothing_that_its_role_may_not_know(deployment: Deployment) -> None:
     for role in ROLES:
-        served = deployment.get(role, "/dashboard")[1] + deployment.get(role, "/dashboard.json")[1]
+        pages = [deployment.get(role, path) for path in ("/dashboard", "/dashboard.json", "/metrics", "/readyz")]
+        assert {status for status, _ in pages} == {200}, role
+        served = "".join(body for _, body in pages)
         assert KEY not in served
         for value in (FEATURE, FEATURE / 2):
             assert str(value)[:7] not in served
@@ -184,8 +187,91 @@ def ports_of(deployment: Deployment) -> dict[Identity, int]:
     return {role: read_kit_file(deployment.kits / name).monitor_port or 0 for role, name in names.items()}
 
 
-def test_pages_in_a_browser_all_up_and_with_a_role_down(deployment: Deployment, browser: Any) -> None:
+CONTRAST = """
+const parse = text => {
+    const numbers = text.match(/[\\d.]+/g).map(Number);
+    return text.startsWith('color(') ? [...numbers.slice(0, 3).map(n => 255 * n), numbers[3] ?? 1]
+        : [...numbers.slice(0, 3), numbers[3] ?? 1];
+};
+const over = (top, below, share) => [0, 1, 2].map(i => top[i] * share + below[i] * (1 - share));
+const light = rgb => rgb.map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+const behind = element => {
+    if (!element) return [255, 255, 255];
+    const style = getComputedStyle(element), own = parse(style.backgroundColor), below = behind(element.parentElement);
+    return over(own, below, own[3] * Number(style.opacity));
+};
+const shown = element => {
+    let share = 1;
+    for (let e = element; e; e = e.parentElement) share *= Number(getComputedStyle(e).opacity);
+    return share;
+};
+const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), found = [];
+while (texts.nextNode()) {
+    const element = texts.currentNode.parentElement, style = getComputedStyle(element);
+    const text = texts.currentNode.textContent.trim();
+    if (!text || !element.getClientRects().length || style.visibility === 'hidden') continue;
+    if (['SCRIPT', 'STYLE', 'TITLE'].includes(element.tagName.toUpperCase())) continue;
+    const back = behind(element), own = parse(element.closest('svg') ? style.fill : style.color);
+    const [a, b] = [light(over(own, back, own[3] * shown(element))), light(back)];
+    const range = document.createRange();
+    range.selectNode(texts.currentNode);
+    found.push([text, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), range.getClientRects()[0].height]);
+}
+return found;
+"""
+"""Every text that is shown, the ratio of its luminance to that of what is behind it, as WCAG 2 defines it, and the
+height of its line in pixels."""
+LEAST_CONTRAST = 4.5
+LEAST_HEIGHT = 9.0
+SIZES = {"wide": (1280, 900), "phone": (390, 844)}
+
+
+def legible(browser: Any) -> list[tuple[str, float, float]] | None:
+    """The texts that are shown, unless one is too small to read: pictures are drawn anew for another width."""
+    found: list[tuple[str, float, float]] = browser.execute_script(CONTRAST)
+    assert len(found) > 10
+    return found if min(height for _, _, height in found) >= LEAST_HEIGHT else None
+
+
+def check_looks(browser: Any, folder: Path, name: str) -> None:
+    """Light and dark, wide and on a phone: nothing is cut off, all text can be read. Leaves pictures in a folder."""
+    backs = set()
+    for scheme in ("light", "dark"):
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        for size, (width, height) in SIZES.items():
+            metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": size == "phone"}
+            browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+            texts = wait_until(lambda: legible(browser))
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= width, (name, scheme, size)
+            pale = [(text, round(ratio, 2)) for text, ratio, _ in texts if ratio < LEAST_CONTRAST]
+            assert not pale, (name, scheme, size, pale)
+            backs.add((scheme, browser.execute_script("return getComputedStyle(document.body).backgroundColor")))
+            high = browser.execute_script("return document.documentElement.scrollHeight")
+            clip = {"x": 0, "y": 0, "width": width, "height": high, "scale": 1}
+            beyond = {"captureBeyondViewport": True, "clip": clip}
+            shot = browser.execute_cdp_cmd("Page.captureScreenshot", beyond)
+            (folder / f"{name}-{scheme}-{size}.png").write_bytes(base64.b64decode(shot["data"]))
+    assert len({back for _, back in backs}) == 2, "light and dark are two"
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.mark.parametrize(("css", "ratio"), [("#000", 21.0), ("#777", 4.48), ("rgb(0 0 0 / 50%)", 3.98)])
+def test_contrast_is_measured_as_wcag_defines_it(browser: Any, css: str, ratio: float) -> None:
+    browser.get(f"data:text/html,<body style='background:white'><p style='color:{css.replace('#', '%23')}'>text</p>")
+    ((text, found, height),) = browser.execute_script(CONTRAST)
+    assert (text, found) == ("text", pytest.approx(ratio, abs=0.05))
+    assert 10 < height < 30  # of a text of 16 pixels
+
+
+def test_pages_in_a_browser_all_up_and_with_a_role_down(deployment: Deployment, browser: Any, tmp_path: Path) -> None:
     port = ports_of(deployment)
+    for role in (ACTOR, REWARDER, DEALER, Identity(Role.PARTY, 0)):
+        browser.get(f"http://127.0.0.1:{port[role]}/dashboard")
+        wait_until(lambda: set(states(browser).values()) == {"ready"})
+        check_looks(browser, tmp_path, f"{role}-up")
     browser.get(f"http://127.0.0.1:{port[ACTOR]}/dashboard")
     wait_until(lambda: states(browser) == {"actor": "ready"})
     fetched = browser.execute_script("return performance.getEntriesByType('resource').map(e => e.name)")
@@ -196,20 +282,22 @@ def test_pages_in_a_browser_all_up_and_with_a_role_down(deployment: Deployment, 
         everybody = {"party 0", "party 1", "actor", "rewarder", "dealer"}
         wait_until(lambda: states(browser) == dict.fromkeys(everybody, "ready"))
         assert "The rounds of the last step" in text_of(browser)
+        check_looks(browser, tmp_path, "demo-up")
         deployment.processes["airline"].kill()
         deployment.processes["airline"].wait()
         wait_until(
             lambda: states(browser).get("party 1") == "no answer" and states(browser).get("party 0") == "not ready"
         )
         assert "airline (party 1) not connected" in text_of(browser)
-        browser.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
-        )
-        assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
-        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        check_looks(browser, tmp_path, "demo-down")
+        browser.get(f"http://127.0.0.1:{port[ACTOR]}/dashboard")
+        wait_until(lambda: states(browser) == {"actor": "not ready"})
+        check_looks(browser, tmp_path, "actor-down")
+        browser.get(page.url)
         deployment.start("airline")
         wait_until(lambda: states(browser) == dict.fromkeys(everybody, "ready"))
     wait_until(lambda: "does not answer" in text_of(browser))  # the page itself has lost its server
+    check_looks(browser, tmp_path, "demo-lost")
 
 
 def test_a_demo_shows_all_roles_side_by_side_until_it_is_interrupted(tmp_path: Path, browser: Any) -> None:

@@ -11,8 +11,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import time
+import tomllib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +24,11 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from deployment import PATIENCE, Deployment, provision
+import hiddenarm
+from deployment import PATIENCE, Deployment, free_ports, provision
 from hiddenarm.cli.main import commands
-from hiddenarm.errors import BudgetSpentError, InputError, StaleStateError
+from hiddenarm.errors import BudgetSpentError, InputError, StaleStateError, UnavailableError
+from hiddenarm.net.identity import Identity, Role
 from hiddenarm.service.federation_file import FederationFile, PartyEntry
 
 ROOT = Path(__file__).parents[2]
@@ -205,7 +210,7 @@ def test_the_federation_file_of_the_guide_is_sound(tmp_path: Path) -> None:
 def service_of(name: str) -> configparser.SectionProxy:
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read(ROOT / "deploy" / name)
+    unit.read_string("".join(line for line in (ROOT / "deploy" / name).open() if line != "ExecStart=\n"))
     return unit["Service"]
 
 
@@ -233,21 +238,117 @@ def test_the_unit_runs_commands_that_there_are() -> None:
 
 
 def unit_line() -> str:
-    """What bash is given by the unit of an organisation, for the hotel."""
-    bash, option, line = shlex.split(service_of("hiddenarm-organisation@.service")["ExecStart"])
+    """What bash is given by the unit of an organisation that reads lines, for the hotel."""
+    bash, option, line = shlex.split(service_of("lines.conf")["ExecStart"])
     assert (bash, option) == ("/bin/bash", "-c")
     return line.replace("%i", "hotel")
 
 
 def compose_line() -> str:
-    """What bash is given by the compose file of an organisation, with the paths of the unit."""
-    text = (ROOT / "deploy" / "compose.organisation.yaml").read_text()
-    entry, (line,) = (json.loads(re.findall(rf"{name}: (\[.*\])", text)[0]) for name in ("entrypoint", "command"))
-    assert entry == ["/bin/bash", "-c"]
-    for folder, name in (("/party", "hotel"), ("/actor", "actor"), ("/rewarder", "rewarder")):
-        assert f":{folder}\n" in text
+    """What bash is given by the compose files of an organisation that reads lines, with the paths of the unit."""
+    service = compose_service("compose.lines.yaml")
+    assert service.keys() == {"entrypoint", "command"}  # the rest is that of the file beside it
+    assert service["entrypoint"] == ["/bin/bash", "-c"]
+    (line,) = service["command"]
+    for folder, name in COMPOSE_KITS.items():
         line = line.replace(f" {folder} ", f" /var/lib/hiddenarm/{name} ")
     return str(line).replace("/exchange/", "/var/lib/hiddenarm/")
+
+
+COMPOSE_KITS = {"/party": "hotel", "/actor": "actor", "/rewarder": "rewarder"}
+
+
+def compose_service(name: str) -> dict[str, Any]:
+    """The only service of a compose file."""
+    (service,) = yaml.safe_load((ROOT / "deploy" / name).read_text())["services"].values()
+    found: dict[str, Any] = service
+    return found
+
+
+def unit_arguments() -> list[str]:
+    """What the unit of an organisation runs, for the hotel, without lines."""
+    program, *arguments = shlex.split(service_of("hiddenarm-organisation@.service")["ExecStart"])
+    assert program == "/opt/hiddenarm/bin/hiddenarm"
+    return [argument.replace("%i", "hotel") for argument in arguments]
+
+
+def compose_arguments() -> list[str]:
+    """The same of the compose file, with the paths of the unit."""
+    service = compose_service("compose.organisation.yaml")
+    mounted = {volume.rpartition(":")[2] for volume in service["volumes"]}
+    assert mounted == {*COMPOSE_KITS, "/exchange"}
+    return [
+        f"/var/lib/hiddenarm/{COMPOSE_KITS[argument]}" if argument in COMPOSE_KITS else argument
+        for argument in service["command"]
+    ]
+
+
+def web_addresses(section: str) -> dict[str, str]:
+    """Where actor and rewarder serve HTTP, as a section of the guide says."""
+    part = GUIDE.split(f"\n{section}\n")[1].split("\n#")[0]
+    return dict(re.findall(r'^(?:    )?\[(actor|rewarder)\]\n(?:    )?http = "(.*)"$', part, re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "section"),
+    [(unit_arguments, "## 2. Agree on a federation file"), (compose_arguments, "### Containers")],
+)
+def test_an_organisation_serves_http_as_the_guide_says(
+    tmp_path: Path, arguments: Callable[[], list[str]], section: str
+) -> None:
+    """With the arguments of the unit and of the compose file, the addresses of the guide, and no standard input."""
+    kits, addresses = provision(tmp_path, durable=True), web_addresses(section)
+    assert addresses.keys() == {"actor", "rewarder"}
+    places: dict[str, dict[str, Any]] = {}
+    for role, there in addresses.items():
+        here = f"127.0.0.1:{free_ports(1)[0]}" if not there.startswith("unix:") else f"unix:{tmp_path}/{role}.sock"
+        assert there in (f"unix:/exchange/{role}.sock", f"127.0.0.1:{there.rpartition(':')[2]}")
+        set_in_kit(kits / role, http=here)
+        places[role] = {"socket": here[5:]} if here.startswith("unix:") else {"url": f"http://{here}"}
+    line = [argument.replace("/var/lib/hiddenarm", str(kits)) for argument in arguments()]
+    with Deployment(kits) as deployment:
+        deployment.start("dealer", "airline")
+        with (tmp_path / "service.log").open("w") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "hiddenarm", *line], stdin=subprocess.DEVNULL, stderr=log, text=True
+            )
+        deployment.processes["hotel"] = process
+        tokens = {role: kits / role / "http.token" for role in addresses}
+        until(process, lambda: all(path.exists() and path.read_text() for path in tokens.values()))
+        with (
+            hiddenarm.Actor(token_file=tokens["actor"], **places["actor"]) as actor,
+            hiddenarm.Rewarder(token_file=tokens["rewarder"], **places["rewarder"]) as rewarder,
+        ):
+            ranked = insist(process, lambda: actor.rank("user 17", event_id="visit-1"))
+            assert insist(process, lambda: rewarder.reward(ranked, 1.0)) == 1
+        process.terminate()
+        assert process.wait(PATIENCE) == 0, (tmp_path / "service.log").read_text()
+
+
+def set_in_kit(folder: Path, **fields: Any) -> None:
+    path = folder / "kit.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
+def until(process: subprocess.Popen[str], holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def insist(process: subprocess.Popen[str], ask: Callable[[], Any]) -> Any:
+    """Ask again until there is an answer."""
+    answers: list[Any] = []
+
+    def answered() -> bool:
+        with suppress(UnavailableError):
+            answers.append(ask())
+        return bool(answers)
+
+    until(process, answered)
+    return answers[0]
 
 
 @pytest.mark.parametrize("line", [unit_line, compose_line])
@@ -299,10 +400,15 @@ def test_the_unit_of_an_organisation_looks_at_all_its_kits() -> None:
     assert checks == kits
     service = service_of("hiddenarm-organisation@.service")
     assert service["StateDirectory"].split() == ["hiddenarm", *(kit.removeprefix("/var/lib/") for kit in kits)]
-    assert service["KillMode"] == "mixed"
+    assert [argument for argument in unit_arguments() if argument.startswith("/")] == [
+        kit.replace("%i", "hotel") for kit in kits
+    ]
+    lines = service_of("lines.conf")
+    assert lines["KillMode"] == "mixed"  # tail goes with the rest
+    assert "\nExecStart=\n" in (ROOT / "deploy" / "lines.conf").read_text()  # in place of that of the unit
     verify_unit("hiddenarm-organisation@.service")
     one = service_of("hiddenarm@.service")
-    own = {"ExecStart", "ExecStartPre", "KillMode", "StateDirectory"}
+    own = {"ExecStart", "ExecStartPre", "StateDirectory"}
     assert {name: service[name] for name in service if name not in own} == {
         name: one[name] for name in one if name not in own
     }
@@ -320,36 +426,59 @@ def test_the_compose_file_runs_commands_that_there_are() -> None:
     assert health[1] == json.loads(re.findall(r"^ENTRYPOINT (.*)$", image, re.MULTILINE)[0])[0]
 
 
+def test_the_image_has_extras_that_there_are() -> None:
+    """Those of the package that a role may need, and none that only research or development has."""
+    image = (ROOT / "deploy" / "Dockerfile").read_text()
+    (named,) = re.findall(r"pip install --no-cache-dir '/src\[([\w,]+)\]'$", image, re.MULTILINE)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(named.split(",")) == extras.keys() - {"research", "cluster", "docs", "dev"}
+    for line in re.findall(r"pip install .*", GUIDE):
+        assert set(re.findall(r"\w+", "".join(re.findall(r"\[(.*)\]", line)))) <= extras.keys()
+    section = GUIDE.split("## 10. Run as services")[1]
+    assert re.findall(r'pip install "\$\(ls dist/hiddenarm-\*\.whl\)\[http\]"', section)
+
+
+OBJECTS = ("role.yaml", "client.yaml")
+
+
 @pytest.mark.parametrize("version", ["1.29", "1.34"])
-def test_the_kubernetes_objects_are_accepted(version: str) -> None:
+@pytest.mark.parametrize("name", OBJECTS)
+def test_the_kubernetes_objects_are_accepted(version: str, name: str) -> None:
     """By the schemas of the API, strictly: a field that there is not is an error."""
-    for item in kubernetes_objects():
+    for item in kubernetes_objects(name):
         kubernetes_validate.validate(item, version, strict=True)
-    broken = kubernetes_objects()[-1]
+    broken = kubernetes_objects(name)[-1]
     broken["spec"]["template"]["spec"]["containers"][0]["livenessProb"] = {}
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(broken, version, strict=True)
 
 
-def kubernetes_objects() -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "role.yaml").read_text()))
+def kubernetes_objects(name: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / name).read_text()))
 
 
-def pod() -> dict[str, Any]:
-    found: dict[str, Any] = kubernetes_objects()[-1]["spec"]["template"]["spec"]
+def pod(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = kubernetes_objects(name)[-1]["spec"]["template"]["spec"]
     return found
 
 
-def test_the_kubernetes_objects_fit_together() -> None:
+@pytest.mark.parametrize("name", OBJECTS)
+def test_the_kubernetes_objects_fit_together(name: str) -> None:
     """Names, labels and ports; what a role needs of its service; what the restricted profile of pods asks for."""
-    _, account, service, policy, stateful = kubernetes_objects()
+    space, account, service, policy, stateful = kubernetes_objects(name)
+    assert {item["metadata"]["namespace"] for item in (account, service, policy, stateful)} == {
+        space["metadata"]["name"]
+    }
     labels = stateful["spec"]["template"]["metadata"]["labels"]
     assert service["spec"]["selector"] == policy["spec"]["podSelector"]["matchLabels"] == labels
-    assert (pod()["serviceAccountName"], stateful["spec"]["serviceName"]) == (account["metadata"]["name"],) * 2
-    (role,) = pod()["containers"]
+    assert (pod(name)["serviceAccountName"], stateful["spec"]["serviceName"]) == (account["metadata"]["name"],) * 2
+    (role,) = pod(name)["containers"]
     ports = {port["name"]: port["containerPort"] for port in role["ports"]}
     assert {entry["ports"][0]["port"] for entry in policy["spec"]["ingress"]} == set(ports)
-    assert [bool(entry.get("from")) for entry in policy["spec"]["ingress"]] == [False, True]  # metrics: one scraper
+    (reached,) = service["spec"]["ports"]
+    assert reached["port"] == ports[reached["targetPort"]]
+    # peers come from anywhere, as TLS tells who they are; applications from one namespace; metrics are for one scraper
+    assert [bool(entry.get("from")) for entry in policy["spec"]["ingress"]] == [name == "client.yaml", True]
     assert stateful["spec"]["template"]["metadata"]["annotations"]["prometheus.io/port"] == str(ports["monitor"])
     assert service["spec"]["publishNotReadyAddresses"] is True
     assert stateful["spec"]["replicas"] == 1
@@ -357,26 +486,44 @@ def test_the_kubernetes_objects_fit_together() -> None:
         "livenessProbe": "/livez",
         "readinessProbe": "/readyz",
     }
-    assert pod()["securityContext"]["runAsNonRoot"] is True
+    assert pod(name)["securityContext"]["runAsNonRoot"] is True
     user = re.findall(r"--uid (\d+)", (ROOT / "deploy" / "Dockerfile").read_text())
-    assert user == [str(pod()["securityContext"]["runAsUser"])]
-    for container in (*pod()["initContainers"], role):
+    assert user == [str(pod(name)["securityContext"]["runAsUser"])]
+    for container in (*pod(name)["initContainers"], role):
         assert container["securityContext"]["allowPrivilegeEscalation"] is False
         assert container["securityContext"]["readOnlyRootFilesystem"] is True
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
-def test_a_pod_makes_its_kit_from_the_secret_and_keeps_its_state(tmp_path: Path) -> None:
+def test_an_actor_in_a_pod_serves_https_where_its_service_leads(tmp_path: Path) -> None:
+    """With the lines of the guide in the federation file; the name of its service is that in the guide's commands."""
+    (lines,) = re.findall(r"^    \[actor\]\n((?:    .*\n)*    http_key = .*\n)", GUIDE, re.MULTILINE)
+    entry = "[actor]\n" + textwrap.dedent(lines)
+    text = re.sub(r"\[actor\]\nhttp = .*\n", entry, federation_file_text())
+    (tmp_path / "federation.toml").write_text(text)
+    kit = FederationFile.read(tmp_path / "federation.toml").kit_file(Identity(Role.ACTOR))
+    _, _, service, _, _ = kubernetes_objects("client.yaml")
+    (role,) = pod("client.yaml")["containers"]
+    assert kit.http == f"0.0.0.0:{role['ports'][0]['containerPort']}"
+    assert kit.monitor_listen == "0.0.0.0"
+    named = f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
+    assert f"https://{named}:{service['spec']['ports'][0]['port']}" in GUIDE
+    assert pod("client.yaml")["volumes"][0]["secret"]["secretName"] in GUIDE
+    assert f"install -m 600 {kit.http_certificate} {kit.http_key} actor/" in GUIDE
+
+
+@pytest.mark.parametrize(("name", "member"), [("role.yaml", "hotel"), ("client.yaml", "actor")])
+def test_a_pod_makes_its_kit_from_the_secret_and_keeps_its_state(tmp_path: Path, name: str, member: str) -> None:
     """The line of the first container, with other paths, twice: the second time there is state, and a new file."""
     kits = provision(tmp_path, durable=True)
     secret = tmp_path / "secret"
     secret.mkdir(mode=0o755)
-    for path in (kits / "hotel").iterdir():
+    for path in (kits / member).iterdir():
         if path.is_file():
             (secret / path.name).write_bytes(path.read_bytes())
             (secret / path.name).chmod(0o644)  # as secrets are mounted
-    bash, option = pod()["initContainers"][0]["command"]
-    (line,) = pod()["initContainers"][0]["args"]
+    bash, option = pod(name)["initContainers"][0]["command"]
+    (line,) = pod(name)["initContainers"][0]["args"]
     for there, here in (
         ("/opt/hiddenarm/bin/hiddenarm", f"{sys.executable} -m hiddenarm"),
         ("/var/lib/hiddenarm", f"{tmp_path}/volume"),
@@ -384,7 +531,7 @@ def test_a_pod_makes_its_kit_from_the_secret_and_keeps_its_state(tmp_path: Path)
     ):
         assert there in line
         line = line.replace(there, here)
-    command, kit, *options = pod()["containers"][0]["args"]
+    command, kit, *options = pod(name)["containers"][0]["args"]
     assert (command, kit) == ("serve", "/var/lib/hiddenarm/kit")
     commands.commands[command].make_context(command, [str(ROOT), *options])
     for _ in range(2):
@@ -392,9 +539,9 @@ def test_a_pod_makes_its_kit_from_the_secret_and_keeps_its_state(tmp_path: Path)
         assert done.returncode == 0, done.stdout + done.stderr
         kept = tmp_path / "volume" / "kit" / "state"
         kept.mkdir(mode=0o700, exist_ok=True)
-        (secret / "features.csv").write_text((secret / "features.csv").read_text() + "user 99,0.1,0.1,0.1\n")
+        (secret / "another").write_text("of the second start")
     assert kept.is_dir()
-    assert "user 99" in (tmp_path / "volume" / "kit" / "features.csv").read_text()
+    assert (tmp_path / "volume" / "kit" / "another").read_text() == "of the second start"
 
 
 def test_an_image_is_built_of_the_package_alone() -> None:
@@ -407,12 +554,13 @@ def test_an_image_is_built_of_the_package_alone() -> None:
 
 
 def test_the_commands_for_user_and_folder_are_those_of_the_units() -> None:
-    (block,) = [block for language, block in BLOCK.findall(GUIDE) if language == "text" and "useradd" in block]
-    for prompt, command in re.findall(r"^(hotel# )(.*)$", block, re.MULTILINE):
+    blocks = [block for language, block in BLOCK.findall(GUIDE) if language == "text"]
+    (block,) = [block for block in blocks if "useradd" in block]
+    for prompt, command in re.findall(r"^(\w+[#$] )(.*)$", "".join(blocks), re.MULTILINE):
         assert subprocess.run(["bash", "-n", "-c", command]).returncode == 0, prompt + command
     service = service_of("hiddenarm@.service")
     assert re.search(rf"useradd --system .* {service['User']}$", block, re.MULTILINE)
     assert f"/var/lib/{service['StateDirectory'].replace('%i', 'hotel')}" in block
     assert service["ExecStart"].split()[0].removesuffix("/bin/hiddenarm") in block
-    for unit in re.findall(r"deploy/(\S+\.service)", block):
+    for unit in re.findall(r"deploy/(\S+\.(?:service|conf))", "".join(blocks)):
         assert (ROOT / "deploy" / unit).is_file()

@@ -15,8 +15,11 @@ from pathlib import Path
 import pytest
 
 from deployment import PATIENCE, free_ports
-from hiddenarm.web.api import RankBody, RewardBody
+from hiddenarm.roles.messages import MAX_KEY_BYTES
+from hiddenarm.service.request_queue import MAX_QUEUED, MAX_UNDER_WAY
+from hiddenarm.web.api import LEAST_BODY_BYTES, RankBody, RewardBody, UnlearnBody, most_body_bytes
 from hiddenarm.web.problems import CODES
+from hiddenarm.web.server import MAX_CONNECTIONS, SILENT_SECONDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -52,6 +55,7 @@ def test_the_page_runs_as_it_is_written(tmp_path: Path) -> None:
     ranked = json.loads((tmp_path / "ranked.json").read_text())
     assert ranked.keys() == {"eventId", "rewardActionId", "decisionId"}
     assert json.loads((tmp_path / "rewarded.json").read_text()) == {"eventId": "visit-1", "version": 1}
+    assert json.loads((tmp_path / "unlearned.json").read_text()) == {"eventId": "visit-1", "version": 2}
 
 
 def _run(script: str, folder: Path) -> None:
@@ -78,4 +82,23 @@ def test_the_table_of_errors_has_all_codes() -> None:
 def test_the_tables_of_fields_have_all_of_them() -> None:
     tables = PAGE.split("| field | unless given | what it is |\n|---|---|---|\n")[1:]
     stated = [re.findall(r"^\| `(\w+)` \|", table.split("\n\n")[0], re.MULTILINE) for table in tables]
-    assert [set(fields) for fields in stated] == [set(RankBody.model_fields), set(RewardBody.model_fields)]
+    bodies = (RankBody, RewardBody, UnlearnBody)
+    assert [set(fields) for fields in stated] == [set(body.model_fields) for body in bodies]
+
+
+def test_the_limits_are_those_of_the_server() -> None:
+    rows = dict(re.findall(r"^\| (.+) \| (.+) \|$", PAGE.split("## Limits")[1].split("\n## ")[0], re.MULTILINE))
+    numbers = {
+        what: [int(one.replace(",", "")) for one in re.findall(r"[\d,]*\d", most)] for what, most in rows.items()
+    }
+    one, two = most_body_bytes(["a"]), most_body_bytes(["a", "bb"])
+    per_letter = most_body_bytes(["aa"]) - one
+    assert numbers["body of a request"] == [LEAST_BODY_BYTES, one - LEAST_BODY_BYTES - per_letter, per_letter]
+    assert two - one == one - LEAST_BODY_BYTES + per_letter
+    assert numbers["`key`"] == [MAX_KEY_BYTES]
+    assert numbers["connections"] == [MAX_CONNECTIONS, int(SILENT_SECONDS)]
+    assert numbers["requests under way"] == [MAX_UNDER_WAY, MAX_QUEUED]
+    schema = json.dumps(RankBody.model_json_schema())
+    for what in ("id of an action", "`eventId`"):
+        assert f'"maxLength": {numbers[what][0]}' in schema
+    assert f'"maximum": {numbers["`timeout`"][0]}' in schema

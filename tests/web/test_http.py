@@ -129,6 +129,40 @@ def test_a_deferred_event_can_be_rewarded_once_it_is_activated(http: Http) -> No
     assert http.reward("deferred", 1, decisionId=activated["decisionId"]).status == 200
 
 
+def test_what_was_learned_is_unlearned_once(http: Http) -> None:
+    ranked = http.rank("unlearn-1")
+    named = {"decisionId": ranked["decisionId"]}
+    learned = http.reward("unlearn-1", 1, **named).body["version"]
+    for _ in range(2):
+        answer = http.insist("rewarder", "/events/unlearn-1/unlearn", named)
+        assert (answer.status, answer.body) == (200, {"eventId": "unlearn-1", "version": learned + 1})
+    by_path = http.insist("rewarder", f"/events/{ranked['decisionId']}/unlearn")
+    assert by_path.body == {"eventId": ranked["decisionId"], "version": learned + 1}
+    check_problem(http.reward("unlearn-1", 0.5, **named), 404, "unknown_decision", "was unlearned")
+
+
+def test_what_was_not_rewarded_is_dropped(http: Http) -> None:
+    decision = http.rank("unlearn-2")["decisionId"]
+    assert http.insist("rewarder", "/events/unlearn-2/unlearn", {"decisionId": decision}).status == 200
+    check_problem(http.reward("unlearn-2", 1, decisionId=decision), 404, "unknown_decision", "was unlearned")
+
+
+@pytest.mark.parametrize(
+    ("event", "body", "status", "code"),
+    [
+        ("unlearn-3", None, 404, "unknown_event"),
+        ("unlearn-3", {"decisionId": MADE_UP}, 404, "unknown_decision"),
+        ("unlearn-3", {"decisionId": "x"}, 422, "invalid_request"),
+        ("unlearn-3", {"decisionId": MADE_UP, "value": 1}, 422, "invalid_request"),
+        ("unlearn-3", {"decisionId": MADE_UP, "timeout": 0}, 422, "invalid_request"),
+    ],
+)
+def test_an_unlearning_that_is_wrong_is_refused_by_name(
+    http: Http, event: str, body: Any, status: int, code: str
+) -> None:
+    check_problem(http.insist("rewarder", f"/events/{event}/unlearn", body), status, code)
+
+
 def test_activating_what_was_not_deferred_changes_nothing(http: Http) -> None:
     ranked = http.rank("plain")
     assert http.insist("actor", "/events/plain/activate").body["decisionId"] == ranked["decisionId"]

@@ -18,7 +18,9 @@ import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from http_roles import Http, token_of, url_of
@@ -37,6 +39,7 @@ from hiddenarm.errors import (
 )
 from hiddenarm.roles.joint_rewards import MOST_TOGETHER
 from hiddenarm.service.kit import read_kit_file
+from hiddenarm.web import clients
 from hiddenarm.web.event_ids import event_path
 
 ROOT = Path(__file__).parents[2]
@@ -81,6 +84,149 @@ def test_rank_reward_and_activate(actor: hiddenarm.Actor, rewarder: hiddenarm.Re
     waiting = actor.rank("user 18", actions=["city"], deferred=True)
     assert (waiting.action, waiting.decision_id) == ("city", None)
     assert rewarder.reward(waiting, 0.0, decision_id=actor.activate(waiting)) == version + 1
+
+
+def test_unlearn(kits: Path, actor: hiddenarm.Actor, rewarder: hiddenarm.Rewarder) -> None:
+    ranked = actor.rank("user 17", event_id="client-unlearn")
+    version = rewarder.reward(ranked, 1.0)
+    assert version is not None
+    assert rewarder.unlearn(ranked) == version + 1
+    assert rewarder.unlearn("client-unlearn", decision_id=ranked.decision_id) == version + 1
+    with pytest.raises(EventError, match="send the decisionId"):
+        rewarder.unlearn("client-unlearn")
+
+    async def run() -> int:
+        token = kits / "rewarder" / "http.token"
+        async with hiddenarm.AsyncRewarder(url_of(kits, "rewarder"), token_file=token) as asynchronous:
+            return await asynchronous.unlearn(ranked)
+
+    assert asyncio.run(run()) == version + 1
+
+
+class Scripted(BaseHTTPRequestHandler):
+    """Answers by the script of its server, and keeps what was asked."""
+
+    def do_POST(self) -> None:
+        asked = self.rfile.read(int(self.headers.get("content-length", 0)))
+        self.server.asked.append((self.path, asked))  # type: ignore[attr-defined]
+        status, body = self.server.script.pop(0)  # type: ignore[attr-defined]
+        answer = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(answer)))
+        self.send_header("Retry-After", "7")
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+NOT_NOW = [(503, {"code": "unavailable", "detail": "party 1 is gone"}), (504, {"code": "timeout", "detail": "late"})]
+RANKED = {"eventId": "visit-1", "rewardActionId": "city", "decisionId": "d"}
+
+
+@pytest.fixture
+def scripted() -> Iterator[HTTPServer]:
+    server = HTTPServer(("127.0.0.1", 0), Scripted)
+    server.asked, server.script = [], []  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def paused(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """For how long the clients have paused, which they do not do."""
+    pauses: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(clients, "sleep", pauses.append)
+    monkeypatch.setattr(clients, "sleep_async", pause)
+    return pauses
+
+
+CALLS = {
+    "rank": lambda client: client.rank("user 17"),
+    "activate": lambda client: client.activate("visit-1"),
+    "reward": lambda client: client.reward("visit-1", 1.0),
+    "unlearn": lambda client: client.unlearn("visit-1"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_patient_client_repeats_the_same_request(
+    scripted: Any, paused: list[float], call: str, asynchronous: bool
+) -> None:
+    scripted.script += [*NOT_NOW, (200, {**RANKED, "version": 3})]
+    url, more = f"http://127.0.0.1:{scripted.server_port}", dict[str, Any](token="x", patience=PATIENCE)
+    of_actor = call in ("rank", "activate")
+    if asynchronous:
+
+        async def run() -> None:
+            kind = hiddenarm.AsyncActor if of_actor else hiddenarm.AsyncRewarder
+            async with kind(url, **more) as client:
+                await CALLS[call](client)
+
+        asyncio.run(run())
+    else:
+        with (hiddenarm.Actor if of_actor else hiddenarm.Rewarder)(url, **more) as client:
+            CALLS[call](client)
+    assert len(scripted.asked) == 3
+    assert len(set(scripted.asked)) == 1, "under the same event id"
+    assert paused == [7.0, 7.0]
+
+
+def test_a_patient_client_repeats_what_nobody_took(scripted: Any, paused: list[float]) -> None:
+    """Nobody listens at first; the server is found by the second attempt."""
+    scripted.script.append((200, RANKED))
+    with hiddenarm.Actor("http://127.0.0.1:9", token="x", patience=PATIENCE) as actor:
+        elsewhere = actor._client.base_url
+
+        def found(seconds: float) -> None:
+            paused.append(seconds)
+            assert actor._client.base_url == elsewhere
+            actor._client.base_url = f"http://127.0.0.1:{scripted.server_port}"
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(clients, "sleep", found)
+            assert actor.rank("user 17").action == "city"
+    assert paused == [clients.RETRY_SECONDS]
+
+
+def test_a_client_without_patience_repeats_nothing_and_no_client_what_was_refused(scripted: Any) -> None:
+    url = f"http://127.0.0.1:{scripted.server_port}"
+    scripted.script += [NOT_NOW[0], (404, {"code": "unknown_key", "detail": "nobody"})]
+    with hiddenarm.Actor(url, token="x") as actor, pytest.raises(UnavailableError) as raised:
+        actor.rank("user 17")
+    assert raised.value.retry_after == 7
+    with hiddenarm.Actor(url, token="x", patience=PATIENCE) as patient, pytest.raises(FeatureError):
+        patient.rank("user 17")
+    assert len(scripted.asked) == 2
+
+
+def test_patience_ends(scripted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock of the test's own: the last attempt is made when the time is up."""
+    now = [100.0]
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        now[0] += seconds
+
+    monkeypatch.setattr(clients, "monotonic", lambda: now[0])
+    monkeypatch.setattr(clients, "sleep", pause)
+    scripted.script += NOT_NOW * 2
+    url = f"http://127.0.0.1:{scripted.server_port}"
+    with hiddenarm.Rewarder(url, token="x", patience=10) as rewarder, pytest.raises(UnavailableError):
+        rewarder.reward("visit-1", 1.0)
+    assert pauses == [7.0, 3.0]
+    assert len(scripted.asked) == 3
 
 
 def test_what_is_refused_is_raised_by_its_name(actor: hiddenarm.Actor, rewarder: hiddenarm.Rewarder) -> None:
@@ -129,6 +275,8 @@ def test_wrong_settings_are_refused_before_anything_is_sent(kits: Path) -> None:
         {"url": "http://hotel.example:8411", "token": "x"},
         {"url": "http://192.0.2.7:8411", "token": "x"},
         {"url": url, "token_file": kits / "nowhere"},
+        {"url": url, "token": "x", "patience": -1},
+        {"url": url, "token": "x", "patience": float("nan")},
     ):
         with pytest.raises(ConfigError):
             hiddenarm.Actor(**options)

@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
+from numbers import Real
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -67,6 +69,34 @@ class ArmTable:
             raise ConfigError(f"the features of arm {_named(names, int(wrong[0]))} are not all finite numbers")
         units = np.trunc(values / np.maximum(1, row_norms(values))[:, None] * _UNITS).astype(int)
         return cls(tuple(map(tuple, units.tolist())), tuple(names), tuple(columns), tuple(own))
+
+    @classmethod
+    def of_frame(cls, frame: Any, name: str = "name") -> ArmTable:
+        """The table in a data frame, of pandas or another library: a row for each arm, whose name is in the column
+        `name`; all other columns are its features, and are numbers.
+
+        >>> import pandas
+        >>> frame = pandas.DataFrame({"name": ["beach", "city"], "sun": [1.0, 0.2], "art": [0, 0.5]})
+        >>> table = ArmTable.of_frame(frame)
+        >>> table.names, table.columns
+        (('beach', 'city'), ('sun', 'art'))
+        """
+        columns = [str(column) for column in getattr(frame, "columns", ())]
+        if columns.count(name) != 1:
+            raise ConfigError(
+                f"a data frame with one column {name!r}, the names of the arms, is due; this has the columns "
+                f"{', '.join(columns) or 'of none'}"
+            )
+        if twice := [column for column in columns if columns.count(column) > 1]:
+            raise ConfigError(f"the data frame has the column {twice[0]!r} twice")
+        names = list(frame[name])
+        for row, one in enumerate(names):
+            if one is None or one != one or not str(one).strip():
+                raise ConfigError(f"row {row} of the data frame has no name in column {name!r}")
+        features = [column for column in frame.columns if str(column) != name]
+        values = [_numbers_of(frame[column], str(column)) for column in features]
+        rows = np.array(values, np.float64).reshape(len(features), len(names)).T
+        return cls.of(rows, [str(one) for one in names], [column for column in columns if column != name])
 
     def with_own(self, arms: Sequence[int | str]) -> ArmTable:
         """The same with a model of their own for some arms, by number or name, on top of that of all arms.
@@ -144,6 +174,15 @@ class ArmTable:
         """What roles compare, names included."""
         text = repr((self.rows, self.names, self.columns, *([self.own] if self.own else [])))
         return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _numbers_of(column: Any, called: str) -> list[float]:
+    """The numbers of a column; NumPy would parse text without a word."""
+    values = list(column)
+    for row, value in enumerate(values):
+        if not isinstance(value, Real) or value != value:
+            raise ConfigError(f"column {called!r} of the data frame has no number in row {row}; leave out what is none")
+    return [float(value) for value in values]
 
 
 def _indicators(arms: int, own: Sequence[int]) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:

@@ -65,7 +65,8 @@ class LocalFederation:
     >>> fed
     LocalFederation(arms=3, features=[2, 1], policy='epsilon-greedy:epsilon=0.1', decisions=1, rewards=1, pending=0)
 
-    `arms` is their number, or their names, or an `ArmTable` of public features of the arms, which then share a model;
+    `arms` is their number, or their names, or an `ArmTable` of public features of the arms, which then share a model
+    (`ArmTable.of_frame` makes one of a data frame, `read_arms` of a file);
     those of `own_models`, by name or number, have one of their own on top. `features` has the number of features of
     each party. `epsilon=0.1` is short for `policy=EpsilonGreedy(0.1)`. The other keywords up to `newton_iterations` are
     those of `Federation`. Rewards may come late, in any order, or never: the newest `max_pending` decisions without a
@@ -101,6 +102,7 @@ class LocalFederation:
             if not isinstance(arms, ArmTable):
                 raise ConfigError("own_models are on top of one model for all arms: give arms as an ArmTable")
             arms = arms.with_own(own_models)
+        arms = _plain(arms)
         table = arms if isinstance(arms, ArmTable) else None
         self.arm_names = arms.names if isinstance(arms, ArmTable) else _arm_names(arms)
         """The names of the arms; none if they have only numbers."""
@@ -109,11 +111,11 @@ class LocalFederation:
             features=_per_party(features),
             policy=policy,
             suite=suite,
-            epsilon=epsilon,
-            ridge=ridge,
-            norms=norms if isinstance(norms, tuple) else list(norms),  # type: ignore[arg-type]
-            fraction_bits=fraction_bits,
-            newton_iterations=newton_iterations,
+            epsilon=_plain(epsilon),
+            ridge=_plain(ridge),
+            norms=_norms(norms),
+            fraction_bits=_plain(fraction_bits),
+            newton_iterations=_plain(newton_iterations),
             privacy=privacy,
             arm_features=table,
             **_given(
@@ -128,10 +130,10 @@ class LocalFederation:
     def _begin(
         self, ids: DecisionIds, max_pending: int, keep_interactions: int, seed: int | None, version: int = 1
     ) -> None:
-        self._seed = _checked_seed(seed)
+        self._seed = _checked_seed(_plain(seed))
         self._version = version
-        self._keep_interactions = _checked_kept(keep_interactions)
-        self._max_pending = max_pending
+        self._keep_interactions = _checked_kept(_plain(keep_interactions))
+        self._max_pending = _plain(max_pending)
         self._lockstep = self._lockstep_of(self.federation, version)
         self._ids = ids
         self._decisions = 0
@@ -185,7 +187,8 @@ class LocalFederation:
     def _number_of(self, arm: int | str) -> int:
         """The number of an arm that is named by it or by its name."""
         if not isinstance(arm, str):
-            return arm
+            given: int = _plain(arm)
+            return given
         number = _numbers_of(self.arm_names).get(arm)
         if number is None:
             first = ", ".join(self.arm_names[:_ARMS_TOLD]) or "numbers only"
@@ -299,14 +302,15 @@ class LocalFederation:
         """
         if epsilon is not None and policy is not None:
             raise ConfigError("epsilon is short for policy=EpsilonGreedy(epsilon): give one of the two")
-        chosen = make_policy(EPSILON_GREEDY, {"epsilon": epsilon}) if epsilon is not None else policy
+        chosen = make_policy(EPSILON_GREEDY, {"epsilon": _plain(epsilon)}) if epsilon is not None else policy
         own = () if self.federation.arm_features is None else self.federation.arm_features.own
         if arms is not None and own and not arms.own:
             arms = arms.with_own(own)
         if arms is not None and arms.names[: len(self.arm_names)] != self.arm_names:
             raise ConfigError("a table must begin with the arms that there are, under their names and in their order")
         numbers = {"arms": arms.arms, "arm_features": arms} if arms is not None else {}
-        self._change(policy=chosen, max_interactions=max_interactions, max_batch=max_batch, **numbers)
+        limits = {"max_interactions": _plain(max_interactions), "max_batch": _plain(max_batch)}
+        self._change(policy=chosen, **limits, **numbers)
         if arms is not None:
             self.arm_names = arms.names
 
@@ -438,12 +442,30 @@ def _numbers_of(names: tuple[str, ...]) -> dict[str, int]:
     return {name: number for number, name in enumerate(names)}
 
 
+def _plain(number: Any) -> Any:
+    """A number of NumPy as one of Python; anything else as it is."""
+    is_number = isinstance(number, np.generic) or (isinstance(number, np.ndarray) and number.ndim == 0)
+    return number.item() if is_number else number
+
+
+def _has_rows(arms: Any) -> bool:
+    """Whether these are lists of something, not names."""
+    return any(isinstance(one, list | tuple | np.ndarray) for one in arms)
+
+
 def _arm_names(arms: int | Sequence[str]) -> tuple[str, ...]:
     """Names of arms, if they are given."""
-    if isinstance(arms, int | float | np.integer) or arms is None:
+    if isinstance(arms, int | float) or arms is None:
         return ()
     if isinstance(arms, str | bytes):
         raise ConfigError(f"arms must be their number or a list of their names, got {arms!r}")
+    if (
+        hasattr(arms, "columns") or getattr(arms, "ndim", 1) != 1 or _has_rows(arms)
+    ):  # the names of its columns would be taken for those of arms
+        raise ConfigError(
+            "arms must be their number or a list of their names, got a table: make arms with features by "
+            "ArmTable.of_frame(frame), or by ArmTable.of(rows, names)"
+        )
     names = tuple(arms)
     for name in names:
         if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _MOST_NAME:
@@ -455,7 +477,7 @@ def _arm_names(arms: int | Sequence[str]) -> tuple[str, ...]:
 
 def _per_party(features: Sequence[int]) -> tuple[int, ...]:
     try:
-        return tuple(features)
+        return tuple(map(_plain, features))
     except TypeError:
         raise ConfigError(
             f"features must have the number of features of each party, such as [3, 2], got {features!r}"
@@ -464,7 +486,15 @@ def _per_party(features: Sequence[int]) -> tuple[int, ...]:
 
 def _given(**numbers: int | None) -> FastNumbers:
     """Those that were given."""
-    return {name: number for name, number in numbers.items() if number is not None}  # type: ignore[return-value]
+    return {name: _plain(number) for name, number in numbers.items() if number is not None}  # type: ignore[return-value]
+
+
+def _norms(norms: Any) -> Any:
+    """Norms as they are given; what is none is told by the federation."""
+    try:
+        return tuple(map(_plain, norms))
+    except TypeError:
+        return norms
 
 
 def _checked_seed(seed: int | None) -> int | None:

@@ -400,6 +400,26 @@ class RewarderClient(_Client):
         except HiddenArmError as error:
             return error
 
+    def begin_unlearning(self, decision: str) -> int | HiddenArmError:
+        """Have a decision unlearned, but do not wait for it: the number of its lesson for `unlearned`, or what is wrong
+        with it."""
+        with self._lock:
+            self._loop.check()
+            try:
+                return self._machine.unlearn(decision)
+            except HiddenArmError as error:
+                return error
+
+    def unlearned(self, lessons: Iterable[int]) -> dict[int, int | HiddenArmError]:
+        """What came of those unlearnings that have ended: the version of the model that no longer holds what was
+        learned, or the error to raise. Under way with `attend`."""
+        with self._lock:
+            return {number: self._outcome(number) for number in lessons if self.has_unlearned(number)}
+
+    def has_unlearned(self, lesson: int) -> bool:
+        """Whether an unlearning that was begun is done or refused; for `attend`."""
+        return self._machine.has_ended(lesson)
+
     def together(self, waiting: int) -> int:
         """How many of the rewards that wait are best begun together."""
         return 1 if self.has_slots else self._machine.together(waiting)
@@ -415,8 +435,10 @@ class RewarderClient(_Client):
         return self._machine.is_given(number) if self.has_slots else self._machine.has_ended(number)
 
     def _ending(self, number: int) -> int | HiddenArmError:
-        if self.has_slots:
-            return 0
+        return 0 if self.has_slots else self._outcome(number)
+
+    def _outcome(self, number: int) -> int | HiddenArmError:
+        """What came of a lesson that has ended."""
         try:
             self._machine.check_learned(number)
         except HiddenArmError as error:

@@ -71,6 +71,12 @@ class StoredArms(BaseModel):
         return ArmTable.of(values, self.names, self.columns, self.own)
 
 
+def read_arms(path: Path | str) -> ArmTable:
+    """The table of arms in a CSV or Parquet file, as `arm_table` of a federation's file reads it: a column `name` and a
+    column of numbers for each feature. Parquet needs the extra `parquet`."""
+    return read_arm_file(Path(path)).table
+
+
 def read_arm_file(path: Path) -> ArmFile:
     """The table of arms in a file of the members."""
     try:

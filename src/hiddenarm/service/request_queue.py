@@ -2,11 +2,12 @@
 
 The thread serves the client's links as well, so that nothing is polled and no caller has a thread of its own. A request
 is answered by a call of its `deliver`, from that thread; what is wrong with it is delivered, too. While somebody is
-known to be gone, all requests fail at once. What has a name goes on, for when it is asked for again.
+known to be gone, all requests fail at once. What has a name goes on, for when it is asked for again. What ends the loop
+of the role is told to all that wait, as it is.
 
 Decisions are asked for together: what waits while the parties are at work is decided in the rounds of one (`Actor`).
 So are rewards, where many wait (`roles.joint_rewards`): a few lessons are under way, the rest waits. If one of several
-rewards is refused, each of them is asked for again, by itself.
+rewards is refused, each of them is asked for again, by itself. The rewarder's queue takes unlearnings, too.
 
 At most `MAX_UNDER_WAY` requests are under way, the rest waits; at most `MAX_QUEUED` wait, the next is refused.
 """
@@ -22,7 +23,7 @@ from threading import Thread
 from typing import Final, Generic, TypeVar
 
 from hiddenarm.bandit.local import Decision
-from hiddenarm.errors import HiddenArmError, PeerLost, RefusedRewardError, UnavailableError
+from hiddenarm.errors import HiddenArmError, RefusedRewardError, UnavailableError
 from hiddenarm.roles.actor import Outcome
 from hiddenarm.roles.client_records import KeyAnswer
 from hiddenarm.roles.joint_rewards import NamedReward
@@ -61,6 +62,17 @@ class RankRequest:
     deferred: bool = False
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class UnlearnRequest:
+    """The interaction of a decision is to be unlearned."""
+
+    decision: str
+
+
+Lesson = NamedReward | UnlearnRequest
+"""What the rewarder makes lessons of."""
+
+
 class RequestQueue(ABC, Generic[Asks, Answers]):
     """Started on entry; on exit whatever waits is refused."""
 
@@ -82,14 +94,27 @@ class RequestQueue(ABC, Generic[Asks, Answers]):
 
     def put(self, asked: Asks, deliver: Callable[[Answers | HiddenArmError], None]) -> Waiting[Asks, Answers]:
         """Have a request answered. May be called from any thread."""
-        if self._closed:
-            raise UnavailableError("this role is about to stop; make the same request again")
+        self._check_open()
         if len(self._queue) >= MAX_QUEUED:
             raise UnavailableError(f"{MAX_QUEUED} requests wait already; make this one again later", BUSY_SECONDS)
         waiting: Waiting[Asks, Answers] = Waiting(asked, deliver)
         self._queue.append(waiting)
+        if self._closed and self._take_back(waiting):
+            self._check_open()
         self._client.poke()
         return waiting
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UnavailableError("this role is about to stop; make the same request again")
+
+    def _take_back(self, waiting: Waiting[Asks, Answers]) -> bool:
+        """Whether nobody has seen to a request that came as the queue was closed: nobody will."""
+        try:
+            self._queue.remove(waiting)
+        except ValueError:
+            return False
+        return True
 
     def _run(self) -> None:
         error: HiddenArmError = UnavailableError("this role was stopped; make the same request again")
@@ -98,7 +123,7 @@ class RequestQueue(ABC, Generic[Asks, Answers]):
                 self._client.attend(self._has_work)
                 self._step()
         except HiddenArmError as ended:  # the loop ended, which whoever runs the role is told as well
-            error = ended if isinstance(ended, UnavailableError) else PeerLost(str(ended))
+            error = ended
         finally:
             self._closed = True
             self._fail_all(error)
@@ -209,8 +234,13 @@ class RankQueue(RequestQueue[RankRequest, Decision]):
         self._actor.give_up(number)
 
 
-class RewardQueue(RequestQueue[NamedReward, int]):
-    """Rewards of decisions; the answer is the version of the model that holds them, 0 with slots."""
+class RewardQueue(RequestQueue[Lesson, int]):
+    """Rewards of decisions, and what is to be unlearned; the answer is the version of the model that holds them, or no
+    longer holds them; 0 for rewards with slots.
+
+    Under way a reward has the number of its lesson, or with slots of its receipt, and an unlearning that of its lesson
+    with all bits turned: a negative one, so that lessons and receipts are not mistaken for each other.
+    """
 
     def __init__(self, client: RewarderClient) -> None:
         super().__init__(client, "rewards")
@@ -225,13 +255,19 @@ class RewardQueue(RequestQueue[NamedReward, int]):
     def _at_once(self, waiting: int) -> int:
         return self._rewarder.together(waiting)
 
-    def _begin(self, asked: Sequence[NamedReward]) -> Sequence[int | HiddenArmError]:
+    def _begin(self, asked: Sequence[Lesson]) -> Sequence[int | HiddenArmError]:
+        rewards = [one for one in asked if isinstance(one, NamedReward)]
         try:
-            return self._rewarder.begin(asked)
+            begun = iter(self._rewarder.begin(rewards) if rewards else [])
+            return [self._begin_unlearning(one) if isinstance(one, UnlearnRequest) else next(begun) for one in asked]
         except HiddenArmError as error:  # the loop has ended
             return [error] * len(asked)
 
-    def _settle(self, ended: Sequence[Waiting[NamedReward, int]], outcome: int | HiddenArmError) -> None:
+    def _begin_unlearning(self, asked: UnlearnRequest) -> int | HiddenArmError:
+        begun = self._rewarder.begin_unlearning(asked.decision)
+        return begun if isinstance(begun, HiddenArmError) else ~begun
+
+    def _settle(self, ended: Sequence[Waiting[Lesson, int]], outcome: int | HiddenArmError) -> None:
         """Of several that were refused together each may be innocent: it is asked for again, once."""
         if len(ended) == 1 or not isinstance(outcome, RefusedRewardError):
             super()._settle(ended, outcome)
@@ -244,11 +280,19 @@ class RewardQueue(RequestQueue[NamedReward, int]):
                 self._queue.append(waiting)
 
     def _any_ended(self, numbers: Iterable[int]) -> bool:
-        first = min(numbers, default=None)  # rewards end in order
-        return first is not None and self._rewarder.has_ended(first)
+        numbers = list(numbers)
+        first = min((number for number in numbers if number >= 0), default=None)  # rewards end in order
+        lesson = min((~number for number in numbers if number < 0), default=None)
+        return (first is not None and self._rewarder.has_ended(first)) or (
+            lesson is not None and self._rewarder.has_unlearned(lesson)
+        )
 
     def _take_ended(self, numbers: Sequence[int]) -> list[tuple[int, int | HiddenArmError]]:
-        return list(self._rewarder.ended(numbers).items())
+        ended = self._rewarder.ended([number for number in numbers if number >= 0])
+        if not (lessons := [~number for number in numbers if number < 0]):
+            return list(ended.items())
+        unlearned = self._rewarder.unlearned(lessons)
+        return [*ended.items(), *((~lesson, outcome) for lesson, outcome in unlearned.items())]
 
     def _give_up(self, number: int) -> None:
         return

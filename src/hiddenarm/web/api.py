@@ -3,6 +3,7 @@
     actor      POST /rank                        an action for the user with a key, under a client-made event id
     actor      POST /events/{eventId}/activate   the action of a deferred event was used: its reward may come
     rewarder   POST /events/{eventId}/reward     how good it was, from 0 to 1
+    rewarder   POST /events/{eventId}/unlearn    the interaction is taken out of the model again
 
 The actor's answers hold no reward, the rewarder's no action. What links the two is the id of the decision, which only
 the actor can make and which it gives out once the event is active. An event without a name of its own is called by it.
@@ -25,7 +26,8 @@ from hiddenarm.ring.streams import fresh_key
 from hiddenarm.roles.joint_rewards import NamedReward
 from hiddenarm.roles.messages import MAX_KEY_BYTES
 from hiddenarm.service.application import ActorClient
-from hiddenarm.service.request_queue import RankQueue, RankRequest, RequestQueue, RewardQueue
+from hiddenarm.service.kit import Kit
+from hiddenarm.service.request_queue import RankQueue, RankRequest, RequestQueue, RewardQueue, UnlearnRequest
 from hiddenarm.web import problems
 from hiddenarm.web.event_ids import EVENT_ID
 from hiddenarm.web.guard import Guarded
@@ -33,7 +35,12 @@ from hiddenarm.web.problems import ProblemError, problem_of
 
 REQUEST_SECONDS: Final = 10.0
 """For an answer, unless the request says how long it waits."""
-MAX_ACTIONS: Final = 4096
+LEAST_BODY_BYTES: Final = 256 * 1024
+"""What a body may have in every federation; `most_body_bytes` says how much more where there are many actions."""
+_ACTION_BYTES: Final = 16
+"""For `{"id": ""}, ` around an id, and some blanks."""
+_LETTER_BYTES: Final = 12
+"""JSON takes at most so many bytes for a letter: two halves, each \\u and four digits."""
 DECISION_ID: Final = r"^[0-9a-f]{12}-[0-9]{6,20}-[0-9a-f]{16}$"
 _DECISION_ID: Final = re.compile(DECISION_ID[1:-1], re.ASCII)
 _COMMON: Final = (problems.UNAUTHORIZED, problems.TOO_LARGE, problems.INVALID_REQUEST, problems.INTERNAL)
@@ -44,6 +51,7 @@ DecisionId = Annotated[str, StringConstraints(pattern=DECISION_ID, max_length=50
 ActionId = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Seconds = Annotated[float, Field(ge=1, le=60)]
 EventPath = Annotated[str, Path(alias="eventId", pattern=EVENT_ID, max_length=100)]
+_Request = RankRequest | NamedReward | UnlearnRequest
 Resolve = Callable[[str], str]
 """The id of the decision of an active event."""
 
@@ -53,7 +61,8 @@ class _Strict(BaseModel):
 
 
 class Action(_Strict):
-    """An action by its id. Actions have no features here: the model learns one row of weights for each."""
+    """An action by its id. Features of actions are not sent: where actions have some, the federation's table has
+    them."""
 
     id: ActionId
 
@@ -64,9 +73,9 @@ class RankBody(_Strict):
     key: Annotated[str, StringConstraints(min_length=1, max_length=MAX_KEY_BYTES)]
     """The text by which all parties look up the features of this user."""
     eventId: EventId | None = None
-    actions: Annotated[list[ActionId | Action], Field(min_length=1, max_length=MAX_ACTIONS)] | None = None
+    actions: Annotated[list[ActionId | Action], Field(min_length=1)] | None = None
     """The actions that may be chosen; all unless given."""
-    excludedActions: Annotated[list[ActionId], Field(max_length=MAX_ACTIONS)] = []
+    excludedActions: list[ActionId] = []
     deferActivation: bool = False
     timeout: Seconds = REQUEST_SECONDS
 
@@ -101,6 +110,20 @@ class RewardAnswer(BaseModel):
     eventId: str
     version: int | None = None
     kept: bool | None = None
+
+
+class UnlearnBody(_Strict):
+    """Which decision. `decisionId` may be left out where the rewarder knows the event."""
+
+    decisionId: DecisionId | None = None
+    timeout: Seconds = REQUEST_SECONDS
+
+
+class UnlearnAnswer(BaseModel):
+    """The interaction is unlearned: `version` is the first version of the model that does not hold it."""
+
+    eventId: str
+    version: int
 
 
 def actor_router(client: ActorClient, queue: RankQueue, action_ids: Sequence[str]) -> APIRouter:
@@ -163,12 +186,34 @@ def rewarder_router(queue: RewardQueue, *, has_slots: bool, resolve: Resolve | N
         version = await _answer(queue, NamedReward(decision, body.value, event), body.timeout)
         return RewardAnswer(eventId=event, kept=True) if has_slots else RewardAnswer(eventId=event, version=version)
 
+    @router.post(
+        "/events/{eventId}/unlearn",
+        operation_id="unlearn",
+        summary="Take the interaction out of the model",
+        response_model=UnlearnAnswer,
+        responses=problems.problems(
+            *(*_COMMON, *_TIMELY, problems.UNKNOWN_DECISION, problems.UNKNOWN_EVENT, problems.NOT_ACTIVATED),
+            *(problems.NOT_SUPPORTED, problems.UNLEARNING_REFUSED),
+        ),
+    )
+    async def unlearn(event: EventPath, body: UnlearnBody | None = None) -> UnlearnAnswer:
+        asked = body or UnlearnBody()
+        decision = asked.decisionId or await _decision_of(event, resolve)
+        return UnlearnAnswer(eventId=event, version=await _unlearned(queue, decision, asked.timeout))
+
     return router
 
 
-def action_ids_of(arms: int, names: Sequence[str]) -> tuple[str, ...]:
+def action_ids_of(kit: Kit) -> tuple[str, ...]:
     """What the arms are called: by their names, or else by their numbers."""
-    return tuple(names) or tuple(str(arm) for arm in range(arms))
+    return tuple(kit.file.names_of_arms) or tuple(str(arm) for arm in range(kit.federation.arms))
+
+
+def most_body_bytes(action_ids: Sequence[str]) -> int:
+    """Room for a request that names all actions as eligible, as objects with ids, and all as excluded, each letter
+    escaped."""
+    named = sum(_ACTION_BYTES + _LETTER_BYTES * len(identifier) for identifier in action_ids)
+    return LEAST_BODY_BYTES + 2 * named
 
 
 async def _decision_of(event: str, resolve: Resolve | None) -> str:
@@ -191,7 +236,17 @@ async def _called(call: Callable[[str], str], event: str) -> str:
         raise problem_of(error) from None
 
 
-async def _answer(queue: RequestQueue[Any, Any], request: RankRequest | NamedReward, seconds: float) -> Any:
+async def _unlearned(queue: RewardQueue, decision: str, seconds: float) -> int:
+    try:
+        version: int = await _answer(queue, UnlearnRequest(decision), seconds)
+    except ProblemError as problem:
+        if problem.code is problems.REWARD_REFUSED:  # the parties refuse lessons, and this is one
+            raise ProblemError(problems.UNLEARNING_REFUSED, problem.detail) from None
+        raise
+    return version
+
+
+async def _answer(queue: RequestQueue[Any, Any], request: _Request, seconds: float) -> Any:
     """Wait for the answer to a request, but not longer than it says."""
     loop = asyncio.get_running_loop()
     answered: asyncio.Future[Any] = loop.create_future()
@@ -239,6 +294,6 @@ def _named_arms(body: RankBody, arms: dict[str, int]) -> tuple[frozenset[int] | 
         raise ProblemError(problems.UNKNOWN_ACTION, f"there is no action {unknown[0]!r}")
     eligible = None if named is None else frozenset(arms[identifier] for identifier in named)
     excluded = frozenset(arms[identifier] for identifier in body.excludedActions)
-    if not (frozenset(arms.values()) if eligible is None else eligible) - excluded:
+    if len(excluded) == len(arms) or (eligible is not None and eligible <= excluded):
         raise ProblemError(problems.NO_ELIGIBLE_ACTION, "all actions are excluded")
     return eligible, excluded

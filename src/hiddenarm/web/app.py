@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Any
 
 import structlog
 from fastapi import APIRouter, FastAPI, HTTPException, Request, Response
@@ -23,10 +23,9 @@ from hiddenarm.net.transport import Transport
 from hiddenarm.service.metrics import Observer, live_page, ready_page
 from hiddenarm.service.process import Endpoint
 from hiddenarm.web import problems
+from hiddenarm.web.api import action_ids_of, most_body_bytes
 from hiddenarm.web.guard import Guard
 from hiddenarm.web.problems import Code, ProblemError, problem_response
-
-MAX_BODY_BYTES: Final = 256 * 1024
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -49,8 +48,8 @@ def build_app(endpoint: Endpoint, guard: Guard, routers: Sequence[APIRouter]) ->
     app.include_router(_health(endpoint))
     for router in routers:
         app.include_router(router)
-    _tell_problems(app)
-    app.add_middleware(BodyLimit)
+    tell_problems(app)
+    app.add_middleware(BodyLimit, most=most_body_bytes(action_ids_of(endpoint.kit)))
     return app
 
 
@@ -96,7 +95,7 @@ def _response(page: Page) -> Response:
     return Response(page.body, page.status, media_type=page.kind)
 
 
-def _tell_problems(app: FastAPI) -> None:
+def tell_problems(app: FastAPI) -> None:
     """Have everything that goes wrong told in the same form."""
     log = structlog.get_logger("hiddenarm.web")
 
@@ -134,10 +133,11 @@ def _first_mistake(error: RequestValidationError) -> str:
 
 
 class BodyLimit:
-    """Refuses a body with more than `MAX_BODY_BYTES`, before it is kept."""
+    """Refuses a body with more than `most` bytes, before it is kept."""
 
-    def __init__(self, app: Application) -> None:
+    def __init__(self, app: Application, most: int) -> None:
         self._app = app
+        self._most = most
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -149,8 +149,8 @@ class BodyLimit:
             nonlocal taken
             message = await receive()
             taken += len(message.get("body", b""))
-            if taken > MAX_BODY_BYTES:
-                raise HTTPException(problems.TOO_LARGE.status, f"a body may have {MAX_BODY_BYTES:,} bytes")
+            if taken > self._most:
+                raise HTTPException(problems.TOO_LARGE.status, f"a body may have {self._most:,} bytes")
             return message
 
         await self._app(scope, limited, send)

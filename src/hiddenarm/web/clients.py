@@ -6,8 +6,9 @@
         rewarder.reward(ranked, 1.0)
 
 Many threads may share a blocking client, many tasks one for asyncio. What the server refuses is raised, as the error of
-`hiddenarm.errors` that the role had. Nothing is repeated by itself: a request under the same event id gets the same
-answer, so after an `UnavailableError` the application may make it again.
+`hiddenarm.errors` that the role had. A request under the same event id gets the same answer, so after an
+`UnavailableError` the application may make it again, or have the client do so: `patience` says for how many seconds.
+Without it nothing is repeated.
 
 The library that speaks HTTP is in the extra `http`, and is imported when a client is made: the classes are there
 without it.
@@ -16,9 +17,12 @@ without it.
 from __future__ import annotations
 
 import ssl
+from asyncio import sleep as sleep_async
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
+from time import monotonic, sleep
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlsplit
@@ -46,6 +50,8 @@ if TYPE_CHECKING:
 
 REQUEST_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 1.0
+LEAST_PAUSE: Final = 0.1
+"""Seconds before a request is repeated."""
 MAX_CONNECTIONS: Final = 100
 _SPARE_SECONDS: Final = 5.0
 """For a server that answers when the time of a request is up."""
@@ -56,6 +62,7 @@ _ERRORS: Final[Mapping[str, type[HiddenArmError]]] = {
     "unknown_decision": DecisionIdError,
     "already_rewarded": RewardedError,
     "reward_refused": RefusedRewardError,
+    "unlearning_refused": RefusedRewardError,
     "unknown_event": EventError,
     "event_conflict": ConflictError,
     "internal": ProtocolError,
@@ -108,14 +115,28 @@ def _rank_call(
 
 
 def _reward_call(event: str | Ranked, value: float, decision_id: str | None, timeout: float) -> _Call:
-    body = {"value": value, "timeout": timeout}
+    return _lesson_call(event, "reward", {"value": value}, decision_id, timeout)
+
+
+def _unlearn_call(event: str | Ranked, decision_id: str | None, timeout: float) -> _Call:
+    return _lesson_call(event, "unlearn", {}, decision_id, timeout)
+
+
+def _lesson_call(
+    event: str | Ranked, action: str, body: Mapping[str, Any], decision_id: str | None, timeout: float
+) -> _Call:
+    """What a rewarder is asked about an event, with the id of its decision if that is known."""
     decision = decision_id or (event.decision_id if isinstance(event, Ranked) else None)
-    path = event_path(event.event_id if isinstance(event, Ranked) else event, "reward")
-    return _Call(path, body if decision is None else {**body, "decisionId": decision}, timeout)
+    named = {} if decision is None else {"decisionId": decision}
+    return _Call(event_path(_event_id(event), action), {**body, "timeout": timeout, **named}, timeout)
 
 
 def _activate_call(event: str | Ranked) -> _Call:
-    return _Call(event_path(event.event_id if isinstance(event, Ranked) else event, "activate"), None, REQUEST_SECONDS)
+    return _Call(event_path(_event_id(event), "activate"), None, REQUEST_SECONDS)
+
+
+def _event_id(event: str | Ranked) -> str:
+    return event.event_id if isinstance(event, Ranked) else event
 
 
 def _ranked(answer: Mapping[str, Any]) -> Ranked:
@@ -143,6 +164,26 @@ def _answer_of(response: httpx.Response) -> dict[str, Any]:
 def _retry_after(response: httpx.Response) -> float:
     after = response.headers.get("retry-after", "")
     return float(after) if after.isascii() and after.isdigit() else RETRY_SECONDS
+
+
+class _Patience:
+    """For how long a request is repeated, from now on."""
+
+    def __init__(self, seconds: float) -> None:
+        self._ends = monotonic() + seconds
+
+    def pause(self, error: UnavailableError) -> float:
+        """Seconds to wait before a request that was answered by `error` is repeated; if no time is left, raise it."""
+        left = self._ends - monotonic()
+        if left <= 0:
+            raise error
+        return min(max(error.retry_after, LEAST_PAUSE), left)
+
+
+def _checked_patience(seconds: float) -> float:
+    if not (isfinite(seconds) and seconds >= 0):
+        raise ConfigError(f"patience is {seconds}: it must be a number of seconds, 0 or more")
+    return float(seconds)
 
 
 class _Settings:
@@ -218,7 +259,8 @@ def _unreached(error: Exception) -> UnavailableError:
 
 
 class _Blocking:
-    """A client that waits. Many threads may use it at once."""
+    """A client that waits. Many threads may use it at once. `patience` is for how many seconds it repeats what has no
+    answer yet."""
 
     def __init__(
         self,
@@ -228,7 +270,9 @@ class _Blocking:
         token: str | None = None,
         token_file: Path | str | None = None,
         authority: Path | str | None = None,
+        patience: float = 0.0,
     ) -> None:
+        self._patience = _checked_patience(patience)
         settings = _Settings(url, socket, token, token_file, authority)
         httpx = _httpx()
         self._unanswered = httpx.HTTPError
@@ -247,6 +291,14 @@ class _Blocking:
         self._client.close()
 
     def _post(self, call: _Call) -> dict[str, Any]:
+        patience = _Patience(self._patience)
+        while True:
+            try:
+                return self._post_once(call)
+            except UnavailableError as error:
+                sleep(patience.pause(error))
+
+    def _post_once(self, call: _Call) -> dict[str, Any]:
         try:
             return _answer_of(self._client.post(call.path, **call.options))
         except self._unanswered as error:
@@ -254,7 +306,7 @@ class _Blocking:
 
 
 class _Asynchronous:
-    """A client for asyncio. Many tasks may use it at once."""
+    """A client for asyncio. Many tasks may use it at once. `patience` as for `_Blocking`."""
 
     def __init__(
         self,
@@ -264,7 +316,9 @@ class _Asynchronous:
         token: str | None = None,
         token_file: Path | str | None = None,
         authority: Path | str | None = None,
+        patience: float = 0.0,
     ) -> None:
+        self._patience = _checked_patience(patience)
         settings = _Settings(url, socket, token, token_file, authority)
         httpx = _httpx()
         self._unanswered = httpx.HTTPError
@@ -284,6 +338,14 @@ class _Asynchronous:
         await self._client.aclose()
 
     async def _post(self, call: _Call) -> dict[str, Any]:
+        patience = _Patience(self._patience)
+        while True:
+            try:
+                return await self._post_once(call)
+            except UnavailableError as error:
+                await sleep_async(patience.pause(error))
+
+    async def _post_once(self, call: _Call) -> dict[str, Any]:
         try:
             return _answer_of(await self._client.post(call.path, **call.options))
         except self._unanswered as error:
@@ -292,7 +354,9 @@ class _Asynchronous:
 
 class Actor(_Blocking):
     """Asks an actor's server for actions. `url` or `socket` says where it is, `token` or `token_file` what to show;
-    `authority` is the file of the certificate to trust for https, where the system does not."""
+    `authority` is the file of the certificate to trust for https, where the system does not. What has no answer yet is
+    repeated for `patience` seconds, and the last attempt may take its own timeout longer; then `UnavailableError` is
+    raised."""
 
     def rank(
         self,
@@ -315,7 +379,8 @@ class Actor(_Blocking):
 
 
 class Rewarder(_Blocking):
-    """Brings rewards to a rewarder's server. `url`, `socket`, `token`, `token_file` and `authority` as for `Actor`."""
+    """Brings rewards to a rewarder's server. `url`, `socket`, `token`, `token_file`, `authority` and `patience` as for
+    `Actor`."""
 
     def reward(
         self,
@@ -329,6 +394,12 @@ class Rewarder(_Blocking):
         decision where the rewarder does not know the event. The first version of the model that holds the reward; None
         with reward slots."""
         return self._post(_reward_call(event, value, decision_id, timeout)).get("version")
+
+    def unlearn(self, event: str | Ranked, *, decision_id: str | None = None, timeout: float = REQUEST_SECONDS) -> int:
+        """Have the interaction of an event, named as for `reward`, taken out of the model, or dropped if it has no
+        reward. The first version of the model that does not hold it."""
+        version: int = self._post(_unlearn_call(event, decision_id, timeout))["version"]
+        return version
 
 
 class AsyncActor(_Asynchronous):
@@ -366,3 +437,10 @@ class AsyncRewarder(_Asynchronous):
     ) -> int | None:
         """See `Rewarder.reward`."""
         return (await self._post(_reward_call(event, value, decision_id, timeout))).get("version")
+
+    async def unlearn(
+        self, event: str | Ranked, *, decision_id: str | None = None, timeout: float = REQUEST_SECONDS
+    ) -> int:
+        """See `Rewarder.unlearn`."""
+        version: int = (await self._post(_unlearn_call(event, decision_id, timeout)))["version"]
+        return version

@@ -22,7 +22,6 @@ from hiddenarm.errors import (
     HiddenArmError,
     InputError,
     NoArmError,
-    PeerLost,
     RefusedRewardError,
     RewardedError,
     UnavailableError,
@@ -30,6 +29,8 @@ from hiddenarm.errors import (
 
 PROBLEM_TYPE: Final = "application/problem+json"
 GONE_SECONDS: Final = 5
+OF_A_REQUEST: Final = (InputError, NoArmError, BudgetSpentError, UnavailableError)
+"""Errors of one request, after which the role goes on. Any other of ours has ended the role."""
 
 
 class Problem(BaseModel):
@@ -65,6 +66,7 @@ NO_ELIGIBLE_ACTION: Final = Code("no_eligible_action", 409, "no action is left t
 NOT_ACTIVATED: Final = Code("not_activated", 409, "the event was deferred and is not activated")
 NOT_SUPPORTED: Final = Code("not_supported", 409, "this federation cannot do what the request asks for")
 REWARD_REFUSED: Final = Code("reward_refused", 409, "the parties have refused to learn the reward")
+UNLEARNING_REFUSED: Final = Code("unlearning_refused", 409, "the parties have refused to unlearn the interaction")
 TOO_LARGE: Final = Code("too_large", 413, "the body is too large")
 INVALID_REQUEST: Final = Code("invalid_request", 422, "the request is not what the path takes")
 INTERNAL: Final = Code("internal", 500, "the server failed; its log has the name of the error")
@@ -74,7 +76,7 @@ TIMEOUT: Final = Code("timeout", 504, "no answer came in time; make the same req
 CODES: Final = (
     *(UNAUTHORIZED, BUDGET_SPENT, NOT_FOUND, UNKNOWN_ACTION, UNKNOWN_DECISION, UNKNOWN_EVENT, UNKNOWN_KEY),
     *(METHOD_NOT_ALLOWED, ALREADY_REWARDED, EVENT_CONFLICT, NO_ELIGIBLE_ACTION, NOT_ACTIVATED, NOT_SUPPORTED),
-    *(REWARD_REFUSED, TOO_LARGE, INVALID_REQUEST, INTERNAL, NO_DECISION, UNAVAILABLE, TIMEOUT),
+    *(REWARD_REFUSED, UNLEARNING_REFUSED, TOO_LARGE, INVALID_REQUEST, INTERNAL, NO_DECISION, UNAVAILABLE, TIMEOUT),
 )
 
 
@@ -89,14 +91,16 @@ class ProblemError(Exception):
 
 
 def problem_of(error: HiddenArmError) -> ProblemError:
-    """The problem that an error of the role is, for whoever made the request."""
-    retry_after = error.retry_after if isinstance(error, UnavailableError) else None
-    return ProblemError(_code_of(error), str(error), GONE_SECONDS if isinstance(error, PeerLost) else retry_after)
+    """The problem that an error of the role is, for whoever made the request. What has ended the role, whatever it is,
+    is no fault of the request: it may be made again when the role has been started again."""
+    if not isinstance(error, OF_A_REQUEST):
+        return ProblemError(UNAVAILABLE, f"this role has ended: {error}", GONE_SECONDS)
+    return ProblemError(_code_of(error), str(error), error.retry_after if isinstance(error, UnavailableError) else None)
 
 
 def _code_of(error: HiddenArmError) -> Code:
     match error:
-        case UnavailableError() | PeerLost():
+        case UnavailableError():
             return UNAVAILABLE
         case BudgetSpentError():
             return BUDGET_SPENT
@@ -114,10 +118,8 @@ def _code_of(error: HiddenArmError) -> Code:
             return NOT_ACTIVATED if error.inactive else UNKNOWN_EVENT
         case ConflictError():
             return EVENT_CONFLICT
-        case InputError():
-            return NOT_SUPPORTED
         case _:
-            return INTERNAL
+            return NOT_SUPPORTED
 
 
 def problem_response(problem: ProblemError) -> JSONResponse:

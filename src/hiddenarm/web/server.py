@@ -128,9 +128,8 @@ class ActorServer(_QueuedServer):
     """The server of the actor."""
 
     def __init__(self, client: ActorClient, routers: Sequence[APIRouter] = ()) -> None:
-        kit = client.endpoint.kit
         queue = RankQueue(client)
-        paths = actor_router(client, queue, action_ids_of(kit.federation.arms, kit.file.names_of_arms))
+        paths = actor_router(client, queue, action_ids_of(client.endpoint.kit))
         super().__init__(queue, WebServer(client.endpoint, [paths, *routers]))
 
 
