@@ -405,6 +405,15 @@ def test_what_is_no_policy(policy: str, why: str, capsys: pytest.CaptureFixture[
     assert why in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["simulate", "demo", "explain decide"])
+@pytest.mark.parametrize(("option", "values"), [("--epsilon", (0.3, 0.5)), ("--policy", ("linucb:alpha=1",) * 2)])
+def test_a_run_has_one_policy_and_sweep_runs_several(
+    command: str, option: str, values: tuple[object, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = hiddenarm_here(*command.split(), option, values[0], option, values[1])
+    check_error(Ended(code, *capsys.readouterr()), 2, option, "more than once", "`hiddenarm sweep`")
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [
