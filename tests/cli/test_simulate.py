@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import statistics
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from hiddenarm.privacy.actions import epsilon_total
 from hiddenarm.research.data import load
 from hiddenarm.research.data.fetch import SOURCES
 from hiddenarm.research.progress import interrupts_noted, until_interrupted
+from hiddenarm.research.results import CURVE_COLUMNS
 
 MNIST = Path(__file__).parents[3] / "shared" / "data" / "mnist"
 
@@ -65,6 +67,22 @@ def test_a_simulation_reports_what_it_measured(
     assert {key: result[key] for key in expected} == expected
     assert 0 <= result["reward"] <= 1
     assert os.listdir(tmp_path) == ["result.json"]
+
+
+def test_a_result_says_how_it_was_made_and_how_it_came_about(tmp_path: Path) -> None:
+    options = ("--seed", 3, "--ridge", 2, "--norms", "0.9,0.6", "--max-interactions", 5000, "--batch", 10)
+    result = result_of(tmp_path, "--data", "clusters", "--steps", 40, "--replicates", 3, *options)
+    told = {"seed": 3, "ridge": 2, "norms": [0.9, 0.6], "max_interactions": 5000, "batch": 10, "replicates": 3}
+    assert {name: result["configuration"][name] for name in told} == told
+    assert result["configuration"]["policy"] == result["policy"]
+    assert list(result["curve"]) == list(CURVE_COLUMNS)
+    assert result["curve"]["step"] == list(range(1, 41))
+    for name in ("reward", "plain_reward"):
+        own = result["by_replicate"][name]
+        assert len(own) == 3
+        assert result["curve"][name][-1] == pytest.approx(result[name])
+        assert result[name] == pytest.approx(statistics.mean(own))
+        assert result[f"{name}_standard_error"] == pytest.approx(statistics.stdev(own) / 3**0.5)
 
 
 def test_the_same_seed_gives_the_same_run(tmp_path: Path) -> None:
