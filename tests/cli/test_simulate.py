@@ -366,6 +366,23 @@ def test_reward_of_noisy_sums_on_mnist(tmp_path: Path, total_epsilon: int, rewar
     assert result["reward"] == pytest.approx(result["plain_reward"], abs=0.002)
 
 
+@pytest.mark.skipif(not os.environ.get("HIDDENARM_SOAK"), reason="a part of `make soak`: minutes")
+@pytest.mark.skipif(not MNIST.is_dir(), reason="MNIST is no part of the project: it may lie beside it")
+@pytest.mark.parametrize(("width", "least"), [(6, 0.42), (21, 0.46)])
+def test_one_model_of_a_thousand_arms_on_mnist(tmp_path: Path, width: int, least: float) -> None:
+    """Features are 5 principal components of the K-means centres, or all 20 of their coordinates, and a constant. A
+    model for each arm earns 0.365."""
+    data = ("--data", "mnist", "--data-dir", MNIST, "--arms", 1000, "--steps", 20_000, "--epsilon", 0.1, "--seed", 1)
+    written = ("--arm-features", width, "--json", "result.json")
+    ended = hiddenarm("simulate", *data, *written, folder=tmp_path, patience=3600)
+    assert ended.code == 0, ended.stderr
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["configuration"]["arm_columns"] == width
+    assert result["agreement"] >= 0.995
+    assert result["reward"] >= least
+    assert result["reward"] == pytest.approx(result["plain_reward"], abs=0.01)
+
+
 def test_an_interrupted_simulation_can_be_resumed(tmp_path: Path) -> None:
     options = ("--steps", 1_000_000, "--max-interactions", 1_000_000, "--state", "state.npz", "--seed", 7)
     ended = interrupted("simulate", *options, folder=tmp_path, when="/1,000,000 steps")
