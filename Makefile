@@ -35,8 +35,8 @@ check: setup
 	$(PYTEST) $(PARALLEL) $(FIRST_TIER)
 
 test: setup lint
-	$(PYTEST) $(PARALLEL) -m "not timed"
-	$(PYTEST) -m timed
+	$(PYTEST) -rs $(PARALLEL) -m "not timed"
+	$(PYTEST) -rs -m timed
 
 soak: setup wheel sanitise
 	HIDDENARM_HARD_WORLDS=1000 $(PYTEST) tests/bandit/test_hard_data.py

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from deployment import require
 
 TESTS = Path(__file__).parent
 IMPORTS = "import socket\nimport subprocess\nimport sys\n\nimport pytest\n\n\n"
@@ -49,3 +52,30 @@ def test_all_that_is_listed_is_there(request: pytest.FixtureRequest) -> None:
     assert conftest is not None
     for names in (conftest.PROCESSES, conftest.LONG, conftest.TIMED, conftest.BEGIN_WITH):
         assert [name for name in names if not (TESTS / name).exists()] == []
+
+
+def test_a_program_that_is_missing_skips_a_test_and_fails_it_where_all_are_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    require("bash")
+    monkeypatch.delenv("HIDDENARM_CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="no-such-program not installed"):
+        require("bash", "no-such-program")
+    monkeypatch.setenv("HIDDENARM_CI", "1")
+    with pytest.raises(pytest.fail.Exception, match="no-such-program must be installed"):
+        require("bash", "no-such-program")
+
+
+def test_continuous_integration_looks_for_every_program_that_tests_require() -> None:
+    """And `make test` says which tests were skipped, and why."""
+    text = (TESTS.parent / ".ci" / "run").read_text()
+    (programs,) = re.findall(r"^programs=\((.*)\)$", text, re.MULTILINE)
+    called = [
+        call
+        for path in TESTS.rglob("test_*.py")
+        for call in re.findall(r"^    require\((.*)\)$", path.read_text(), re.M)
+    ]
+    required = {name for call in called for name in re.findall(r'"([\w-]+)"', call)} - {"bash"}
+    assert required == set(programs.split())
+    (lines,) = re.findall(r"^test: .*\n((?:\t.*\n)+)", (TESTS.parent / "Makefile").read_text(), re.MULTILINE)
+    assert all(" -rs " in line for line in lines.splitlines())

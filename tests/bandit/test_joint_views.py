@@ -166,9 +166,24 @@ def test_a_step_with_features_of_arms_tells_the_actor_the_arm_and_nothing_else(
     check_masks_are_new(steps[0])
 
 
-@pytest.mark.parametrize(("parties", "count"), [(2, 900), *([(3, 2200)] if SOAK else [])])
-def test_all_words_of_a_step_are_independent(parties: int, count: int) -> None:
-    federation = Federation(arms=3, features=(1,) * parties, epsilon=0.2)
+@pytest.mark.parametrize("explored", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("parties", "count"), [(2, 700), *([(3, 2000)] if SOAK else [])])
+def test_all_words_are_independent_where_arms_have_features(
+    parties: int, count: int, form: str, explored: bool
+) -> None:
+    table = ArmTable.of(np.eye(3) * 0.75 + 0.1)
+    federation = FORMS[form](arms=3, features=(1,) * parties, epsilon=0.2, arm_features=table)
+    world = worlds_of(federation, 1)[2 if explored else 0]
+    for other in range(parties):
+        decisions = run_decisions(federation, world, 1, f"featured {form}", contexts=1, count=count, other=other)
+        check_words_are_independent(decisions, coalition_without(other, parties))
+
+
+@pytest.mark.parametrize("table", [None, ArmTable.of(np.eye(3) * 0.75 + 0.1)], ids=["a model for each arm", "one"])
+@pytest.mark.parametrize(("parties", "count"), [(2, 1300), *([(3, 3400)] if SOAK else [])])
+def test_all_words_of_a_step_are_independent(parties: int, count: int, table: ArmTable | None) -> None:
+    federation = Federation(arms=3, features=(1,) * parties, epsilon=0.2, arm_features=table)
     world = worlds_of(federation, 1)[1]
     for other in range(parties):
         steps = run_decisions(federation, world, 1, "bits", contexts=1, count=count, other=other, online=True)

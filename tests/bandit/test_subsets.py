@@ -24,6 +24,8 @@ from hiddenarm.errors import DecisionIdError
 from hiddenarm.mpc.dealing import layout_of
 from hiddenarm.mpc.tournament import comparisons, levels, tournament
 from hiddenarm.privacy.mechanisms import NoisySums
+from hiddenarm.research.experiments.experiment import Setting
+from hiddenarm.research.experiments.many_arms import CATALOGUE, ITEM_STEPS, STEPS, ManyArms
 from hiddenarm.ring.words import Floats, Words, decode, encode
 from support import fixed_key
 
@@ -336,18 +338,42 @@ def test_slots_are_arms_and_the_others_are_zero() -> None:
     assert (subset.eligible(1) != 0).tolist() == [[True, True, True, False]]
 
 
+def reproduced() -> list[dict[str, str]]:
+    """The table of the kept run of `reproduce many-arms`."""
+    with (Path(__file__).parents[2] / "docs" / "results" / "beyond" / "many-arms.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def shown(row: dict[str, str]) -> str:
+    """What a run came to, as the page has it: rewards and milliseconds; no reward where it was only timed."""
+    milliseconds = float(row["ms deciding"]) + float(row["ms learning"])
+    ms = f"{milliseconds:.0f}" if milliseconds >= 10 else f"{milliseconds:.1f}"
+    rewards = [f"{float(row[name]):.3f}" if row[name] else "-" for name in ("reward", "plain reward")]
+    return ", ".join((*rewards, ms))
+
+
 def test_the_page_has_what_was_reproduced() -> None:
     """The table of both models in docs/arm-features.md is that of the kept run."""
-    with (Path(__file__).parents[2] / "docs" / "results" / "beyond" / "many-arms.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = reproduced()
     assert {row["same arm"] for row in rows} == {"1.0"}
     for one in rows:
         if one["model"] != "one model":
             continue
-        (each,) = [row for row in rows if (row["world"], row["arms"]) == (one["world"], one["arms"]) and row != one]
-        shown = []
-        for row in (one, each):
-            milliseconds = float(row["ms deciding"]) + float(row["ms learning"])
-            ms = f"{milliseconds:.0f}" if milliseconds >= 10 else f"{milliseconds:.1f}"
-            shown.append(f"{float(row['reward']):.3f}, {float(row['plain reward']):.3f}, {ms}")
-        assert f"| {int(one['arms']):,} | {shown[0]} | {shown[1]} |" in page(), one
+        (each,) = [
+            row
+            for row in rows
+            if (row["world"], row["arms"]) == (one["world"], one["arms"]) and row["model"] != "one model"
+        ]
+        arms = f"{int(one['arms']):,}" + (", 21 features" if one.get("arm features") == "21" else "")
+        assert f"| {arms} | {shown(one)} | {shown(each)} |" in page(), one
+
+
+def test_the_page_says_what_the_command_makes_now_and_the_kept_run_did_not() -> None:
+    """Steps and features of arms: a sentence for each is there if, and only if, the kept run is of an earlier one."""
+    rows, text = reproduced(), " ".join(page().split())
+    for world, steps in (("mnist", STEPS["full"]), (CATALOGUE, ITEM_STEPS["full"])):
+        stale = {row["steps"] for row in rows if row["world"] == world} != {str(steps)}
+        assert (f"The command now makes {steps:,} steps of the {world}" in text) == stale
+    made = {(row["world"], row.get("arm features")) for row in rows}
+    wide = {(run.world, str(run.width)) for run in ManyArms().jobs(Setting("full", "mnist")) if run.width}
+    assert ("The command now also runs 21 features of K-means arms" in text) == (not wide <= made)

@@ -15,7 +15,9 @@ from hiddenarm.cli.main import main
 
 KEYS = {
     "reward",
+    "reward_standard_error",
     "plain_reward",
+    "plain_reward_standard_error",
     "agreement",
     "rounds_per_decision",
     "rounds_per_step",
@@ -41,6 +43,9 @@ KEYS = {
     "epsilon_with_own_action",
     "epsilon_total",
     "vacuous",
+    "configuration",
+    "curve",
+    "by_replicate",
 }
 """The keys of `--json`."""
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from deployment import PATIENCE, ROLES, Deployment, provision
+from deployment import PATIENCE, ROLES, Deployment, provision, require
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.research.progress import Standing
 from hiddenarm.research.web_demo import MOST_POINTS, Curve, DemoPage
@@ -150,8 +150,9 @@ FLAGS = (
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    if CHROMIUM is None or DRIVER is None:
-        pytest.skip("chromium and chromium-driver are not installed")
+    require("chromium", "chromedriver")
+    assert CHROMIUM is not None
+    assert DRIVER is not None
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 

@@ -94,6 +94,7 @@ PROTOCOLS = (ROOT / "docs" / "protocols.md").read_text()
 THREATS = (ROOT / "docs" / "threat-model.md").read_text()
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 PYTHON = (ROOT / "docs" / "python.md").read_text()
+REPRODUCING = (ROOT / "docs" / "reproducing.md").read_text()
 PERFORMANCE = (ROOT / "docs" / "performance.md").read_text()
 
 SMALL_COMMANDS = (
@@ -151,7 +152,6 @@ def test_the_readme_states_what_simulate_prints(tmp_path: Path) -> None:
     for row, key in (
         ("rounds per decision", "rounds_per_decision"),
         ("rounds per step (decide and learn)", "rounds_per_step"),
-        ("bytes per step sent by a party", "bytes_per_step_per_party"),
     ):
         assert f"| {row} | {report[key]:,.6g} |" in README
 
@@ -188,9 +188,26 @@ def test_the_costs_on_the_first_screen_are_those_of_the_figures() -> None:
     columns = "parties", "arms", "rounds to decide", "rounds to learn", sent
     two_parties = _table(PERFORMANCE.split("### The paper's suite")[1], *columns)[0]
     assert paper[:2] == [str(int(two_parties[2]) + int(two_parties[3])), two_parties[4]]
-    peers = {row[0]: row[2].split()[0] for row in _table(PERFORMANCE, "", "time of a step", "over ours")}
+    slower = re.search(r"Its own protocol takes (\d+) times a plain step .* takes (\d+) times\.", _flat(REPRODUCING))
+    assert slower is not None
+    assert paper[2] == f"{slower[1]} x plain"
+    assert rows[3][5].endswith(f"in which hiddenarm took {slower[2]} x")
+    peers = {row[0]: row[1:] for row in _table(PERFORMANCE, "", "time of a step", "over ours")}
     for row, stated in zip(rows[4:], (mpyc, spu), strict=True):
-        assert stated[2] == f"{peers[row[0]]} x hiddenarm"
+        assert stated[2] == f"{peers[row[0]][1].split()[0]} x hiddenarm"
+    took = re.search(r"when a step of ours took (\w+) rounds: median", _flat(PERFORMANCE))
+    assert took is not None
+    ours_then = peers["hiddenarm, 2 parties and dealer"][0]
+    assert rows[4][5].startswith(f"when a step of ours took {took[1]} rounds, {ours_then};")
+
+
+def test_the_readme_has_one_number_of_bytes_for_a_step(layouts: dict[str, Layout]) -> None:
+    """Of whole frames: that of the payload, which `simulate` prints, is less and not on the page."""
+    figures = dict(row[1:] for row in _table(PERFORMANCE.split("## Figures")[1], "command", "what", "value"))
+    sent, payload = figures["bytes per step sent by a party"], layouts[STEP].bytes_to_each_peer(0)
+    assert f"about {sent} bytes per step" in _flat(README)
+    assert f"{payload:,}" not in README
+    assert payload < int(sent.replace(",", "")) < 1.02 * payload
 
 
 def _script(block: str) -> str:
@@ -546,7 +563,6 @@ def test_the_costs_of_a_step(federation: Federation, layouts: dict[str, Layout])
     assert costs == {
         "rounds per decision": str(layouts[DECIDE].rounds),
         "rounds per step (decide and learn)": str(rounds),
-        "bytes per step sent by a party": f"{sent:,}",
         "bytes per step from the dealer to the last party (corrections)": f"{8 * layouts[STEP].correction_words:,}",
     }
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
 
-import pytest
-
-from deployment import PATIENCE, free_ports
+from deployment import PATIENCE, free_ports, require
 from hiddenarm.roles.messages import MAX_KEY_BYTES
 from hiddenarm.service.request_queue import MAX_QUEUED, MAX_UNDER_WAY
 from hiddenarm.web.api import LEAST_BODY_BYTES, RankBody, RewardBody, UnlearnBody, most_body_bytes
@@ -26,8 +23,8 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PORTS = ("7400", "7401", "7402", "8411", "8412")
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 def test_the_page_runs_as_it_is_written(tmp_path: Path) -> None:
+    require("curl")
     ports = [str(port) for port in free_ports(10)]
     page = PAGE
     for old, new in zip(PORTS, ports, strict=False):

@@ -5,18 +5,27 @@ from __future__ import annotations
 import csv
 import os
 import re
-import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from deployment import PATIENCE, free_ports
+from deployment import PATIENCE, free_ports, require
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(autouse=True)
+def stopwatch(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tell how long an example took, which `pytest -s` shows; it fails only where it hangs."""
+    start = time.monotonic()
+    yield
+    print(f"\n{request.node.name}: {time.monotonic() - start:.0f} s")
 
 
 def test_two_shops_learn_more_together_than_alone(tmp_path: Path) -> None:
@@ -33,8 +42,8 @@ def test_two_shops_learn_more_together_than_alone(tmp_path: Path) -> None:
     assert together > alone + 0.1
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 def test_a_travel_site_learns_by_curl_alone(tmp_path: Path) -> None:
+    require("curl")
     text = (EXAMPLES / "travel" / "federation.toml").read_text()
     old = re.findall(r"\b(?:7400|7401|7402|84\d\d|94\d\d)\b", text)
     for name, port in zip(old, free_ports(len(old)), strict=True):
@@ -79,3 +88,12 @@ def test_the_stopwatch_is_sound() -> None:
     """It installs with pip, which needs a network: here only its words are read."""
     subprocess.run(["bash", "-n", EXAMPLES / "stopwatch.sh"], check=True)
     assert '"$here/travel/run.sh" "$folder/run" "$file" 1' in (EXAMPLES / "stopwatch.sh").read_text()
+
+
+def test_the_stopwatch_finds_in_the_travel_site_what_it_prints() -> None:
+    """The line of run.sh that it looks for, through the commands that it looks with."""
+    (told,) = re.findall(r'echo "first private decision.*?"(?=;)', (EXAMPLES / "travel" / "run.sh").read_text())
+    (looked_with,) = re.findall(r"1 \| (grep .*)", (EXAMPLES / "stopwatch.sh").read_text())
+    script = f'SECONDS=6 answer=\'{{"rewardActionId": "lake"}}\'; ({told}) | {looked_with}'
+    done = subprocess.run(["bash", "-c", script], check=True, capture_output=True, text=True, timeout=PATIENCE)
+    assert re.fullmatch(r"first private decision after \d+ s\n", done.stdout)

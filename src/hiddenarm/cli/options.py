@@ -32,13 +32,26 @@ POLICY_FLAGS: dict[str, str] = {
 }
 """The options of all policies; one that a policy does not have is refused."""
 
+
+def _once(context: click.Context, parameter: click.Parameter, values: tuple[Any, ...]) -> Any:
+    """The only value. Of several, click would take the last and say nothing."""
+    if len(values) > 1:
+        raise click.BadParameter("given more than once; `hiddenarm sweep` runs several policies, or values of epsilon")
+    return values[0] if values else None
+
+
 POLICY_OPTIONS: tuple[Decorator, ...] = (
     click.option(
         "--policy",
+        multiple=True,
+        callback=_once,
         metavar="NAME[:OPTION=VALUE,...]",
         help="How arms are chosen, such as bonus:alpha=0.5; epsilon-greedy unless given.",
     ),
-    *(click.option(f"--{name}", type=float, help=text) for name, text in POLICY_FLAGS.items()),
+    *(
+        click.option(f"--{name}", type=float, multiple=True, callback=_once, help=text)
+        for name, text in POLICY_FLAGS.items()
+    ),
 )
 
 

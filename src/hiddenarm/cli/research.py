@@ -231,7 +231,20 @@ _SCALES = ("full", "quick", "tiny")
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
-@click.command(cls=ResearchCommand)
+PAPERS_EXPERIMENTS: Final = (
+    *("training", "privacy", "operations", "arms-time", "parties-time", "privacy-arms", "membership", "precision"),
+    "newton",
+)
+"""As in `research.experiments.reproduction`, which help does not load."""
+FURTHER_EXPERIMENTS: Final = ("privacy-over-time", "attack", "policies", "many-arms")
+
+
+@click.command(
+    cls=ResearchCommand,
+    epilog="\b\nExperiments of the paper:\n"
+    f"  {', '.join(PAPERS_EXPERIMENTS[:6])},\n  {', '.join(PAPERS_EXPERIMENTS[6:])}\n"
+    f"Further ones, made when they are named:\n  {', '.join(FURTHER_EXPERIMENTS)}",
+)
 @click.argument("names", nargs=-1, metavar="[NAME...|all]")
 @click.option("--quick", is_flag=True, help="Shorter runs: minutes instead of hours.")
 @click.option(
@@ -260,8 +273,8 @@ def reproduce(
 ) -> None:
     """Repeat the paper's experiments. Writes a page with every figure, table and claim.
 
-    Without a name, all experiments are run. Finished runs are kept in the folder: after an interrupt, the same command
-    resumes.
+    Without a name, all experiments of the paper are run. Finished runs are kept in the folder: after an interrupt, the
+    same command resumes.
     """
     from rich.console import Console
 

@@ -28,6 +28,7 @@ from hiddenarm.privacy.gaussian import check_delta, epsilon_for, mu_for
 from hiddenarm.research.data.load import load_pair
 from hiddenarm.research.data.worlds import LabelWorld, World, split_features
 from hiddenarm.research.progress import ProgressDisplay, summary_table
+from hiddenarm.research.results import standard_error
 from hiddenarm.ring.streams import fresh_key
 from hiddenarm.ring.words import Floats
 
@@ -106,7 +107,7 @@ class Evaluated:
                 "value": float(value.unbiased.mean()),
                 "ratio": _mean(value.ratio),
                 "true": float(expected.mean()),
-                "standard_error": _standard_error(value.unbiased - expected),
+                "standard_error": standard_error(value.unbiased - expected),
             }
         opened = lockstep.ledger.opened
         return {
@@ -164,11 +165,6 @@ def _mean(ratios: Floats) -> float | None:
     """Of those that there are: noise can leave nothing to divide by."""
     found = ratios[np.isfinite(ratios)]
     return float(found.mean()) if len(found) else None
-
-
-def _standard_error(off: Floats) -> float | None:
-    """Of the mean over replicates; one alone tells none."""
-    return float(off.std(ddof=1) / sqrt(len(off))) if len(off) > 1 else None
 
 
 def _fitted(world: World) -> Floats:

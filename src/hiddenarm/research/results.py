@@ -9,10 +9,10 @@ would part from the private learner at the first tie that rounding decides, with
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from math import isfinite
+from math import isfinite, sqrt
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -44,6 +44,12 @@ ReplicatesNoise = Callable[[int], tuple[Floats, Floats]]
 """The dealer's noise of a refresh, counted from 0, for all replicates, where sums are noisy."""
 
 _COINS_AT_A_TIME = 1024
+_CURVE_POINTS = 200
+"""Steps at which the mean rewards so far are kept, at most."""
+CURVE_COLUMNS = ("step", "reward", "reward_standard_error", "plain_reward", "plain_reward_standard_error")
+REPLICATE_COLUMNS = ("replicate", "reward", "plain_reward")
+Outcome = dict[str, Any]
+"""What a run came to: `configuration`, `report`, `curve` and `by_replicate`."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -240,10 +246,12 @@ def _deciding_part(federation: Federation) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The keys of `--json`."""
+    """What a run came to in numbers. Standard errors are those of the mean over replicates, None for one alone."""
 
     reward: float
+    reward_standard_error: float | None
     plain_reward: float
+    plain_reward_standard_error: float | None
     agreement: float
     rounds_per_decision: float
     rounds_per_step: float
@@ -324,12 +332,32 @@ class Scoreboard:
     def agreement(self) -> float:
         return self.agreed / max(1, self.interactions)
 
+    @property
+    def by_replicate(self) -> dict[str, list[float]]:
+        """The mean reward of each replicate: columns `REPLICATE_COLUMNS`."""
+        made = slice(self.steps)
+        columns = (range(len(self.rewards)), self.rewards[:, made].mean(1), self.plain_rewards[:, made].mean(1))
+        return {name: [*map(_plain, column)] for name, column in zip(REPLICATE_COLUMNS, columns, strict=True)}
+
+    @property
+    def curve(self) -> dict[str, list[float | None]]:
+        """Mean rewards so far over all replicates, at some of the steps: columns `CURVE_COLUMNS`."""
+        at = np.unique(np.linspace(0, self.steps - 1, min(self.steps, _CURVE_POINTS)).round().astype(np.int64))
+        means = [np.cumsum(earned, axis=1)[:, at] / (at + 1) for earned in (self.rewards, self.plain_rewards)]
+        columns: list[Iterable[Any]] = [at + 1]
+        for values in means:
+            columns += [values.mean(axis=0), [standard_error(column) for column in values.T]]
+        return {name: [*map(_plain, column)] for name, column in zip(CURVE_COLUMNS, columns, strict=True)}
+
     def report(self, federation: Federation, traffic: Traffic, data: str, ledger: PrivacyLedger) -> Report:
         released = statement(ledger, federation.arms, federation.privacy)
         losses = {bound.relation: bound.epsilon if isfinite(bound.epsilon) else None for bound in released.bounds}
+        errors = [standard_error(np.array(self.by_replicate[name])) for name in ("reward", "plain_reward")]
         return Report(
             reward=self.reward,
+            reward_standard_error=errors[0],
             plain_reward=self.plain_reward,
+            plain_reward_standard_error=errors[1],
             agreement=self.agreement,
             rounds_per_decision=traffic.rounds_per_decision,
             rounds_per_step=traffic.rounds_per_step,
@@ -358,12 +386,43 @@ class Scoreboard:
         )
 
 
+def standard_error(values: Floats) -> float | None:
+    """Of the mean over replicates; one alone tells none."""
+    return float(values.std(ddof=1) / sqrt(len(values))) if len(values) > 1 else None
+
+
+def configuration_of(federation: Federation, **run: Any) -> dict[str, Any]:
+    """All that decides a run: the terms of its federation, and what else is told."""
+    terms: dict[str, Any] = json.loads(json.dumps(federation.terms))
+    return {**terms, "policy": str(federation.policy), "privacy": str(federation.privacy), **run}
+
+
+def shown_reward(reward: float, error: float | None) -> str:
+    """A mean with its standard error, where there is one."""
+    return f"{reward:.4f}" + (f" ± {error:.4f}" if error is not None else "")
+
+
+def _plain(number: Any) -> Any:
+    """As JSON and CSV have it."""
+    return number.item() if isinstance(number, np.generic) else number
+
+
+def outcome_of(configuration: dict[str, Any], report: Report, board: Scoreboard) -> Outcome:
+    """Everything that is written down of a run."""
+    return {
+        "configuration": configuration,
+        "report": asdict(report),
+        "curve": board.curve,
+        "by_replicate": board.by_replicate,
+    }
+
+
 def print_report(console: Console, title: str, report: Report) -> None:
     """The table at the end of a run."""
     ratio = report.us_per_step / report.plain_us_per_step if report.plain_us_per_step else float("nan")
     rows = [
-        ("reward, private", f"{report.reward:.4f}"),
-        ("reward, plain twin", f"{report.plain_reward:.4f}"),
+        ("reward, private", shown_reward(report.reward, report.reward_standard_error)),
+        ("reward, plain twin", shown_reward(report.plain_reward, report.plain_reward_standard_error)),
         ("agreement with the taught twin", percent(report.agreement, 2)),
         ("rounds per decision", f"{report.rounds_per_decision:g}"),
         ("rounds per step", f"{report.rounds_per_step:g}"),
@@ -381,9 +440,11 @@ def _shown_privacy(report: Report) -> str:
     return f"epsilon {total} at delta {report.delta:g}" + (", vacuous" if report.vacuous else "")
 
 
-def write_json(path: Path, report: Report) -> None:
+def write_json(path: Path, outcome: Outcome) -> None:
+    """The report as the keys of one object, and the rest of the outcome beside them."""
+    flat = {**outcome["report"], **{name: part for name, part in outcome.items() if name != "report"}}
     try:
-        path.write_text(json.dumps(asdict(report), indent=2, allow_nan=False) + "\n")
+        path.write_text(json.dumps(flat, indent=2, allow_nan=False) + "\n")
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from None
 

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from hiddenarm.bandit.plain import PlainBandits
+from hiddenarm.cli.main import commands
+from hiddenarm.cli.research import FURTHER_EXPERIMENTS, PAPERS_EXPERIMENTS
 from hiddenarm.privacy.actions import epsilon_total
 from hiddenarm.research.data.catalogues import made_up_catalogue
 from hiddenarm.research.experiments.experiment import Experiment, Setting
@@ -31,27 +34,52 @@ def test_they_are_found_by_name_and_are_not_among_the_papers() -> None:
     assert [one.name for one in chosen(("attack", "privacy-over-time"))] == ["privacy-over-time", "attack"]
     further = {one.name for one in further_experiments()}
     assert further == {"attack", "privacy-over-time", "policies", "many-arms"}
+    assert [*PAPERS_EXPERIMENTS] == [one.name for one in experiments()]
+    assert [*FURTHER_EXPERIMENTS] == [one.name for one in further_experiments()]
     for names in ((), ("all",)):
         assert [one.name for one in chosen(names)] == [one.name for one in experiments()]
     assert not further & {one.name for one in experiments()}
+
+
+def test_the_help_lists_them() -> None:
+    told = " ".join(CliRunner().invoke(commands, ["reproduce", "--help"]).output.split())
+    assert f"Experiments of the paper: {', '.join(one.name for one in experiments())} Further" in told
+    assert told.endswith(f"made when they are named: {', '.join(one.name for one in further_experiments())}")
 
 
 def test_many_arms_have_a_line_for_each_model_in_rewards_and_times(tmp_path: Path) -> None:
     kept = done(ManyArms(), tmp_path)
     findings = ManyArms().conclude(TINY, kept)
     (picture,) = findings.pictures
-    assert [len(axes.containers) for axes in picture.figure.axes] == [2, 2, 2, 2]
+    assert [len(axes.containers) for axes in picture.figure.axes] == [3, 3, 2, 2]
     (table,) = findings.tables
-    assert [row[:3] for row in table.rows] == [
-        ("digits", 6, "one model"),
-        ("digits", 60, "one model"),
-        ("digits", 6, "a model for each arm"),
-        ("digits", 60, "a model for each arm"),
-        ("catalogue", 60, "one model"),
-        ("catalogue", 60, "a model for each arm"),
+    assert [row[:4] for row in table.rows] == [
+        ("digits", 6, "one model", 6),
+        ("digits", 60, "one model", 6),
+        ("digits", 6, "one model", 21),
+        ("digits", 60, "one model", 21),
+        ("digits", 6, "a model for each arm", ""),
+        ("digits", 60, "a model for each arm", ""),
+        ("catalogue", 60, "one model", 16),
+        ("catalogue", 60, "a model for each arm", ""),
     ]
-    assert all(row[7] == 1.0 for row in table.rows), "a twin that is taught the same agrees"
+    assert all(row[8] == 1.0 for row in table.rows), "a twin that is taught the same agrees"
     assert {claim.verdict for claim in findings.claims} == {"not checked"}
+
+
+@pytest.mark.parametrize(("wide", "verdict"), [(0.47, "holds"), (0.45, "differs")])
+def test_what_one_model_of_a_thousand_arms_must_earn_at_least(wide: float, verdict: str, tmp_path: Path) -> None:
+    """Made-up results of runs at full size: 0.43 of rewards with 6 features, and `wide` with 21."""
+    setting, kept = Setting("full", "mnist"), ResultStore(tmp_path)
+    for job in ManyArms().jobs(setting):
+        share = {0: 0.37, 21: wide}.get(job.width, 0.43)
+        rewards = (np.arange(100) < round(100 * share)).astype(np.uint8)
+        made = {"rewards": rewards, "plain_rewards": rewards, "agreed": rewards >= 0, "seconds": np.array([0.1, 0.1])}
+        kept.keep(job, made, 1.0, "commit")
+    near, enough, more, _ = ManyArms().conclude(setting, kept).claims
+    assert (near.verdict, enough.verdict, more.verdict) == ("holds", verdict, "holds")
+    assert enough.measured == f"6 features: 0.430; 21 features: {wide:.3f}"
+    assert "at least 0.42 with 6 features of arms and 0.46 with 21" in enough.sentence
 
 
 def test_a_catalogue_is_a_function_of_its_numbers() -> None:
