@@ -142,6 +142,20 @@ def test_openings_add_to_both() -> None:
             assert bare[relation].vacuous, "there is no bound"
 
 
+def test_a_decision_that_left_its_range_leaves_no_bound_but_that_of_noisy_sums_about_others() -> None:
+    """That it ended says that it was not explored; with other data its chance may be 0."""
+    ledger = PrivacyLedger({TENTH: 10}, refreshes=1)
+    alone = statement(ledger.left_range(1), 10, Unbounded())
+    assert all(bound.epsilon == inf and bound.vacuous for bound in alone.bounds)
+    noisy, before = (statement(each, 10, NoisySums(1.0)) for each in (ledger.left_range(1), ledger))
+    for relation in ("own_action", "with_own_action"):
+        assert noisy[relation].epsilon == inf
+        assert noisy[relation].vacuous
+        assert before[relation].epsilon < 6
+    for relation in ("dropped", "replaced", "user"):
+        assert noisy[relation] == before[relation], "a function of the noisy sums and of its own row"
+
+
 def test_without_exploration_the_loss_is_infinite_and_json_says_null() -> None:
     found = statement(PrivacyLedger({0: 1}), 10, Unbounded())
     assert found.headline.epsilon == inf

@@ -60,6 +60,16 @@ def test_status_states_what_the_ledger_of_a_party_means_with_its_openings(bare: 
     assert released.headline.vacuous == bare
 
 
+@pytest.mark.parametrize("left", [0, 1])
+def test_status_states_that_a_decision_left_its_range(left: int) -> None:
+    federation = Federation(arms=3, features=(2, 2), epsilon=0.25)
+    ledger = PrivacyLedger({2**61: 1}).left_range(left)
+    released = released_in(parse_metrics(text_of(list(_of_privacy(ledger, None)))), federation)
+    assert released == statement(ledger, 3, federation.privacy)
+    assert released is not None
+    assert released.headline.vacuous == bool(left)
+
+
 def test_a_page_never_shows_decisions_with_the_privacy_of_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was released and what it means are of one ledger, also where it was computed a while ago."""
     federation = Federation(arms=3, features=(2, 2), epsilon=0.25)

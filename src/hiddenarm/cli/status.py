@@ -112,6 +112,7 @@ def released_in(metrics: Metrics, federation: Federation) -> Statement | None:
         sums.get("row", 0.0),
         sum(openings.values()),
         openings.get("no", 0),
+        int(_one(metrics, "hiddenarm_privacy_out_of_range_total")),
     )
     return statement(ledger, federation.arms, federation.privacy)
 
