@@ -19,6 +19,8 @@ from hiddenarm.bandit.policies import policy_class, policy_names
 from hiddenarm.cli.main import commands
 from hiddenarm.cli.options import POLICY_FLAGS
 from hiddenarm.privacy.actions import epsilon_total
+from hiddenarm.privacy.gaussian import epsilon_for, mu_for
+from hiddenarm.privacy.mechanisms import NoisySums
 from hiddenarm.research.data import load
 from hiddenarm.research.data.fetch import SOURCES
 from hiddenarm.research.progress import interrupts_noted, until_interrupted
@@ -280,6 +282,8 @@ def test_noisy_sums(tmp_path: Path, arguments: list[object]) -> None:
     assert result["privacy"].startswith("noisy-sums:total_epsilon=4.0,delta=1e-06,first_refresh=100")
     assert result["epsilon_dropped"] == pytest.approx(4)
     assert result["epsilon_replaced"] == pytest.approx(6.352, abs=1e-3)
+    rows = NoisySums(4.0, first_refresh=100).refreshes_by(300)  # one of the user in each
+    assert result["epsilon_user"] == pytest.approx(epsilon_for(mu_for(4.0, 1e-6) * rows**0.5, 1e-6))
     own = result["epsilon_with_own_action"]
     assert own is None if "--epsilon" in arguments else 4 < own < 9
 

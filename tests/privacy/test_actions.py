@@ -48,8 +48,8 @@ def test_the_table_of_the_design(arms: int, epsilon: float, one: float, losses: 
 def test_the_figures_that_are_known_to_more_digits() -> None:
     assert epsilon_total(10, {0.1: 1000}, DELTA) == pytest.approx(4263.385, abs=1e-3)
     assert epsilon_total(10, {0.9: 1000}, DELTA) == pytest.approx(132.437, abs=1e-3)
-    assert epsilon_total(10, {0.1: 100}, DELTA) == pytest.approx(451.0734, abs=5e-5)
-    assert epsilon_total(10, {0.1: 10}, DELTA) == pytest.approx(45.1086, abs=5e-5)
+    assert epsilon_total(10, {0.1: 100}, DELTA) == pytest.approx(451.073402414076, abs=1e-9)
+    assert epsilon_total(10, {0.1: 10}, DELTA) == pytest.approx(45.108592497218, abs=1e-9)
     assert epsilon_total(10, {0.9999: 60_000}, DELTA) == pytest.approx(0.4374, abs=5e-5)
 
 

@@ -90,7 +90,7 @@ def write_statement(path: Path, plan: Plan, steps: int, found: Statement) -> Non
         "steps": steps,
         "policy": str(plan.policy),
         "options": plan.privacy.options,
-        "exact": is_exact(plan.ledger(steps).levels),
+        "exact": not isinstance(plan.privacy, NoisyMechanism) and is_exact(plan.ledger(steps).levels),
     }
     try:
         path.write_text(json.dumps(report, indent=2, allow_nan=False) + "\n")
