@@ -212,13 +212,13 @@ def test_what_is_said_to_explore_alike_does(name: str) -> None:
     assert policy.explores_alike == (len(set(probed)) == 1)
 
 
-def test_the_bound_of_a_schedule_is_above_the_exact_loss_and_near_it() -> None:
+def test_the_bound_of_a_schedule_is_that_of_its_coins() -> None:
     policy, count = EpsilonSchedule(1.0, 0.1, 20.0), 100
-    exact = {float(chance): 1 for chance in policy.epsilons(np.arange(count))}
-    loss = epsilon_total(5, exact, 1e-6)
-    assert sum(exact.values()) == count
+    chances, counts = np.unique(policy.thresholds(np.arange(count)) / COIN_UNITS, return_counts=True)
+    coins = dict(zip(chances.tolist(), counts.tolist(), strict=True))
+    assert sum(coins.values()) == count
     bound = statement(planned_ledger(policy, count), 5, Unbounded()).headline.epsilon
-    assert loss <= bound <= 1.06 * loss
+    assert bound == epsilon_total(5, coins, 1e-6), "what the coins have, and nothing else"
 
 
 def test_a_budget_holds_as_many_decisions_as_it_pays_for() -> None:

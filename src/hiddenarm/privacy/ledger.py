@@ -197,8 +197,8 @@ NOTHING_RELEASED = PrivacyLedger()
 
 
 def coarse(threshold: int) -> int:
-    """A threshold rounded down to five significant bits: to explore less tells more, so that the loss is never
-    understated, and overstated by at most log(33/32) to log(17/16) an action. A schedule then has few levels."""
+    """A threshold rounded down to five significant bits. The coins of a schedule have such thresholds, so that it has
+    few levels, and is counted by exactly those that it has."""
     spare = max(0, threshold.bit_length() - _LEVEL_BITS)
     return threshold >> spare << spare
 
