@@ -352,6 +352,26 @@ def test_reward_of_noisy_sums_on_mnist(tmp_path: Path, total_epsilon: int, rewar
     assert result["reward"] == pytest.approx(result["plain_reward"], abs=0.002)
 
 
+@pytest.mark.skipif(not os.environ.get("HIDDENARM_SOAK"), reason="a part of `make soak`: some minutes")
+@pytest.mark.skipif(not MNIST.is_dir(), reason="MNIST is no part of the project: it may lie beside it")
+@pytest.mark.parametrize(
+    ("policy", "alpha", "reward", "room"),
+    [("bonus", 0.5, 0.848, 0.004), ("linucb", 0.25, 0.845, 0.004), ("thompson", 0.1, 0.847, 0.005)],
+)
+def test_reward_of_policies_with_a_bonus_on_mnist(
+    tmp_path: Path, policy: str, alpha: float, reward: float, room: float
+) -> None:
+    """The whole set once, without exploration; beside the plain twin."""
+    result = mnist_rewards(tmp_path, 60_000, policy, alpha)
+    assert result["reward"] == pytest.approx(reward, abs=room)
+    assert result["reward"] == pytest.approx(result["plain_reward"], abs=0.005)
+
+
+def mnist_rewards(folder: Path, steps: int, policy: str, alpha: float) -> dict[str, Any]:
+    data = ("--data", "mnist", "--data-dir", MNIST, "--steps", steps, "--seed", 1)
+    return result_of(folder, *data, "--epsilon", 0, "--policy", policy, "--alpha", alpha, patience=600)
+
+
 def test_an_interrupted_simulation_can_be_resumed(tmp_path: Path) -> None:
     options = ("--steps", 1_000_000, "--max-interactions", 1_000_000, "--state", "state.npz", "--seed", 7)
     ended = interrupted("simulate", *options, folder=tmp_path, when="/1,000,000 steps")
