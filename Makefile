@@ -47,7 +47,7 @@ soak: setup wheel sanitise
 	PYTHONPATH=tests $(BIN)/python tests/recovery/soak.py --steps 2000 --kills 200 --together
 	HIDDENARM_SOAK=1 $(PYTEST) -s tests/roles/test_attacked.py tests/roles/test_threads.py tests/web/test_web_clients.py
 	HIDDENARM_SOAK=1 $(PYTEST) -s tests/test_wheel.py
-	HIDDENARM_SOAK=1 $(PYTEST) tests/cli/test_simulate.py -k mnist
+	HIDDENARM_SOAK=1 $(PYTEST) tests/cli/test_simulate.py tests/bandit/test_plain.py -k mnist
 	HIDDENARM_SOAK=1 $(PYTEST) tests/docs/test_reward_slots_page.py
 
 sanitise: setup

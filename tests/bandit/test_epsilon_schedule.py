@@ -15,10 +15,12 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.local import LocalFederation
 from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.plain import coins_at
+from hiddenarm.bandit.policies import parse_policy
 from hiddenarm.bandit.policies.epsilon_schedule import EpsilonSchedule
 from hiddenarm.errors import ConfigError
 from hiddenarm.mpc.dealing import ProgramDealer, layout_of
 from hiddenarm.mpc.material import Seeds, program_stream
+from hiddenarm.privacy.ledger import coarse
 from support import fixed_key
 
 STEEP = EpsilonSchedule(initial=1.0, final=0.05, decay=8.0)
@@ -39,7 +41,8 @@ def exploring(key: bytes, first: int, runs: int, batch: int, origin: int = 0, *,
         for place in range(batch):
             position = origin + (first + run) * batch + place
             epsilon = max(STEEP.final, STEEP.initial / (1 + position / STEEP.decay))
-            explore[run, place] = int(rows[run, place, 0]) >> 1 < int(Fraction(epsilon) * 2**63)
+            threshold = max(coarse(int(Fraction(epsilon) * 2**63)), int(Fraction(STEEP.final) * 2**63))
+            explore[run, place] = int(rows[run, place, 0]) >> 1 < threshold
     return explore
 
 
@@ -49,6 +52,31 @@ def test_epsilon_falls_to_its_half_after_decay_and_not_below_final() -> None:
     assert policy.epsilons(positions).tolist() == [0.5, 0.5 / 1.5, 0.25, 0.02]
     assert policy.guarantee(10, 1000).epsilon == 0.25
     assert policy.guarantee(10, 0).eta < policy.guarantee(10, 1000).eta < policy.guarantee(10, 10**6).eta
+
+
+def test_it_may_fall_as_a_root_of_the_number_of_decisions() -> None:
+    """Half of the cube root of 1 / n at the n-th decision; what was written without a power still is the same."""
+    policy = EpsilonSchedule(initial=0.5, final=0.0, decay=1.0, power=1 / 3)
+    numbers = np.array([1, 8, 1000, 60_000])
+    assert policy.epsilons(numbers - 1) == pytest.approx(0.5 * numbers ** (-1 / 3))
+    assert policy.options["power"] == pytest.approx(1 / 3)
+    assert parse_policy(str(policy)) == policy
+    assert "power" not in EpsilonSchedule().options
+    assert str(EpsilonSchedule(0.5)) == "epsilon-schedule:initial=0.5,final=0.01,decay=1000.0"
+
+
+@pytest.mark.parametrize("policy", [STEEP, EpsilonSchedule(0.9, 0.03, 50.0, 0.5)])
+def test_the_coin_has_the_thresholds_that_are_counted(policy: EpsilonSchedule) -> None:
+    """Of five binary digits, a sixteenth below the formula at most, and never below `final`."""
+    positions = np.arange(3000)
+    thresholds, formula = policy.thresholds(positions), policy.epsilons(positions)
+    assert policy.levels(0, 3000) == thresholds.tolist()
+    chances = thresholds / 2.0**63
+    assert (chances <= formula).all()
+    assert (chances >= np.maximum(formula * 15 / 16, policy.final * (1 - 1e-12))).all()
+    assert len(set(thresholds.tolist())) <= 100
+    coins = audit_coins(Seeds(fixed_key("levels")), federation_of(policy), 0, 3000, 1, DECIDE_ONE)
+    assert coins.explore.mean() == pytest.approx(chances.mean(), abs=4 * (chances.mean() / 3000) ** 0.5)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +89,8 @@ def test_epsilon_falls_to_its_half_after_decay_and_not_below_final() -> None:
         ({"decay": 0}, "decay must be a positive"),
         ({"decay": float("inf")}, "decay must be a positive"),
         ({"decay": "fast"}, "decay must be a number"),
+        ({"power": 0}, "power must lie above 0"),
+        ({"power": 5}, "at most 4"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], why: str) -> None:

@@ -1,7 +1,9 @@
 """Every combination of policy, privacy, reward slots, number of arms and suite either works or is refused by name when
 the federation is made. What works decides singly and in batches, among eligible arms, and learns as its twin does.
 
-Between roles, durable or not: tests/roles/test_noisy_roles.py, test_reward_slots.py, test_policies_between_roles.py.
+Between roles: tests/roles/test_noisy_roles.py has every policy with every noisy mechanism, with few arms and many,
+among eligible arms, durable and not; beside it test_reward_slots.py, test_policies_between_roles.py,
+test_arm_features_between_roles.py and test_values_between_roles.py.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ PRIVACY = [
     ActionBudget(100.0),
     ActionBudget(100.0, when_spent="explore"),
     NoisySums(4.0, first_refresh=6),
+    NoisySums(4.0, first_refresh=6, correlated=2),
     NoisyGradient(4.0, refresh_every=3, correlated=2),
 ]
 SLOTS, ARMS = (0, 10), (3, 50)

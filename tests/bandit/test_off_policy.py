@@ -19,8 +19,9 @@ from hiddenarm.bandit.policies.thompson import Thompson
 from hiddenarm.bandit.policy import Policy
 from hiddenarm.errors import ConfigError, InputError
 from hiddenarm.mpc.run import Openings, Sharing
-from hiddenarm.privacy.gaussian import mu_for
-from hiddenarm.privacy.mechanisms import ActionBudget
+from hiddenarm.privacy.gaussian import epsilon_for, mu_for
+from hiddenarm.privacy.ledger import statement
+from hiddenarm.privacy.mechanisms import ActionBudget, NoisySums, Unbounded
 from hiddenarm.ring.words import Floats, Words
 from support import SIGNIFICANCE, fixed_key, uniformity
 
@@ -183,6 +184,32 @@ def test_own_arms_are_those_of_the_policy(policy: Policy) -> None:
     assert abs(off.mean()) <= 4 * off.std() / sqrt(len(off))
     with pytest.raises(ConfigError, match="evaluated by low-variance here"):
         trial.off.value("pi")
+
+
+def test_values_beside_noisy_sums_are_bounded_and_counted_once_for_a_row() -> None:
+    """The sums of every window are those of the decisions as they were, by models of noisy sums; and the ledger states
+    a bound, where that of exploration alone has none."""
+    privacy, mu = NoisySums(4.0, first_refresh=40), mu_for(1.0, 1e-6)
+    federation = Federation(arms=ARMS, features=FEATURES, epsilon=EPSILON, privacy=privacy)
+    lockstep = Lockstep(federation, fixed_key("off policy beside noisy sums"), replicates=8)
+    off, earned, rng = OffPolicy(lockstep, window=25, mu=mu), np.zeros((2, 8)), np.random.default_rng(2)
+    for _ in range(100):
+        x = rng.standard_normal((8, 5)) / 4
+        number, arms = lockstep.decide(np.split(x, [3], axis=1))
+        explore = lockstep.coins(number, 1).of(0).explore
+        rewards = (arms == 1).astype(float)
+        earned += np.stack([explore * rewards, ~explore * rewards])
+        off.add(number, rewards)
+        lockstep.learn(number, rewards)
+    assert (lockstep.ledger.refreshes, lockstep.ledger.openings) == (privacy.refreshes_by(100), 4)
+    greedy, uniform = (off.value(name).unbiased for name in (GREEDY, UNIFORM))
+    noise = 6 * sqrt(4) * sqrt(2) / mu  # six deviations of the noise of four windows
+    assert np.abs(100 * EPSILON * uniform - earned[0]).max() < noise
+    assert np.abs(100 * (1 - EPSILON) * greedy - earned[1]).max() < noise
+    told = statement(lockstep.ledger, ARMS, privacy)
+    assert told.headline.epsilon == pytest.approx(epsilon_for(sqrt(privacy.mu**2 + mu**2), 1e-6))
+    assert not told.headline.vacuous
+    assert statement(lockstep.ledger, ARMS, Unbounded()).headline.vacuous
 
 
 def test_all_that_is_opened_is_uniform() -> None:

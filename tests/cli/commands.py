@@ -41,6 +41,7 @@ KEYS = {
     "epsilon_dropped",
     "epsilon_replaced",
     "epsilon_with_own_action",
+    "epsilon_user",
     "epsilon_total",
     "vacuous",
     "configuration",

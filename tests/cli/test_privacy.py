@@ -41,6 +41,7 @@ def test_noisy_sums_are_not_vacuous(tmp_path: Path) -> None:
     assert report["epsilon_replaced"] == pytest.approx(1.551, abs=5e-4)
     assert report["epsilon_with_own_action"] == pytest.approx(5.506, abs=5e-4)
     assert report["epsilon_user"] == pytest.approx(5.0638, abs=5e-4)  # a row in each of 19 refreshes
+    assert report["exact"] is False, "a bound of noise is none that some learner attains"
     assert "vacuous" not in shown
     assert "for any number of decisions" in shown
 
@@ -53,9 +54,18 @@ def test_a_budget_says_when_it_is_spent() -> None:
     assert "The budget holds" not in run("--epsilon", "0.9", "--privacy", "action-budget", "--total-epsilon", "200")
 
 
-def test_a_schedule_and_many_arms() -> None:
-    shown = run("--policy", "epsilon-schedule:initial=1,final=0.5,decay=10", "--steps", "50", "--arms", "60")
-    assert "with more than 48 arms: the actor together with a party" in shown
+def test_a_schedule() -> None:
+    shown = run("--policy", "epsilon-schedule:initial=1,final=0.5,decay=10", "--steps", "50")
+    assert "50 decisions among 10 arms, epsilon-schedule" in shown
+
+
+@pytest.mark.parametrize("arms", ["10", "60"])
+def test_the_actor_together_with_parties_is_covered_with_any_number_of_arms(arms: str) -> None:
+    """No order of arms is opened in any mode: docs/threat-model.md."""
+    shown = run("--steps", "50", "--arms", arms)
+    assert "Not covered by any line above: the dealer together with the actor or a party." in shown
+    assert "order of scores" not in shown
+    assert "actor together with a party" not in shown
 
 
 def test_no_exploration_is_infinite() -> None:

@@ -20,6 +20,8 @@ from hiddenarm.bandit.policies import policy_class, policy_names
 from hiddenarm.cli.main import commands
 from hiddenarm.cli.options import POLICY_FLAGS
 from hiddenarm.privacy.actions import epsilon_total
+from hiddenarm.privacy.gaussian import epsilon_for, mu_for
+from hiddenarm.privacy.mechanisms import NoisySums
 from hiddenarm.research.data import load
 from hiddenarm.research.data.fetch import SOURCES
 from hiddenarm.research.progress import interrupts_noted, until_interrupted
@@ -298,6 +300,8 @@ def test_noisy_sums(tmp_path: Path, arguments: list[object]) -> None:
     assert result["privacy"].startswith("noisy-sums:total_epsilon=4.0,delta=1e-06,first_refresh=100")
     assert result["epsilon_dropped"] == pytest.approx(4)
     assert result["epsilon_replaced"] == pytest.approx(6.352, abs=1e-3)
+    rows = NoisySums(4.0, first_refresh=100).refreshes_by(300)  # one of the user in each
+    assert result["epsilon_user"] == pytest.approx(epsilon_for(mu_for(4.0, 1e-6) * rows**0.5, 1e-6))
     own = result["epsilon_with_own_action"]
     assert own is None if "--epsilon" in arguments else 4 < own < 9
 
@@ -381,6 +385,26 @@ def test_one_model_of_a_thousand_arms_on_mnist(tmp_path: Path, width: int, least
     assert result["agreement"] >= 0.995
     assert result["reward"] >= least
     assert result["reward"] == pytest.approx(result["plain_reward"], abs=0.01)
+
+
+@pytest.mark.skipif(not os.environ.get("HIDDENARM_SOAK"), reason="a part of `make soak`: some minutes")
+@pytest.mark.skipif(not MNIST.is_dir(), reason="MNIST is no part of the project: it may lie beside it")
+@pytest.mark.parametrize(
+    ("policy", "alpha", "reward", "room"),
+    [("bonus", 0.5, 0.848, 0.004), ("linucb", 0.25, 0.845, 0.004), ("thompson", 0.1, 0.847, 0.005)],
+)
+def test_reward_of_policies_with_a_bonus_on_mnist(
+    tmp_path: Path, policy: str, alpha: float, reward: float, room: float
+) -> None:
+    """The whole set once, without exploration; beside the plain twin."""
+    result = mnist_rewards(tmp_path, 60_000, policy, alpha)
+    assert result["reward"] == pytest.approx(reward, abs=room)
+    assert result["reward"] == pytest.approx(result["plain_reward"], abs=0.005)
+
+
+def mnist_rewards(folder: Path, steps: int, policy: str, alpha: float) -> dict[str, Any]:
+    data = ("--data", "mnist", "--data-dir", MNIST, "--steps", steps, "--seed", 1)
+    return result_of(folder, *data, "--epsilon", 0, "--policy", policy, "--alpha", alpha, patience=600)
 
 
 def test_an_interrupted_simulation_can_be_resumed(tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ from hiddenarm.research import local_roles
 from hiddenarm.research.bench import operations, session
 from hiddenarm.research.data.fetch import SOURCES
 from hiddenarm.ring._kernels import OPERATIONS
+from hiddenarm.roles import messages
 from hiddenarm.roles.epochs.plan import INITIAL, UNSPENT, Plan
 from hiddenarm.roles.ledger import Ledger
 from hiddenarm.roles.memory_records import MemoryPartyRecords
@@ -870,6 +871,20 @@ def test_the_shapes_of_the_reciprocal(federation: Federation) -> None:
     wide, power = federation.gain_bits + federation.reciprocal_power_bits + 4, 2 * federation.reciprocal_bits + 4
     assert (federation.wide_gain_bits, federation.reciprocal_power_bits) == (wide, power)
     assert "P is 2 `reciprocal_bits` + 4, and g is looked up with G + P + 4 bits" in _flat(PROTOCOLS)
+
+
+def test_the_table_of_roles_names_what_parties_tell_a_client() -> None:
+    """Every message from a party to the actor or the rewarder, and that noise rests on norms and rewards."""
+    assert messages.__doc__ is not None
+    to_both = {"receiver": ("actor", "rewarder"), "anyone": ("actor", "rewarder")}
+    for name, receiver in re.findall(r"^    ([A-Z_]+) +party -> (\w+)", messages.__doc__, re.MULTILINE):
+        for role in to_both.get(receiver, (receiver,)):
+            if role != "party":
+                (row,) = [line for line in THREATS.splitlines() if line.startswith(f"| {role} |")]
+                assert name in row, f"{role} is told {name}"
+    (dealer,) = [line for line in THREATS.splitlines() if line.startswith("| dealer | which roles")]
+    assert "noise" in dealer.split("|")[3], "it draws it"
+    assert "Mechanisms with noise do" in _flat(THREATS)
 
 
 def test_differential_privacy_of_one_action_and_of_many() -> None:

@@ -14,6 +14,8 @@ import pytest
 from hiddenarm.bandit.catalogue import program_texts
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.mpc.dealing import layout_of
+from hiddenarm.privacy.actions import epsilon_total, eta
+from hiddenarm.privacy.gaussian import mu_for, tpr_at
 from hiddenarm.research.experiments import precision
 from hiddenarm.research.experiments.experiment import Setting
 from hiddenarm.research.experiments.reproduction import experiments
@@ -175,3 +177,66 @@ def test_the_results_are_of_the_sizes_that_the_experiments_have_now() -> None:
     assert {name: int(minutes) for name, _, minutes in stated} == {
         name: max(1, round(minutes)) for name, (_, minutes) in kept.items()
     }
+
+
+def attacks_kept() -> dict[tuple[str, str, str, str], dict[str, str]]:
+    with (RESULTS / "beyond" / "attack.csv").open(newline="") as file:
+        found = csv.DictReader(file)
+        return {(row["attack"], row["steps"], row["epsilon"], row["total epsilon"]): row for row in found}
+
+
+def stated_attacks(heading: str) -> list[list[str]]:
+    """The rows of a table of the page on attacks, which begins with this text."""
+    text = (ROOT / "docs" / "attacks.md").read_text()
+    _, _, *lines = text[text.index(heading) :].partition("\n\n")[0].splitlines()
+    return [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines]
+
+
+def same_number(stated: str, kept: float) -> bool:
+    """To half of the last digit, as the table keeps four."""
+    return abs(float(stated) - kept) <= 0.00051
+
+
+def test_what_attacks_find_is_what_is_kept() -> None:
+    kept = attacks_kept()
+    table = stated_attacks("| attack | trials |")
+    assert [row[0] for row in table] == ["drop", "same", "any", "paper"]
+    for attack, trials, hits, advantage in table:
+        row = kept[attack, "200", "0.1", ""]
+        assert trials == row["trials"]
+        assert_rate(hits, row)
+        assert same_number(advantage, float(row["advantage"]))
+    found = float(kept["drop", "200", "0.1", ""]["TPR at 1 %"])
+    assert f"recognised in {100 * found:.0f} % of cases" in (ROOT / "docs" / "threat-model.md").read_text()
+
+
+def assert_rate(stated: str, row: dict[str, str]) -> None:
+    numbers = re.fullmatch(r"([\d.]+) \[([\d.]+), ([\d.]+)\]", stated)
+    assert numbers is not None
+    for text, name in zip(numbers.groups(), ("TPR at 1 %", "low", "high"), strict=True):
+        assert same_number(text, float(row[name]))
+
+
+def test_no_kept_attack_on_noisy_sums_exceeds_what_is_proven() -> None:
+    """With so many trials the interval is narrow."""
+    kept = attacks_kept()
+    table = stated_attacks("| total epsilon | trials |")
+    assert [row[0] for row in table] == ["1", "4", "8"]
+    for total, trials, hits, most in table:
+        row = kept["drop", "1000", "0.1", f"{float(total):.1f}"]
+        bound = tpr_at(mu_for(float(total), 1e-6), 0.01)
+        assert int(trials) == int(row["trials"]) == 40_000
+        assert_rate(hits, row)
+        assert same_number(most, bound)
+        assert float(row["low"]) <= bound <= float(row["high"])
+        assert float(row["high"]) - float(row["low"]) < 0.35 * bound
+
+
+def test_lower_bounds_that_are_stated_lie_below_what_is_proven() -> None:
+    for explored, least, own, one, total in stated_attacks("| exploration | epsilon is at least"):
+        one_action = eta(10, float(explored))
+        proven = epsilon_total(10, {float(explored): 180}, 1e-6)
+        assert float(own) <= one_action
+        assert float(one) == round(one_action, 2)
+        assert one_action < float(least.strip("*")) < proven
+        assert float(total) == round(proven, 1)

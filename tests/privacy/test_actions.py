@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from hiddenarm.bandit.accounting import planned_ledger
+from hiddenarm.bandit.policies.epsilon_schedule import EpsilonSchedule
 from hiddenarm.errors import ConfigError
 from hiddenarm.privacy.actions import (
     MOST_ACTIONS,
@@ -24,6 +26,8 @@ from hiddenarm.privacy.actions import (
     largest_count,
     most_actions,
 )
+from hiddenarm.privacy.ledger import COIN_UNITS, statement
+from hiddenarm.privacy.mechanisms import Unbounded
 
 DELTA = 1e-6
 COUNTS = (1, 10, 100, 1000, 10_000, 60_000)
@@ -48,8 +52,8 @@ def test_the_table_of_the_design(arms: int, epsilon: float, one: float, losses: 
 def test_the_figures_that_are_known_to_more_digits() -> None:
     assert epsilon_total(10, {0.1: 1000}, DELTA) == pytest.approx(4263.385, abs=1e-3)
     assert epsilon_total(10, {0.9: 1000}, DELTA) == pytest.approx(132.437, abs=1e-3)
-    assert epsilon_total(10, {0.1: 100}, DELTA) == pytest.approx(451.0734, abs=5e-5)
-    assert epsilon_total(10, {0.1: 10}, DELTA) == pytest.approx(45.1086, abs=5e-5)
+    assert epsilon_total(10, {0.1: 100}, DELTA) == pytest.approx(451.073402414076, abs=1e-9)
+    assert epsilon_total(10, {0.1: 10}, DELTA) == pytest.approx(45.108592497218, abs=1e-9)
     assert epsilon_total(10, {0.9999: 60_000}, DELTA) == pytest.approx(0.4374, abs=5e-5)
 
 
@@ -150,6 +154,23 @@ def test_levels_together(levels: dict[float, int], arms: int) -> None:
         tight = 1e-9 if is_exact(levels) else 1e-4
         assert by_convolution(arms, levels, found * (1 - tight)) > delta
     assert is_exact(levels) == (len(levels) < 3)
+
+
+@pytest.mark.parametrize(
+    ("policy", "tight"),
+    [(EpsilonSchedule(1.0, 0.5, 1.0), 1e-9), (EpsilonSchedule(1.0, 0.5, 4.0), 1e-4)],
+    ids=["one level and pure exploration", "five levels"],
+)
+def test_a_schedule_is_counted_as_its_coins_are(policy: EpsilonSchedule, tight: float) -> None:
+    """Against a convolution of the loss of every action, with the chance that its coin has."""
+    levels, delta = planned_ledger(policy, 40).levels, 1e-6
+    counts: dict[float, int] = {}
+    for threshold in policy.thresholds(np.arange(40)).tolist():
+        counts[threshold / COIN_UNITS] = counts.get(threshold / COIN_UNITS, 0) + 1
+    found = statement(planned_ledger(policy, 40), 5, Unbounded()).headline.epsilon
+    assert levels == counts
+    assert by_convolution(5, counts, found) <= delta * (1 + 1e-9)
+    assert by_convolution(5, counts, found * (1 - tight)) > delta
 
 
 def test_one_level_cut_into_many_is_the_same_within_a_ten_thousandth() -> None:

@@ -142,6 +142,20 @@ def test_openings_add_to_both() -> None:
             assert bare[relation].vacuous, "there is no bound"
 
 
+def test_a_decision_that_left_its_range_leaves_no_bound_but_that_of_noisy_sums_about_others() -> None:
+    """That it ended says that it was not explored; with other data its chance may be 0."""
+    ledger = PrivacyLedger({TENTH: 10}, refreshes=1)
+    alone = statement(ledger.left_range(1), 10, Unbounded())
+    assert all(bound.epsilon == inf and bound.vacuous for bound in alone.bounds)
+    noisy, before = (statement(each, 10, NoisySums(1.0)) for each in (ledger.left_range(1), ledger))
+    for relation in ("own_action", "with_own_action"):
+        assert noisy[relation].epsilon == inf
+        assert noisy[relation].vacuous
+        assert before[relation].epsilon < 6
+    for relation in ("dropped", "replaced", "user"):
+        assert noisy[relation] == before[relation], "a function of the noisy sums and of its own row"
+
+
 def test_without_exploration_the_loss_is_infinite_and_json_says_null() -> None:
     found = statement(PrivacyLedger({0: 1}), 10, Unbounded())
     assert found.headline.epsilon == inf
@@ -198,13 +212,13 @@ def test_what_is_said_to_explore_alike_does(name: str) -> None:
     assert policy.explores_alike == (len(set(probed)) == 1)
 
 
-def test_the_bound_of_a_schedule_is_above_the_exact_loss_and_near_it() -> None:
+def test_the_bound_of_a_schedule_is_that_of_its_coins() -> None:
     policy, count = EpsilonSchedule(1.0, 0.1, 20.0), 100
-    exact = {float(chance): 1 for chance in policy.epsilons(np.arange(count))}
-    loss = epsilon_total(5, exact, 1e-6)
-    assert sum(exact.values()) == count
+    chances, counts = np.unique(policy.thresholds(np.arange(count)) / COIN_UNITS, return_counts=True)
+    coins = dict(zip(chances.tolist(), counts.tolist(), strict=True))
+    assert sum(coins.values()) == count
     bound = statement(planned_ledger(policy, count), 5, Unbounded()).headline.epsilon
-    assert loss <= bound <= 1.06 * loss
+    assert bound == epsilon_total(5, coins, 1e-6), "what the coins have, and nothing else"
 
 
 def test_a_budget_holds_as_many_decisions_as_it_pays_for() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,10 @@ from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.interactions import Interaction, row_digest
 from hiddenarm.bandit.plain import PlainBandit
 from hiddenarm.bandit.planning import GradientNumbers
+from hiddenarm.bandit.policies import parse_policy
 from hiddenarm.errors import StaleStateError
 from hiddenarm.mpc.material import Seeds
+from hiddenarm.privacy.ledger import statement
 from hiddenarm.privacy.mechanisms import NoisyGradient, NoisyMechanism, NoisySums
 from hiddenarm.ring.words import Floats
 from hiddenarm.roles.epochs.plan import CheckpointName, Plan
@@ -87,6 +90,47 @@ def test_models_are_those_of_the_twin_with_the_same_noise(parties: int, lasting:
     assert "step" not in runs
     for machine in network.parties:
         assert machine.records.refreshed == (19 if lasting else 0)
+
+
+POLICIES = [
+    "epsilon-greedy:epsilon=0.2",
+    "epsilon-schedule:initial=0.5,final=0.1,decay=5",
+    "bonus:alpha=0.5,epsilon=0.1",
+    "linucb:alpha=0.25,epsilon=0.1",
+    "thompson:alpha=0.1,epsilon=0.1",
+]
+MECHANISMS = [
+    NoisySums(20.0, first_refresh=4, refresh_ratio=1.5),
+    NoisySums(20.0, first_refresh=4, refresh_ratio=1.5, correlated=2),
+    NoisyGradient(20.0, refresh_every=4, correlated=2),
+]
+CELLS = [
+    cell
+    for cell in product(POLICIES, MECHANISMS, (3, 50), (False, True))
+    if cell[0].startswith("epsilon") or not isinstance(cell[1], NoisyGradient)  # the rest: tests/bandit/test_matrix.py
+]
+
+
+@pytest.mark.parametrize(("policy", "privacy", "arms", "lasting"), CELLS, ids=str)
+def test_every_policy_learns_from_noise_between_roles(
+    policy: str, privacy: NoisyMechanism, arms: int, lasting: bool
+) -> None:
+    """With few arms and many, among eligible arms, in memory and durably: models are those of the twin that has the
+    same noise, and nothing is decided but among eligible arms."""
+    federation = Federation(arms=arms, features=(2, 2), policy=parse_policy(policy), privacy=privacy)
+    network, version = MemoryNetwork(federation, lasting=lasting).start(), 0
+    eligible = (0, arms - 1)
+    for step in range(10):
+        decision = network.decide(KEYS[step], version, eligible)
+        assert decision.arm in eligible
+        version = network.reward(decision.id, float(decision.arm == 0))
+    downhill = isinstance(privacy, NoisyGradient)
+    check_model(network, teach_twin(network, [[one] for one in network.learned()]), 0.1 if downhill else 2e-4)
+    network.check_nothing_is_left()
+    ledger = network.party(0).records.ledger
+    assert (ledger.count, ledger.refreshes) == (10, privacy.refreshes_by(10))
+    assert not statement(ledger, arms, privacy)["own_action"].vacuous
+    assert isinstance(network.party(0).records, PartyRecords) == lasting
 
 
 @pytest.mark.parametrize("rows_per_key", [1, 2])

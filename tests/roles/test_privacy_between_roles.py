@@ -18,7 +18,7 @@ from hiddenarm.errors import BudgetSpentError, DamagedStoreError
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity
-from hiddenarm.privacy.ledger import COIN_UNITS, PrivacyLedger, coarse
+from hiddenarm.privacy.ledger import COIN_UNITS, PrivacyLedger
 from hiddenarm.roles.epochs.plan import Committed, PartyStatement, agree_on_spent
 from hiddenarm.roles.messages import ACTOR
 from hiddenarm.roles.party_areas import PRIVACY, read_ledger
@@ -109,8 +109,7 @@ def test_a_schedule_is_counted_by_the_positions_of_its_decisions() -> None:
     online(network, 1)
     ask_many(network, *KEYS[:4])
     positions = np.array([0, 0, 1, 2, 3])  # programs count apart within an epoch
-    levels = [coarse(threshold) for threshold in policy.thresholds(positions).tolist()]
-    expected = PrivacyLedger().decided(*levels)
+    expected = PrivacyLedger().decided(*policy.thresholds(positions).tolist())
     assert ledgers(network) == [expected] * 2
 
 

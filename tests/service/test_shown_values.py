@@ -13,7 +13,8 @@ from prometheus_client.registry import Collector
 
 from hiddenarm.bandit.evaluation import PolicyValues, estimated
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.cli.status import _value_rows, parse_metrics, released_in
+from hiddenarm.cli.status import _value_rows, parse_metrics, released_in, value_at
+from hiddenarm.errors import ConfigError
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.privacy.ledger import PrivacyLedger, statement
 from hiddenarm.privacy.mechanisms import NoisySums
@@ -45,6 +46,14 @@ def test_the_receiver_shows_what_policies_earn() -> None:
     assert rows["value of the uniform policy"].startswith("0.2000 a decision (ratio 0.2000, noise 0.6928)")
     assert rows["decisions evaluated"] == "40"
     assert _value_rows(parse_metrics(text_of(list(_of_values(None))))) == []
+    shown = parse_metrics(text_of(list(_of_values(opened))))
+    assert value_at(shown, 0.1) == pytest.approx(opened.at_epsilon(0.1)) == pytest.approx(0.47)
+    assert dict(_value_rows(shown, 0.1))["value of the policy at epsilon 0.1"] == "0.4700 a decision"
+
+
+def test_the_value_at_another_epsilon_takes_both_values() -> None:
+    with pytest.raises(ConfigError, match="takes those of greedy and uniform; here is none"):
+        value_at({}, 0.1)
 
 
 @pytest.mark.parametrize("bare", [False, True])
@@ -58,6 +67,16 @@ def test_status_states_what_the_ledger_of_a_party_means_with_its_openings(bare: 
     assert released == statement(ledger, 3, privacy)
     assert released is not None
     assert released.headline.vacuous == bare
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_status_states_that_a_decision_left_its_range(left: int) -> None:
+    federation = Federation(arms=3, features=(2, 2), epsilon=0.25)
+    ledger = PrivacyLedger({2**61: 1}).left_range(left)
+    released = released_in(parse_metrics(text_of(list(_of_privacy(ledger, None)))), federation)
+    assert released == statement(ledger, 3, federation.privacy)
+    assert released is not None
+    assert released.headline.vacuous == bool(left)
 
 
 def test_a_page_never_shows_decisions_with_the_privacy_of_fewer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -197,11 +197,17 @@ class OpenedValues:
     def at_epsilon(self, epsilon: float) -> float:
         """What the same policy would earn with another chance to explore: it earns what the two values say, each in its
         share of the decisions. Unbiased."""
-        if not 0 <= epsilon <= 1:
-            raise ConfigError(f"epsilon must lie in [0, 1], got {epsilon}")
-        if self.by_policy.keys() != set(POLICIES):
-            raise ConfigError(f"the value at another epsilon takes those of {' and '.join(POLICIES)}")
-        return (1 - epsilon) * self.by_policy[GREEDY].unbiased + epsilon * self.by_policy[UNIFORM].unbiased
+        return mixed_value({name: value.unbiased for name, value in self.by_policy.items()}, epsilon)
+
+
+def mixed_value(values: Mapping[str, float], epsilon: float) -> float:
+    """What a policy earns that explores with some chance, by the values without exploration and of a uniform arm."""
+    if not 0 <= epsilon <= 1:
+        raise ConfigError(f"epsilon must lie in [0, 1], got {epsilon}")
+    if values.keys() != set(POLICIES):
+        opened = " and ".join(sorted(values)) or "none"
+        raise ConfigError(f"the value at another epsilon takes those of {' and '.join(POLICIES)}; here is {opened}")
+    return (1 - epsilon) * values[GREEDY] + epsilon * values[UNIFORM]
 
 
 def estimated(federation: Federation, windows: int, sums: Words) -> OpenedValues:

@@ -161,16 +161,19 @@ class Policy(Optioned, ABC):
         """The chance to explore, by the public position of a decision (see `coins`)."""
 
     def thresholds(self, positions: Positions) -> Words:
-        """The same as the dealer's coin has it: 63-bit integers. Epsilon is exactly threshold / 2^63."""
-        return exploration_thresholds(self.epsilons(positions))
+        """The same as the dealer's coin has it: 63-bit integers, of a schedule few (`privacy.ledger.coarse`). Epsilon
+        is exactly threshold / 2^63."""
+        fine = exploration_thresholds(self.epsilons(positions))
+        if self.explores_alike:
+            return fine
+        return np.array([coarse(threshold) for threshold in fine.ravel().tolist()], np.uint64).reshape(fine.shape)
 
     def levels(self, first: int, count: int) -> list[int]:
-        """The thresholds of `count` positions from `first` on, as the ledger counts them: as they are, or, if they
-        follow a schedule, rounded down to few values (`privacy.ledger.coarse`)."""
+        """The thresholds of `count` positions from `first` on, as the ledger counts them."""
         if self.explores_alike:
             return [self._only_threshold] * count
-        positions = np.arange(first, first + count, dtype=np.int64)
-        return [coarse(threshold) for threshold in self.thresholds(positions).tolist()]
+        levels: list[int] = self.thresholds(np.arange(first, first + count, dtype=np.int64)).tolist()
+        return levels
 
     @cached_property
     def _only_threshold(self) -> int:

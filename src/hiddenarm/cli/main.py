@@ -238,8 +238,9 @@ def sweep(out: Path, policies: tuple[str, ...], epsilons: tuple[float, ...], rep
     show_default=True,
     help="Estimate the model's value from explored decisions only; or from all, with the policy's own arms.",
 )
+@click.option("--at-epsilon", type=float, help="Also estimate the policy with this probability of exploring.")
 @click.option("--opening-epsilon", type=float, help="Privacy loss of one opening; no noise unless given.")
-@click.option("--delta", default=1e-6, show_default=True, help="Chance that the loss of an opening is larger.")
+@with_options(*PRIVACY_OPTIONS)
 @click.option("--replicates", default=1, show_default=True, help="Independent runs that advance together.")
 @click.option("--seed", type=int, help="Fix data order, masks and coins. Reproducible, therefore not private.")
 @click.option("--data", type=click.Choice(_WORLDS[:2]), default="digits", show_default=True)
@@ -252,7 +253,7 @@ def evaluate(**options: Any) -> None:
 
     from hiddenarm.research.evaluate import Evaluated, print_evaluated
 
-    evaluated = Evaluated.prepared(options, chosen_policy(options))
+    evaluated = Evaluated.prepared(options, chosen_policy(options), _privacy_or_delta(options))
     print_evaluated(Console(), evaluated.run(), options["json_path"])
 
 
@@ -296,10 +297,8 @@ def privacy(json_path: Path | None, plot_path: Path | None, **options: Any) -> N
 
     from hiddenarm.cli.privacy import Plan, print_statement, write_statement
 
-    delta = options["delta"]
-    if options["privacy"] in (None, "none"):
-        options["delta"] = None  # it is that of the question, not of a mechanism
-    plan, steps = Plan(options["arms"], chosen_policy(options), chosen_privacy(options), delta), options["steps"]
+    mechanism, delta, steps = _privacy_or_delta(options), options["delta"], options["steps"]
+    plan = Plan(options["arms"], chosen_policy(options), mechanism, delta)
     if plot_path is not None:
         check_research("--plot")
         from hiddenarm.research.plots import check_plot_path, plot_losses
@@ -312,6 +311,12 @@ def privacy(json_path: Path | None, plot_path: Path | None, **options: Any) -> N
     if plot_path is not None:
         counts = sorted({max(1, round(steps ** (place / 40))) for place in range(41)})
         plot_losses(plot_path, counts, [plan.statement(count) for count in counts])
+
+
+def _privacy_or_delta(options: dict[str, Any]) -> Any:
+    """The mechanism; without one, --delta is that of the question."""
+    asked = {"delta": None} if options["privacy"] in (None, "none") else {}
+    return chosen_privacy({**options, **asked})
 
 
 def _task(options: dict[str, Any]) -> Any:

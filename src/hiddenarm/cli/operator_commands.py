@@ -130,7 +130,8 @@ def check(kit: Path, offline: bool, seconds: float) -> None:
 @click.argument("kit", type=_KIT)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.option("--live", is_flag=True, help="Only ask whether it runs: print nothing, exit with 0 if it answers.")
-def status(kit: Path, as_json: bool, live: bool) -> None:
+@click.option("--at-epsilon", type=float, help="Also estimate the policy with this probability of exploring.")
+def status(kit: Path, as_json: bool, live: bool, at_epsilon: float | None) -> None:
     """Ask the role that runs from a kit for its status. It must run on this machine. Exits with 4 if no decisions can
     be served."""
     from hiddenarm.cli.status import check_alive, show_status
@@ -138,7 +139,7 @@ def status(kit: Path, as_json: bool, live: bool) -> None:
     if live:
         check_alive(kit)
     else:
-        show_status(kit, as_json)
+        show_status(kit, as_json, at_epsilon)
 
 
 @click.command()

@@ -29,6 +29,7 @@ POLICY_FLAGS: dict[str, str] = {
     "initial": "Of epsilon-schedule: probability of exploring at the start.",
     "final": "Of epsilon-schedule: lowest probability of exploring.",
     "decay": "Of epsilon-schedule: decisions after which it explores half as much.",
+    "power": "Of epsilon-schedule: how fast it explores less, 1 unless given; 0.5 for a square root.",
 }
 """The options of all policies; one that a policy does not have is refused."""
 

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 
 from hiddenarm.bandit.accounting import Budget, budget_of, check_budget, planned_ledger
-from hiddenarm.bandit.federation import PAYLOAD_ARMS
 from hiddenarm.bandit.policy import Policy
 from hiddenarm.errors import ConfigError
 from hiddenarm.privacy.actions import MOST_ACTIONS, exploration_for, is_exact
@@ -91,7 +90,7 @@ def write_statement(path: Path, plan: Plan, steps: int, found: Statement) -> Non
         "steps": steps,
         "policy": str(plan.policy),
         "options": plan.privacy.options,
-        "exact": is_exact(plan.ledger(steps).levels),
+        "exact": not isinstance(plan.privacy, NoisyMechanism) and is_exact(plan.ledger(steps).levels),
     }
     try:
         path.write_text(json.dumps(report, indent=2, allow_nan=False) + "\n")
@@ -101,10 +100,6 @@ def write_statement(path: Path, plan: Plan, steps: int, found: Statement) -> Non
 
 def _not_covered(plan: Plan) -> list[str]:
     lines = ["Not covered by any line above: the dealer together with the actor or a party."]
-    if plan.arms > PAYLOAD_ARMS:
-        lines.append(
-            f"Nor, with more than {PAYLOAD_ARMS} arms: the actor together with a party, who learn an order of scores."
-        )
     if isinstance(plan.privacy, NoisyMechanism):
         lines.append("What the rewarder itself knows of a person's reward is outside, too.")
     else:

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from rich.table import Table
 
+from hiddenarm.bandit.evaluation import mixed_value
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.cli.privacy import shown_epsilon
 from hiddenarm.errors import ConfigError, PeerLost
@@ -34,16 +35,23 @@ def check_alive(kit: Path) -> None:
     _ask(kit, "/livez")
 
 
-def show_status(kit: Path, as_json: bool) -> None:
-    """Print how the role of a kit is doing. Raises PeerLost if it is not running or decisions cannot be served."""
+def show_status(kit: Path, as_json: bool, at_epsilon: float | None = None) -> None:
+    """Print how the role of a kit is doing, and what its policy would earn with another chance to explore, if that is
+    asked. Raises PeerLost if it is not running or decisions cannot be served."""
+    if at_epsilon is not None and not 0 <= at_epsilon <= 1:
+        raise ConfigError(f"--at-epsilon must lie in [0, 1], got {at_epsilon}")
     me, ready_text, metrics_text = _ask(kit, "/readyz", "/metrics")
     ready, metrics = json.loads(ready_text), parse_metrics(metrics_text)
     released = released_in(metrics, read_kit_file(kit).build_federation())
+    other = (
+        {} if at_epsilon is None else {"at_epsilon": {"epsilon": at_epsilon, "value": value_at(metrics, at_epsilon)}}
+    )
     if as_json:
         privacy = {} if released is None else {"privacy": released.to_dict()}
-        print(json.dumps({"role": me, **ready, "metrics": _flat(metrics), **privacy}, indent=2))
+        print(json.dumps({"role": me, **ready, "metrics": _flat(metrics), **privacy, **other}, indent=2))
     else:
-        _print(Console(), me, ready, [*_rows(metrics), *_value_rows(metrics), *_privacy_rows(metrics, released)])
+        values = _value_rows(metrics, at_epsilon)
+        _print(Console(), me, ready, [*_rows(metrics), *values, *_privacy_rows(metrics, released)])
     if not ready["ready"]:
         raise PeerLost(f"{me} is not ready: {'; '.join(ready['reasons'])}")
 
@@ -112,11 +120,20 @@ def released_in(metrics: Metrics, federation: Federation) -> Statement | None:
         sums.get("row", 0.0),
         sum(openings.values()),
         openings.get("no", 0),
+        int(_one(metrics, "hiddenarm_privacy_out_of_range_total")),
     )
     return statement(ledger, federation.arms, federation.privacy)
 
 
-def _value_rows(metrics: Metrics) -> list[tuple[str, str]]:
+def value_at(metrics: Metrics, epsilon: float) -> float:
+    """What the policy would earn with another chance to explore; ConfigError at a role to which not both values that
+    it follows from are opened."""
+    samples = metrics.get("hiddenarm_policy_value", [])
+    found = {labels["policy"]: value for labels, value in samples if labels["estimate"] == "unbiased"}
+    return mixed_value(found, epsilon)
+
+
+def _value_rows(metrics: Metrics, at_epsilon: float | None = None) -> list[tuple[str, str]]:
     """What policies earn, at the role that these values are opened to."""
     rows = []
     for labels, noise in metrics.get("hiddenarm_policy_value_noise", []):
@@ -127,6 +144,9 @@ def _value_rows(metrics: Metrics) -> list[tuple[str, str]]:
         }
         told = f"{found['unbiased']:.4f} a decision (ratio {found['ratio']:.4f}, noise {noise:.4f})"
         rows.append((f"value of the {policy} policy", told))
+    if at_epsilon is not None:
+        shown = f"{value_at(metrics, at_epsilon):.4f} a decision"
+        rows.append((f"value of the policy at epsilon {at_epsilon:g}", shown))
     if rows:
         rows.append(("decisions evaluated", f"{_one(metrics, 'hiddenarm_evaluated_decisions'):,.0f}"))
     return rows

@@ -19,7 +19,12 @@ With exploration alone every later action depends on a row, so all but the first
 an upper bound for each of them. If sums were opened besides, there is no bound: they tell something of which decisions
 were explored, and the bound rests on nobody knowing that. With noisy sums they have bounds of their own, which do not
 grow with the actions, and an opened sum adds to them once, as a row is part of one window. A sum that was opened
-without noise leaves no bound anywhere.
+without noise leaves no bound about other actions.
+
+A decision that ended as its scores left their range was not explored, and that it ended may depend on any row before:
+its chance may be 0 with other data. So one such decision leaves no bound, but where sums are noisy that about other
+actions: it is, as they are, a function of the noisy sums and of its own row. A row's own action has none either, as it
+may have been the one.
 """
 
 from __future__ import annotations
@@ -192,8 +197,8 @@ NOTHING_RELEASED = PrivacyLedger()
 
 
 def coarse(threshold: int) -> int:
-    """A threshold rounded down to five significant bits: to explore less tells more, so that the loss is never
-    understated, and overstated by at most log(33/32) to log(17/16) an action. A schedule then has few levels."""
+    """A threshold rounded down to five significant bits. The coins of a schedule have such thresholds, so that it has
+    few levels, and is counted by exactly those that it has."""
     spare = max(0, threshold.bit_length() - _LEVEL_BITS)
     return threshold >> spare << spare
 
@@ -263,9 +268,9 @@ def statement(ledger: PrivacyLedger, arms: int, mechanism: Mechanism, delta: flo
 
 
 def _of_exploration(ledger: PrivacyLedger, arms: int, delta: float) -> tuple[Bound, ...]:
-    opened = ledger.opened > 0 or ledger.openings > 0
-    total = inf if opened else epsilon_total(arms, ledger.levels, delta)
-    exact = is_exact(ledger.levels) and not opened
+    unbounded = ledger.opened > 0 or ledger.openings > 0 or ledger.out_of_range > 0
+    total = inf if unbounded else epsilon_total(arms, ledger.levels, delta)
+    exact = is_exact(ledger.levels) and not unbounded
     at_most = [_bound(name, total, delta, exact=False) for name in ("dropped", "replaced")]
     own, user = (_bound(name, total, delta, exact) for name in ("with_own_action", "user"))
     return (_of_own_action(ledger, arms), *at_most, own, user)
@@ -276,7 +281,8 @@ def _of_noise(ledger: PrivacyLedger, arms: int, noisy: Mechanism, delta: float) 
     opened, least = inf if ledger.bare else sqrt(ledger.row_opened), min(ledger.levels, default=1.0)
     one_row = noisy.mu * sqrt(1 + ledger.repeated)
     dropped = composed([one_row, opened])
-    own = inf if dropped == inf else own_action_epsilon(dropped, arms, least, delta)
+    unbounded = dropped == inf or ledger.out_of_range > 0
+    own = inf if unbounded else own_action_epsilon(dropped, arms, least, delta)
     rows = _of_user(ledger, noisy)
     return (
         _of_own_action(ledger, arms),
@@ -298,7 +304,7 @@ def _of_user(ledger: PrivacyLedger, noisy: NoisyMechanism) -> float:
 
 def _of_own_action(ledger: PrivacyLedger, arms: int) -> Bound:
     loss = max((eta(arms, chance) for chance, count in ledger.levels.items() if count), default=0.0)
-    return _bound("own_action", loss, 0.0, exact=True)
+    return _bound("own_action", inf if ledger.out_of_range else loss, 0.0, exact=True)
 
 
 def _bound(relation: str, epsilon: float, delta: float, exact: bool) -> Bound:

@@ -275,6 +275,7 @@ class Report:
     epsilon_dropped: float | None
     epsilon_replaced: float | None
     epsilon_with_own_action: float | None
+    epsilon_user: float | None
     epsilon_total: float | None
     """Of what was released about one row (`privacy.ledger`); None for infinity."""
     vacuous: bool
@@ -381,6 +382,7 @@ class Scoreboard:
             epsilon_dropped=losses["dropped"],
             epsilon_replaced=losses["replaced"],
             epsilon_with_own_action=losses["with_own_action"],
+            epsilon_user=losses["user"],
             epsilon_total=losses[released.headline.relation],
             vacuous=released.headline.vacuous,
         )
