@@ -6,10 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 import test_batched_lessons
+import test_clients
 import test_features
 import test_handouts
 import test_hard_data
@@ -63,6 +66,8 @@ class Check:
     name: str
     run: Callable[[int], object]
     seeds: range = range(1)
+    network: bool = False
+    """Sockets are made for it."""
 
 
 def worlds(crash: float, first: int = 0) -> Check:
@@ -90,6 +95,11 @@ def _lost_decisions(_: int) -> None:
     """A party comes back without a decision of which it has told the actor."""
     with pytest.MonkeyPatch.context() as patch:
         test_old_backups.test_a_party_that_lacks_a_decision_it_told_the_actor_is_refused(patch, actor_crashes=False)
+
+
+def _last_words(_: int) -> None:
+    with TemporaryDirectory() as folder:
+        test_clients.check_last_words(Path(folder))
 
 
 def _known_masks(programs: tuple[str, ...]) -> None:
@@ -179,6 +189,7 @@ MASKS_DIFFER = Check("two masks", lambda _: test_masking.test_two_masks_of_one_v
 OLD_BACKUP = Check("an old backup", test_simulated_faults.with_old_backup)
 LOST_DECISIONS = Check("lost decisions", _lost_decisions)
 PREPARED_AGAIN = Check("PREPARED again", _prepared_again)
+LAST_WORDS = Check("last words of a client", _last_words, network=True)
 CLIPPING = Check("clipping", lambda _: test_features.test_all_rows_take_the_same_operations("a row"))
 NEW_DIRECTION = Check(
     "a new direction", lambda _: test_hard_data.test_single_lessons_in_a_new_direction_between_batches()

@@ -68,6 +68,7 @@ from hiddenarm.roles.party_areas import PRIVACY
 from hiddenarm.roles.party_records import PartyRecords
 from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.updater import LessonEnded
+from hiddenarm.service import application as service_application
 from hiddenarm.store.contract import Put
 from hiddenarm.store.journal import Then
 
@@ -427,6 +428,13 @@ def told_uncounted(patch: pytest.MonkeyPatch) -> None:
 
 def counted_in_memory_only(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PartyRecords, "_privacy", lambda _: Put(PRIVACY, b"", NOTHING_RELEASED.encode()))
+
+
+# What is told in the clear
+
+
+def all_errors_told(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(service_application, "last_words", lambda role, error: str(error))
 
 
 # Unlearning
@@ -826,5 +834,12 @@ MUTANTS = [
         counted_in_memory_only,
         checks.CALM_WORLDS,
         "and forgot some",
+    ),
+    Mutant(
+        "a client tells its peers every error that ends it",
+        "a user's key, and that a score left its range, are in the logs of all",
+        all_errors_told,
+        checks.LAST_WORDS,
+        "user 17",
     ),
 ]
