@@ -252,7 +252,7 @@ def check_last_words(folder: Path) -> None:
     told: list[str] = []
     for error in (*ERRORS_NOT_TOLD, PeerLost("dealer is gone"), StoreLostError("the store is gone")):
         client = ActorClient(kit)
-        client.endpoint.abort = told.append  # type: ignore[method-assign]
+        client.endpoint.abort = told.append  # type: ignore[method-assign, assignment]
         client.__exit__(type(error), error, None)
     assert told == ["actor failed"] * len(ERRORS_NOT_TOLD) + ["dealer is gone", "the store is gone"]
 
