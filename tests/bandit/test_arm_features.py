@@ -283,7 +283,7 @@ def test_arms_with_the_same_features_win_alike(parties: int, row: float, online:
         step, chosen = lockstep.decide(context)
         won += np.bincount(chosen, minlength=arms)
         lockstep.learn(step, np.full(count, 0.7))
-    assert stats.chisquare(won).pvalue > SIGNIFICANCE
+    assert stats.chisquare(won).pvalue > SIGNIFICANCE, f"arms with the same features have won {won}"
 
 
 def test_noisy_sums_learn_what_the_twin_with_the_same_noise_learns() -> None:
