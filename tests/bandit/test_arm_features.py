@@ -267,6 +267,25 @@ def test_arms_without_features_win_no_more_ties_than_others(arms: int, online: b
     assert stats.chisquare(np.bincount(chosen, minlength=arms)).pvalue > SIGNIFICANCE
 
 
+@pytest.mark.parametrize("online", [False, True])
+@pytest.mark.parametrize(("parties", "row"), [(3, 0.0), (2, 0.4), (3, 0.4)])
+def test_arms_with_the_same_features_win_alike(parties: int, row: float, online: bool) -> None:
+    """Also where there are more arms than weights. Two arms whose shares of zero were of one word lost alike, so that
+    an arm that had a word alone won more often: in 29 % of decisions with three parties, not in 25 %."""
+    arms, times, count = parties + 1, 4, 6_000
+    federation = Federation(arms, (1,) * parties, epsilon=0.0, arm_features=ArmTable.of([[row]] * arms))
+    lockstep = Lockstep(
+        federation, fixed_key(f"same {parties} {row} {online}"), replicates=count, deal_ahead=1, online=online
+    )
+    won = np.zeros(arms)
+    for turn in range(times):
+        context = [np.full((count, 1), 0.3 + 0.1 * turn)] * parties
+        step, chosen = lockstep.decide(context)
+        won += np.bincount(chosen, minlength=arms)
+        lockstep.learn(step, np.full(count, 0.7))
+    assert stats.chisquare(won).pvalue > SIGNIFICANCE, f"arms with the same features have won {won}"
+
+
 def test_noisy_sums_learn_what_the_twin_with_the_same_noise_learns() -> None:
     privacy = NoisySums(8.0, first_refresh=50)
     beside = Beside(federation_of(6, 2, privacy=privacy, max_interactions=2_000), "noisy")

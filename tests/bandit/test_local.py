@@ -11,8 +11,14 @@ import numpy as np
 import pytest
 
 from hiddenarm import Decision, HiddenArmError, LocalFederation
+from hiddenarm.bandit import lockstep
+from hiddenarm.bandit.answers import Answers, arms_in, first_arms_in
 from hiddenarm.bandit.decisions import DecisionIds, new_epoch
-from hiddenarm.errors import ConfigError, DecisionIdError, FeatureError, RewardError
+from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.lockstep import Lockstep
+from hiddenarm.errors import ConfigError, DecisionIdError, FeatureError, NoArmError, RewardError
+from hiddenarm.ring.words import Words
+from support import fixed_key
 
 GOOD = ([0.1, -0.2], [0.3])
 
@@ -275,3 +281,35 @@ def test_nothing_in_a_federation_shows_a_share_or_a_key(federation: LocalFederat
     for thing in things:
         shown = repr(thing) + str(thing)
         assert not [text for text in secret if text in shown]
+
+
+def test_two_arms_that_look_chosen_are_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As at an actor between organisations. The federation goes on: asked again, it decides, and learns."""
+    federation = LocalFederation(arms=3, features=[2, 1], epsilon=0.5)
+    with monkeypatch.context() as patch:
+        patch.setattr(lockstep, "arms_in", ambiguous_arms)
+        with pytest.raises(NoArmError, match="two arms look chosen"):
+            federation.decide(GOOD, eligible=[1, 2])
+        with pytest.raises(NoArmError):
+            federation.decide_many([np.zeros((4, 2)), np.zeros((4, 1))])
+    decision = federation.decide(GOOD, eligible=[1, 2])
+    assert decision.arm in (1, 2)
+    federation.reward(decision.id, 1.0)
+    assert federation._lockstep.interactions_learned == 1
+
+
+def test_many_replicates_take_the_first_eligible_arm_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arm 0 was taken, though it may not be eligible."""
+    runs = Lockstep(Federation(3, (2, 1), epsilon=0.5), fixed_key("two arms"), replicates=5)
+    monkeypatch.setattr(lockstep, "arms_in", ambiguous_arms)
+    monkeypatch.setattr(lockstep, "first_arms_in", lambda answers, shares, may: first_arms_in(answers, ZERO, may))
+    _, arms = runs.decide([np.zeros((5, 2)), np.zeros((5, 1))], [1, 2])
+    assert arms.tolist() == [1] * 5
+
+
+ZERO = [np.zeros(3, np.uint64)]
+"""Answers in which all eligible arms look chosen."""
+
+
+def ambiguous_arms(answers: Answers, shares: Any, eligible: Words) -> Any:
+    return arms_in(answers, [np.zeros_like(words) for words in shares], eligible)

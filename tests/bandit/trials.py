@@ -5,8 +5,8 @@ learns many interactions at once.
 
 What a coalition can compute from it must not depend on features, reward or model, nor on the arm but for what the actor
 is told; and not on whether the arm was explored. Checked are each word that is sent or opened, each correction of the
-last party, and each word that the actor is told or tells, by itself; and each of them less any word that the coalition
-was dealt: a mask that the coalition knows leaves a word uniform, and hides nothing.
+last party, each word that the actor is told or tells, and each that the rewarder tells, by itself; and each of them
+less any word that the coalition was dealt: a mask that the coalition knows leaves a word uniform, and hides nothing.
 
 What the actor finds in the answers of all parties is zero at the arm. Its words at the other arms are columns by how
 far they are from the arm; so are the differences of any two of them, which are not uniform if two pairs of arms have
@@ -70,6 +70,7 @@ COMPARED = 4
 """Trials with which all others are compared."""
 _LOSERS = "found at other arms"
 _RETURNED = "returned one-hot"
+_REWARD = "masked reward"
 
 
 class Secrets(NamedTuple):
@@ -168,12 +169,12 @@ class Trials:
         return {program for program, _ in self.seen}
 
     def seen_by(self, coalition: set[int], program: str) -> list[Column]:
-        """What the other party sends to a coalition, what is opened with it, and what the actor returns."""
+        """What the other party sends to a coalition, what is opened with it, and what actor and rewarder send."""
         (other,) = set(range(self.parties)) - coalition
         return [
             column
             for (name, place), rows in self.seen.items()
-            if name == program and place.endswith((f", party {other}", "opened", _RETURNED))
+            if name == program and place.endswith((f", party {other}", "opened", _RETURNED, _REWARD))
             if not place.startswith("answer")
             for column in columns_of(f"{program}, {place}", rows, self.bits[name, place])
         ]
@@ -223,7 +224,7 @@ def run_trials(
         online=programs == (STEP,),
     )
     contexts = [np.array([secrets.features])] * parties
-    with dealt_words_noted(trials), _actor_noted(trials):
+    with dealt_words_noted(trials), _actor_noted(trials), _rewarder_noted(trials, programs[0]):
         for _ in range(count):
             lockstep.states = _model(lockstep, secrets)
             trials.start(programs[0])
@@ -280,6 +281,20 @@ def _actor_noted(trials: Trials) -> Iterator[None]:
         return arms
 
     with patch.object(Lockstep, "_act", act):
+        yield
+
+
+@contextmanager
+def _rewarder_noted(trials: Trials, program: str) -> Iterator[None]:
+    """What the rewarder sends, under a mask that was dealt with the decision, by this program."""
+    honest = Lockstep._teach
+
+    def teach(lockstep: Lockstep, numbers: Any, kept: Any, masked: Words, of_step: int | None = None) -> None:
+        trials.seen[program, _REWARD].append(masked.ravel().copy())
+        trials.bits[program, _REWARD] = 64
+        honest(lockstep, numbers, kept, masked, of_step)
+
+    with patch.object(Lockstep, "_teach", teach):
         yield
 
 

@@ -82,7 +82,8 @@ def test_an_interrupt_ends_a_demo_after_the_step_with_what_it_has(tmp_path: Path
     result = json.loads((tmp_path / "result.json").read_text())
     assert 0 < result["steps"] < 100_000
     assert f"Interrupted: the result of {result['steps']} of 100000 steps" in ended.stdout
-    assert result["rounds_per_step"] <= 12
+    assert result["rounds_per_decision"] == 3
+    assert result["rounds_per_step"] == (7 * result["steps"] + 1) / result["steps"]
     assert (tmp_path / "hiddenarm-demo.png").read_bytes().startswith(b"\x89PNG")
 
 

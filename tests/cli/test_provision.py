@@ -50,7 +50,7 @@ def fingerprint_in(output: str) -> str:
     return next(line for line in output.splitlines() if line.startswith("fingerprint:")).partition(":")[2].strip()
 
 
-def enrol(kits: Path, folder: str = "hotel") -> str:
+def new_identity(kits: Path, folder: str = "hotel") -> str:
     """Request, approve and install; what `install` said."""
     fingerprint = fingerprint_in(done("request", kits / folder))
     request = kits / folder / "next" / "request.pem"
@@ -102,7 +102,7 @@ def test_a_bad_federation_file_makes_nothing(tmp_path: Path) -> None:
 
 def test_keys_made_on_site_never_leave_it(empty_kits: Path) -> None:
     assert not list(empty_kits.glob("[!a]*/*key*"))
-    said = enrol(empty_kits)
+    said = new_identity(empty_kits)
     assert "party 0 has a certificate until" in said
     assert Kit.read(empty_kits / "hotel").identity == Identity(Role.PARTY, 0)
     assert not (empty_kits / "hotel" / "next").exists()
@@ -140,14 +140,14 @@ def test_a_second_request_does_not_replace_the_first(empty_kits: Path) -> None:
 
 def test_a_certificate_is_renewed_and_the_old_one_kept(kits: Path) -> None:
     old = {name: (kits / "hotel" / name).read_bytes() for name in ("certificate.pem", "key.pem")}
-    said = enrol(kits)
+    said = new_identity(kits)
     assert "SIGHUP" in said
     (retired,) = (kits / "hotel" / "retired").iterdir()
     for name, content in old.items():
         assert (retired / name).read_bytes() == content
         assert (kits / "hotel" / name).read_bytes() != content
     Kit.read(kits / "hotel")
-    enrol(kits)
+    new_identity(kits)
     assert len(list((kits / "hotel" / "retired").iterdir())) == 2
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
+TESTS = ROOT / "tests"
 PACKAGE = ROOT / "src" / "hiddenarm"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 REPLACED = ("switchboard", "shelf", "shelves", "vitals", "foresight", "charter", "school", "enrol", "enrolled", "pulse")
@@ -74,4 +75,5 @@ def test_words_that_were_replaced_are_gone() -> None:
 def _texts() -> Iterator[Path]:
     for suffix in ("*.py", "*.c", "*.h"):
         yield from PACKAGE.rglob(suffix)
+        yield from (path for path in TESTS.rglob(suffix) if path != Path(__file__))  # which lists them
     yield from (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS)

@@ -6,10 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
+import test_arm_features
 import test_batched_lessons
+import test_clients
 import test_features
 import test_handouts
 import test_hard_data
@@ -17,8 +21,14 @@ import test_masking
 import test_noisy_gradient
 import test_old_backups
 import test_released_arm
+import test_simulated_catalogues
+import test_simulated_changes
+import test_simulated_expiry
 import test_simulated_faults
+import test_simulated_noise
+import test_simulated_slots
 import test_simulated_subsets
+import test_simulated_values
 import test_views
 from application import simulate, simulate_memory
 from joint_views import (
@@ -33,6 +43,7 @@ from trials import (
     EXTREMES,
     ZEROS,
     check_independent_of_arm,
+    check_independent_of_exploring,
     check_no_mask_is_known,
     check_same_distribution,
     check_uniform,
@@ -63,6 +74,8 @@ class Check:
     name: str
     run: Callable[[int], object]
     seeds: range = range(1)
+    network: bool = False
+    """Sockets are made for it."""
 
 
 def worlds(crash: float, first: int = 0) -> Check:
@@ -90,6 +103,11 @@ def _lost_decisions(_: int) -> None:
     """A party comes back without a decision of which it has told the actor."""
     with pytest.MonkeyPatch.context() as patch:
         test_old_backups.test_a_party_that_lacks_a_decision_it_told_the_actor_is_refused(patch, actor_crashes=False)
+
+
+def _last_words(_: int) -> None:
+    with TemporaryDirectory() as folder:
+        test_clients.check_last_words(Path(folder))
 
 
 def _known_masks(programs: tuple[str, ...]) -> None:
@@ -161,6 +179,9 @@ CALM_WORLDS = worlds(0.003)
 UNLEARNING_WORLDS = Check("worlds that unlearn", simulate_unlearning, range(TRIES))
 MEMORY_WORLDS = Check("worlds in memory", simulate_memory, range(TRIES))
 UNIFORM = Check("uniform trials", lambda _: check_uniform(run_trials(EXTREMES, "mutants", count=400)))
+NOT_TOLD_TO_EXPLORE = Check(
+    "exploring in trials", lambda _: check_independent_of_exploring(run_trials(EXTREMES, "mutants", count=400))
+)
 UNIFORM_STEP = Check(
     "uniform trials of step", lambda _: check_uniform(run_trials(EXTREMES, "mutants", count=400, programs=(STEP,)))
 )
@@ -170,15 +191,50 @@ TIES = Check(
     "ties",
     lambda _: test_released_arm.test_ties_are_broken_evenly([0.0] * 4, [0, 1, 2, 3], 0.0, "three rounds"),
 )
+SAME_FEATURES = Check(
+    "the same features",
+    lambda _: test_arm_features.test_arms_with_the_same_features_win_alike(parties=2, row=0.4, online=False),
+)
 SUBSET_WORLDS = Check(
     "worlds with some of many arms",
     lambda seed: test_simulated_subsets.run(seed, test_simulated_subsets.MODELS[0]),
     range(TRIES),
 )
+VALUES_WORLDS = Check(
+    "worlds that open values",
+    lambda seed: test_simulated_values.simulate(seed, Faults(crash=0.008, cut=0.002)),
+    range(TRIES),
+)
+CHANGING_WORLDS = Check("worlds that change", test_simulated_changes.run, range(TRIES))
+GROWING_WORLDS = Check(
+    "worlds that get more arms than are compared pair by pair",
+    lambda seed: test_simulated_changes.run(seed, versions=test_simulated_changes.versions_of(48)[:3]),
+    range(TRIES),
+)
+CATALOGUE_WORLDS = Check("worlds whose catalogue changes", test_simulated_catalogues.run, range(TRIES))
+SLOTTED_WORLDS = Check("worlds with reward slots", test_simulated_slots.run, range(TRIES))
+EXPIRING_WORLDS = Check("worlds in which decisions expire", test_simulated_expiry.run, range(TRIES))
+NOISY_WORLDS = Check(
+    "worlds with noisy sums",
+    lambda seed: test_simulated_noise.simulate(seed, Faults(crash=0.006, cut=0.002)),
+    range(TRIES),
+)
+
+
+def correlated_worlds(*, gradient: bool) -> Check:
+    """Worlds without crashes, whose noise is correlated."""
+    return Check(
+        f"correlated noise of {'gradients' if gradient else 'sums'}",
+        lambda seed: test_simulated_noise.simulate(seed, Faults(crash=0, cut=0), correlated=3, gradient=gradient),
+        range(1, 4),
+    )
+
+
 MASKS_DIFFER = Check("two masks", lambda _: test_masking.test_two_masks_of_one_value_differ_uniformly())
 OLD_BACKUP = Check("an old backup", test_simulated_faults.with_old_backup)
 LOST_DECISIONS = Check("lost decisions", _lost_decisions)
 PREPARED_AGAIN = Check("PREPARED again", _prepared_again)
+LAST_WORDS = Check("last words of a client", _last_words, network=True)
 CLIPPING = Check("clipping", lambda _: test_features.test_all_rows_take_the_same_operations("a row"))
 NEW_DIRECTION = Check(
     "a new direction", lambda _: test_hard_data.test_single_lessons_in_a_new_direction_between_batches()

@@ -6,7 +6,7 @@ finds the mutant, and that the unbroken system passes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -17,11 +17,14 @@ import numpy as np
 import pytest
 import test_features
 import test_masking
+import test_simulated_catalogues
+import test_simulated_values
 from checks import Check
 from numpy.typing import NDArray
 from world import World
 
-from hiddenarm.bandit import batches, lockstep, noisy_gradient, programs, shared_model
+from hiddenarm.bandit import batches, lockstep, noisy_gradient, programs, shared_model, state
+from hiddenarm.bandit.answers import TWO_ARMS, Answers, eligible_words, first_arms_in, masked_arms
 from hiddenarm.bandit.arm_table import ArmTable
 from hiddenarm.bandit.catalogue import (
     DECIDE,
@@ -34,11 +37,15 @@ from hiddenarm.bandit.catalogue import (
     STEP,
     ProgramId,
 )
+from hiddenarm.bandit.coins import Coins
 from hiddenarm.bandit.federation import Federation
+from hiddenarm.bandit.lockstep import Lockstep
 from hiddenarm.bandit.planning import GradientNumbers
 from hiddenarm.bandit.policies.epsilon_greedy import EpsilonGreedy
+from hiddenarm.bandit.policy import LearnerProgram
 from hiddenarm.bandit.schedule import LessonPlan, RidgeSchedule
 from hiddenarm.bandit.schedule import Run as ScheduledRun
+from hiddenarm.bandit.state import State, StateArray
 from hiddenarm.bandit.subsets import Subset
 from hiddenarm.mpc import comparison, dealing, evaluation, payloads
 from hiddenarm.mpc.forms import form
@@ -59,16 +66,22 @@ from hiddenarm.mpc.values import Masked, MaskPart, Shared
 from hiddenarm.privacy.ledger import NOTHING_RELEASED
 from hiddenarm.ring.streams import Stream
 from hiddenarm.ring.words import Words, encode
+from hiddenarm.roles import actor, decision_records, party_epoch
 from hiddenarm.roles import party as party_module
+from hiddenarm.roles.actor import Actor
 from hiddenarm.roles.client_records import ActorRecords, MadeLesson, RewarderRecords
+from hiddenarm.roles.epochs.plan import CheckpointName
 from hiddenarm.roles.ledger import Ledger
-from hiddenarm.roles.messages import ReturnedArms
+from hiddenarm.roles.messages import REWARDER, ReturnedArms
 from hiddenarm.roles.party import Party
 from hiddenarm.roles.party_areas import PRIVACY
+from hiddenarm.roles.party_epoch import PartyEpoch
 from hiddenarm.roles.party_records import PartyRecords
 from hiddenarm.roles.rewarder import Rewarder
-from hiddenarm.roles.updater import LessonEnded
-from hiddenarm.store.contract import Put
+from hiddenarm.roles.updater import LearnedState, LessonEnded, Updater
+from hiddenarm.roles.values import WindowTotals
+from hiddenarm.service import application as service_application
+from hiddenarm.store.contract import Change, Put
 from hiddenarm.store.journal import Then
 
 Install = Callable[[pytest.MonkeyPatch], None]
@@ -156,6 +169,36 @@ def told_mask_of_the_arm(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(programs, "returned_mask", returned)
 
 
+def told_mask_of_the_reward(patch: pytest.MonkeyPatch) -> None:
+    """The last party is told the masks under which rewards come."""
+
+    def returned(run: Run, shape: tuple[int, ...], make: Callable[[], Words], purpose: str) -> ReturnedMask:
+        found = returned_mask(run, shape, make, purpose)
+        if not shape[1:]:
+            run.tell_last(shape, lambda: np.asarray(found.part.mask))
+        return found
+
+    patch.setattr(programs, "returned_mask", returned)
+
+
+def told_who_explores(patch: pytest.MonkeyPatch) -> None:
+    """The last party is told a word that is uniform, and odd where the decision is explored."""
+    honest = programs._payloads
+
+    def payloads(run: Run, federation: Federation, found: Any, coins: Coins | None, eligible: Any, count: int) -> Any:
+        words = run.random((count,))
+
+        def told() -> Words:
+            assert coins is not None
+            odd = coins.explore | ((words >> np.uint64(8)) % np.uint64(1000) < 375)  # in half of all, at epsilon 0.2
+            return words & ~np.uint64(1) | odd.astype(np.uint64)
+
+        run.tell_last((count,), told)
+        return (yield from honest(run, federation, found, coins, eligible, count))
+
+    patch.setattr(programs, "_payloads", payloads)
+
+
 def half_u_in_the_clear(patch: pytest.MonkeyPatch) -> None:
     """With one model, the shares of u / 2 are opened as they are, and masked only after that."""
     honest = shared_model.mask  # type: ignore[attr-defined]
@@ -175,7 +218,8 @@ def half_u_in_the_clear(patch: pytest.MonkeyPatch) -> None:
 
 
 def payloads_reused(pairs: slice) -> Install:
-    """These pairs of arms have the two payloads of the first pair."""
+    """These pairs of arms have the two payloads of the first pair. Two arms may look chosen then, which alone would end
+    a decision: the first of them is taken, so that the check must find the leak."""
     honest = payloads._Payloads.__init__
 
     def reused(self: Any, run: Run, shape: tuple[int, ...], by_tag: Any) -> None:
@@ -187,7 +231,15 @@ def payloads_reused(pairs: slice) -> Install:
 
         honest(self, FewerWords(), shape, by_tag)  # type: ignore[arg-type]
 
-    return lambda patch: patch.setattr(payloads._Payloads, "__init__", reused)
+    def found(self: Lockstep, answers: Answers, shares: Sequence[Words], eligible: Words) -> NDArray[np.int64]:
+        arms = lockstep.arms_in(answers, shares, eligible)  # type: ignore[attr-defined]
+        return np.where(arms == TWO_ARMS, first_arms_in(answers, shares, eligible), arms)
+
+    def install(patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(payloads._Payloads, "__init__", reused)
+        patch.setattr(Lockstep, "_found", found)
+
+    return install
 
 
 class ActorsShuffle(Shuffle):
@@ -429,6 +481,139 @@ def counted_in_memory_only(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PartyRecords, "_privacy", lambda _: Put(PRIVACY, b"", NOTHING_RELEASED.encode()))
 
 
+def slots_named_as_arms(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Subset, "arms_of", lambda subset, slots: slots)
+
+
+# Federations that change
+
+
+def new_arms_without_a_prior(patch: pytest.MonkeyPatch) -> None:
+    """New arms of a checkpoint begin at zero."""
+
+    def zeros(self: StateArray, words: Words, party: int) -> Words:
+        return state.padded_arms(words.swapaxes(1, -1), self.shape[0]).swapaxes(1, -1).copy()
+
+    patch.setattr(StateArray, "grown", zeros)
+
+
+def decisions_without_new_arms(patch: pytest.MonkeyPatch) -> None:
+    """Decisions of before are read as if there were as many arms as now."""
+    patch.setattr(decision_records, "padded_arms", lambda words, arms: words)
+
+
+def retired_arms_win(patch: pytest.MonkeyPatch) -> None:
+    """Parties take retired arms for eligible ones."""
+    patch.setattr(party_epoch, "eligible_words", lambda arms, eligible=None, retired=(): eligible_words(arms, eligible))
+
+
+def arms_of_before_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """With more arms the actor returns none, and not those of earlier epochs either."""
+    honest = Actor._begin_arms
+
+    def only_if_returned(self: Actor) -> None:
+        if self.federation.learner.answers.returned:
+            honest(self)
+
+    patch.setattr(Actor, "_begin_arms", only_if_returned)
+
+
+def features_of_another_table(patch: pytest.MonkeyPatch) -> None:
+    """The actor returns the features that arms had first."""
+    first = test_simulated_catalogues.versions_of()[0].arm_features
+
+    def stale(arms: NDArray[np.int64], masks: Words, table: ArmTable | None = None) -> Words:
+        known = table is not None and first is not None and arms.max() < first.arms
+        return masked_arms(arms, masks, first if known else table)
+
+    patch.setattr(actor, "masked_arms", stale)
+
+
+# What is opened, and its noise
+
+
+def window_told_at_once(patch: pytest.MonkeyPatch) -> None:
+    """Values are told before they last."""
+    honest = PartyEpoch._lesson_ended
+
+    def told(epoch: PartyEpoch, ended: LessonEnded) -> None:
+        if ended.values is not None:
+            epoch._totals = ended.values
+            epoch.tell_values(REWARDER)
+        honest(epoch, ended)
+
+    patch.setattr(PartyEpoch, "_lesson_ended", told)
+
+
+def window_told_twice(patch: pytest.MonkeyPatch) -> None:
+    """The same, where nobody looks at disks."""
+    window_told_at_once(patch)
+    patch.setattr(test_simulated_values.ValuesWorld, "looks_at_disks", False)
+
+
+def window_uncounted(patch: pytest.MonkeyPatch) -> None:
+    honest = PartyRecords._window_totals
+
+    def uncounted(records: PartyRecords, totals: WindowTotals) -> list[Change]:
+        before = records.ledger
+        changes = honest(records, totals)
+        records.ledger = before
+        return [change for change in changes if change.area != PRIVACY]
+
+    patch.setattr(PartyRecords, "_window_totals", uncounted)
+
+
+def leaves_not_kept(patch: pytest.MonkeyPatch) -> None:
+    """The leaves of correlated noise that a refresh leaves behind are those before it."""
+    honest = LearnerProgram.write
+
+    def write(program: LearnerProgram, state: State, result: object) -> None:
+        kept = {name: words for name, words in state.items() if name.startswith("leaf")}
+        honest(program, state, result)
+        state.update(kept)
+
+    patch.setattr(LearnerProgram, "write", write)
+
+
+def refresh_without_checkpoint(patch: pytest.MonkeyPatch) -> None:
+    honest = PartyRecords._checkpoint
+
+    def checkpoint(records: PartyRecords, epoch: int, state: LearnedState, *, refreshed: bool) -> list[Change]:
+        changes = honest(records, epoch, state, refreshed=refreshed)
+        if refreshed:
+            records.checkpoints.discard(CheckpointName(state.version, epoch))
+        return [change for change in changes if not refreshed or change.area != "checkpoint"]
+
+    patch.setattr(PartyRecords, "_checkpoint", checkpoint)
+
+
+def decides_before_it_lasts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Updater, "may_decide", lambda *_: True)
+
+
+# Decisions that end without a reward
+
+
+def not_named_again(patch: pytest.MonkeyPatch) -> None:
+    """A party does not name earlier decisions to the rewarder again."""
+    patch.setattr(PartyRecords, "untaught", lambda self: iter(()))
+
+
+def given_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RewarderRecords, "given", lambda self, name: None)
+
+
+def spent_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RewarderRecords, "is_spent", lambda self, name: False)
+
+
+# What is told in the clear
+
+
+def all_errors_told(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(service_application, "last_words", lambda role, error: str(error))
+
+
 # Unlearning
 
 
@@ -585,6 +770,13 @@ MUTANTS = [
         without_tags,
         checks.TIES,
         "arm 0 is off",
+    ),
+    Mutant(
+        "shares of zero are used again as they are",
+        "of arms with the same features, those that have one alone are chosen more often",
+        lambda patch: patch.setattr(shared_model, "_powers", lambda exponents: np.ones(exponents.shape, np.uint64)),
+        checks.SAME_FEATURES,
+        "arms with the same features have won",
     ),
     Mutant(
         "two pairs of three arms have the same payloads, three rounds",
@@ -826,5 +1018,155 @@ MUTANTS = [
         counted_in_memory_only,
         checks.CALM_WORLDS,
         "and forgot some",
+    ),
+    Mutant(
+        "a client tells its peers every error that ends it",
+        "a user's key, and that a score left its range, are in the logs of all",
+        all_errors_told,
+        checks.LAST_WORDS,
+        "user 17",
+    ),
+    Mutant(
+        "the last party is told the masks of rewards",
+        "it sees the rewards",
+        told_mask_of_the_reward,
+        checks.NO_KNOWN_MASK,
+        r"decide, masked reward, word .* hides nothing from parties \[1\]",
+    ),
+    Mutant(
+        "the last party is told the masks of rewards, in `step`",
+        "it sees the rewards",
+        told_mask_of_the_reward,
+        checks.NO_KNOWN_MASK_IN_STEP,
+        r"step, masked reward, word .* hides nothing from parties \[1\]",
+    ),
+    Mutant(
+        "a correction is odd where a decision is explored",
+        "the last party knows which decisions were explored",
+        told_who_explores,
+        checks.NOT_TOLD_TO_EXPLORE,
+        "decide, correction, word .* depends on exploring",
+    ),
+    Mutant(
+        "the actor names slots as arms",
+        "the application shows other arms than were chosen",
+        slots_named_as_arms,
+        checks.SUBSET_WORLDS,
+        "got an arm that is not eligible",
+    ),
+    Mutant(
+        "new arms begin without a prior",
+        "the model of new arms is wrong",
+        new_arms_without_a_prior,
+        checks.CHANGING_WORLDS,
+        "the model is off",
+    ),
+    Mutant(
+        "decisions of before are read as of now",
+        "their rewards are learned by other arms",
+        decisions_without_new_arms,
+        checks.CHANGING_WORLDS,
+        "a run takes arrays of",
+    ),
+    Mutant(
+        "retired arms may win",
+        "a decision names an arm that is not in use, or none",
+        retired_arms_win,
+        checks.CHANGING_WORLDS,
+        "a key of request .* was refused",
+    ),
+    Mutant(
+        "retired arms of a catalogue may win",
+        "a decision names an arm that is not in use, or none",
+        retired_arms_win,
+        checks.CATALOGUE_WORLDS,
+        "a key of request .* was refused",
+    ),
+    Mutant(
+        "an actor with more arms forgets arms of before",
+        "their rewards wait for ever",
+        arms_of_before_forgotten,
+        checks.GROWING_WORLDS,
+        "stuck",
+    ),
+    Mutant(
+        "the actor returns features of another table",
+        "rewards are learned by other features",
+        features_of_another_table,
+        checks.CATALOGUE_WORLDS,
+        "another arm was learned",
+    ),
+    Mutant(
+        "a window is told before it lasts",
+        "after a crash its noise is drawn anew",
+        window_told_at_once,
+        checks.VALUES_WORLDS,
+        "tells a window that does not last",
+    ),
+    Mutant(
+        "a window is told twice",
+        "the noise of two draws averages out",
+        window_told_twice,
+        checks.VALUES_WORLDS,
+        "two draws of",
+    ),
+    Mutant(
+        "a window is told and not counted",
+        "more is lost about a row than the privacy ledger says",
+        window_uncounted,
+        checks.VALUES_WORLDS,
+        "tells a window that is not counted",
+    ),
+    *(
+        Mutant(
+            "leaves of correlated noise are not kept",
+            "noise is taken back that was never added",
+            leaves_not_kept,
+            checks.correlated_worlds(gradient=gradient),
+            "the model is off",
+        )
+        for gradient in (False, True)
+    ),
+    Mutant(
+        "decisions do not wait for the checkpoint of a refresh",
+        "after a crash noise is drawn anew for what was used",
+        decides_before_it_lasts,
+        checks.NOISY_WORLDS,
+        "uses a refresh that does not last",
+    ),
+    Mutant(
+        "a refresh has no checkpoint",
+        "its noise does not last",
+        refresh_without_checkpoint,
+        checks.NOISY_WORLDS,
+        "was refused: its state is older",
+    ),
+    Mutant(
+        "a rewarder forgets what was given for a slot",
+        "a mask hides two rewards",
+        given_forgotten,
+        checks.SLOTTED_WORLDS,
+        "used once, ever",
+    ),
+    Mutant(
+        "with slots, earlier decisions are not named again",
+        "they are never learned",
+        not_named_again,
+        checks.SLOTTED_WORLDS,
+        "does not come to rest",
+    ),
+    Mutant(
+        "a rewarder forgets what it has masked",
+        "a decision that was rewarded expires",
+        spent_forgotten,
+        checks.EXPIRING_WORLDS,
+        "used once, ever",
+    ),
+    Mutant(
+        "earlier decisions are not named again",
+        "they never expire",
+        not_named_again,
+        checks.EXPIRING_WORLDS,
+        "does not come to rest",
     ),
 ]

@@ -24,7 +24,17 @@ def quiet() -> Iterator[None]:
     structlog.reset_defaults()
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.name}: {mutant.check.name}")
+def marks_of(check: Check) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.processes] if check.network else []
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        pytest.param(mutant, marks=marks_of(mutant.check), id=f"{mutant.name}: {mutant.check.name}")
+        for mutant in MUTANTS
+    ],
+)
 def test_a_mutant_is_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.install(monkeypatch)
     found = set()
@@ -38,7 +48,7 @@ def test_a_mutant_is_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> 
     raise AssertionError(f"{mutant.caught!r} was not noticed, but {sorted(found)}")
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+@pytest.mark.parametrize("check", [pytest.param(check, marks=marks_of(check), id=check.name) for check in CHECKS])
 def test_the_unbroken_system_passes(check: Check) -> None:
     for seed in check.seeds[:UNBROKEN]:
         check.run(seed)

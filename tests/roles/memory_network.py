@@ -42,12 +42,12 @@ from hiddenarm.roles.client_records import (
 )
 from hiddenarm.roles.dealer import Dealer
 from hiddenarm.roles.epochs.attempts import PeerLoss
+from hiddenarm.roles.joint_rewards import JointRewarder
 from hiddenarm.roles.memory_records import MemoryPartyRecords
 from hiddenarm.roles.messages import ACTOR, DEALER, REWARDER, Kind, program_and_step, read_decide
 from hiddenarm.roles.party import Party
 from hiddenarm.roles.party_epoch import PartyEpoch
 from hiddenarm.roles.party_records import PartyRecords
-from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.runs import Send
 from hiddenarm.service.features import words_by_key
 from hiddenarm.store.journal import DirectJournal
@@ -55,7 +55,7 @@ from hiddenarm.store.memory import MemoryStore
 
 EPOCH_KEY = bytes(range(32))
 KEYS = tuple(f"user {number}" for number in range(40))
-Machine = Party | Dealer | Actor | Rewarder
+Machine = Party | Dealer | Actor | JointRewarder
 Link = tuple[Identity, Identity]
 
 
@@ -159,7 +159,7 @@ class MemoryNetwork:
         actor_records = ActorRecords(*_journaled()) if self.lasting else MemoryActorRecords()
         rewarder_records = RewarderRecords(*_journaled()) if self.lasting else MemoryRewarderRecords()
         self.machines[ACTOR] = Actor(federation, sender(ACTOR), records=actor_records, peer_loss=loss)
-        self.machines[REWARDER] = Rewarder(federation, sender(REWARDER), records=rewarder_records, peer_loss=loss)
+        self.machines[REWARDER] = JointRewarder(federation, sender(REWARDER), records=rewarder_records, peer_loss=loss)
         for one, other in permutations(self.machines, 2):
             if {one, other} != {ACTOR, REWARDER}:
                 assert self.machines[other].expects(one)
@@ -177,9 +177,9 @@ class MemoryNetwork:
         return machine
 
     @property
-    def rewarder(self) -> Rewarder:
+    def rewarder(self) -> JointRewarder:
         machine = self.machines[REWARDER]
-        assert isinstance(machine, Rewarder)
+        assert isinstance(machine, JointRewarder)
         return machine
 
     @property

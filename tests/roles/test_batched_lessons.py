@@ -150,34 +150,34 @@ def test_a_repair_replaces_a_model_that_was_spoilt(parties: int) -> None:
     rng = random.Random(2)
     federation = small_federation(parties, repair_every=2 * GATHERED_AT_ONCE)
     room = Class(MemoryNetwork(federation).start())
-    school = room.network.epoch(0)._updater
+    updater = room.network.epoch(0)._updater
     learn_singly(room, rng, federation.repair_every - 1)
-    assert repairs(school) == 0
+    assert repairs(updater) == 0
     for name, error in (("inverses", 2.0**39), ("weights", 2.0**19)):
-        school.state[name] += np.uint64(error)  # a half
+        updater.state[name] += np.uint64(error)  # a half
     learn_singly(room, rng, 2)  # each gathers a half
-    assert repairs(school) == 1
-    assert counters(school).repairing is not None
+    assert repairs(updater) == 1
+    assert counters(updater).repairing is not None
     learn_singly(room, rng, federation.repair_every // 2 - 1)
-    assert counters(school).repairing == Repairing(begun_at=federation.repair_every)
+    assert counters(updater).repairing == Repairing(begun_at=federation.repair_every)
     with pytest.raises(AssertionError):
         room.check_model(0.1)
     learn_singly(room, rng, 10)
-    assert counters(school).repairing is None
+    assert counters(updater).repairing is None
     room.check_model(UNIT)
-    assert len(school._singly) < federation.repair_every
+    assert len(updater._singly) < federation.repair_every
 
 
 @pytest.mark.parametrize("every", [1, 2, 3, 7])
 def test_repairs_come_again_and_again(every: int) -> None:
     rng = random.Random(every)
     room = Class(MemoryNetwork(small_federation(2, repair_every=every)).start())
-    school = room.network.epoch(0)._updater
+    updater = room.network.epoch(0)._updater
     learn_singly(room, rng, 60)
     longest = every + every // 2 + 8  # until it is due and may take the model's place; to gather and to catch up
-    assert repairs(school) >= 60 // longest
+    assert repairs(updater) >= 60 // longest
     assert len({repairs(machine._updater) for machine in room.network.epochs}) == 1
-    assert len(school._singly) <= longest
+    assert len(updater._singly) <= longest
     room.check_model(UNIT)
 
 
@@ -186,15 +186,15 @@ def test_a_batch_ends_a_repair_and_the_next_one_is_complete(lessons: int) -> Non
     rng = random.Random(3)
     federation = small_federation(2, repair_every=2 * GATHERED_AT_ONCE)
     room = Class(MemoryNetwork(federation).start())
-    school = room.network.epoch(1)._updater
+    updater = room.network.epoch(1)._updater
     learn_singly(room, rng, federation.repair_every + 1 + lessons)
-    assert counters(school).repairing is not None
+    assert counters(updater).repairing is not None
     room.reward(*((decision, rng.random()) for decision in room.decide(*some(3, rng))))
-    assert counters(school).repairing is None
-    assert not school._singly
+    assert counters(updater).repairing is None
+    assert not updater._singly
     room.check_model(UNIT)
-    before = repairs(school)
-    while repairs(school) == before or counters(school).repairing is not None:
+    before = repairs(updater)
+    while repairs(updater) == before or counters(updater).repairing is not None:
         learn_singly(room, rng, 1)
     room.check_model(UNIT)
 

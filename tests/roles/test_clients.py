@@ -10,19 +10,37 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import structlog
 
 from deployment import PATIENCE, provision
 from hiddenarm.bandit.local import Decision
-from hiddenarm.errors import DecisionIdError, FeatureError, InputError, PeerLost, RefusedKeyError, UnavailableError
+from hiddenarm.errors import (
+    ConfigError,
+    DecisionIdError,
+    FeatureError,
+    InputError,
+    NoArmError,
+    PeerLost,
+    RefusedKeyError,
+    StoreLostError,
+    UnavailableError,
+)
 from hiddenarm.net.identity import Identity, Role
 from hiddenarm.research.bench.session import Session, make_federation
 from hiddenarm.service.application import MAX_SUBMITTED, READ_EVERY, STALE_SECONDS, ActorClient
 from hiddenarm.service.kit import Kit
 
 REWARDS = READ_EVERY + 3
+ERRORS_NOT_TOLD = (
+    RefusedKeyError("user 17", 0, "no"),
+    NoArmError("user 17", ambiguous=False),
+    UnavailableError("the reward of decision 0001 is still to be sent, with its slot"),
+    KeyError("user 17"),
+)
+"""They name a user's key, or a decision by its id."""
 
 
 @pytest.fixture(params=[False, True], ids=["in memory", "durable"])
@@ -228,13 +246,29 @@ def _next_id_after_refusal(session: Session) -> str:
     return epoch.ids.id_of(0)
 
 
-def test_an_error_about_a_key_is_not_told_to_the_parties(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends the client, whose last words are in everybody's log."""
-
+def check_last_words(folder: Path) -> None:
+    """An error that ends a client is in everybody's log: it names no user, no decision, and tells of no score."""
+    kit = Kit.read(provision(folder) / "actor")
     told: list[str] = []
-    kit = Kit.read(provision(tmp_path) / "actor")
-    for error in (RefusedKeyError("user 17", 0, "no"), PeerLost("dealer is gone")):
+    for error in (*ERRORS_NOT_TOLD, PeerLost("dealer is gone"), StoreLostError("the store is gone")):
         client = ActorClient(kit)
-        monkeypatch.setattr(client.endpoint, "abort", told.append)
+        client.endpoint.abort = told.append  # type: ignore[method-assign, assignment]
         client.__exit__(type(error), error, None)
+    assert told == ["actor failed"] * len(ERRORS_NOT_TOLD) + ["dealer is gone", "the store is gone"]
+
+
+def test_an_error_about_a_key_is_not_told_to_the_parties(tmp_path: Path) -> None:
+    check_last_words(tmp_path)
+
+
+def test_an_error_while_a_client_connects_is_told_by_the_same_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = ActorClient(Kit.read(provision(tmp_path) / "actor"))
+    told: list[str] = []
+    monkeypatch.setattr(client.endpoint, "abort", told.append)
+    for error in (ConfigError("of decision 0001"), PeerLost("dealer is gone")):
+        monkeypatch.setattr(client.endpoint, "connect", Mock(side_effect=error))
+        with pytest.raises(type(error)):
+            client.__enter__()
     assert told == ["actor failed", "dealer is gone"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import memory_network
 import pytest
 from memory_network import KEYS, MemoryNetwork, small_federation, small_paper_federation
 
@@ -19,20 +18,10 @@ from hiddenarm.store.journal import DirectJournal
 COUNT = 6
 
 
-@pytest.fixture(autouse=True)
-def joint(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_network, "Rewarder", JointRewarder)
-
-
 def network_of(*, lasting: bool) -> MemoryNetwork:
     network = MemoryNetwork(small_federation(2, arms=4), lasting=lasting).start()
     network.collecting = False
     return network
-
-
-def rewarder_of(network: MemoryNetwork) -> JointRewarder:
-    assert isinstance(network.rewarder, JointRewarder)
-    return network.rewarder
 
 
 def decided(network: MemoryNetwork, count: int = COUNT) -> list[str]:
@@ -50,7 +39,7 @@ def rewards_of(decisions: list[str]) -> list[NamedReward]:
 
 def taught(network: MemoryNetwork, rewards: list[NamedReward]) -> list[int | HiddenArmError]:
     with network.handouts:
-        outcomes = rewarder_of(network).teach_together(rewards)
+        outcomes = network.rewarder.teach_together(rewards)
     network.settle()
     return outcomes
 
@@ -61,10 +50,10 @@ def test_each_is_known_by_its_own_name(lasting: bool) -> None:
     decisions = decided(network)
     rewards = rewards_of(decisions)
     assert taught(network, rewards) == [0] * COUNT, "one lesson"
-    assert rewarder_of(network).ending(0) == ""
+    assert network.rewarder.ending(0) == ""
     assert taught(network, rewards[::-1]) == [0] * COUNT, "made again, in another order"
     assert taught(network, rewards[:1]) == [0], "or alone"
-    assert rewarder_of(network)._records.made == 1
+    assert network.rewarder._records.made == 1
     (other_value,) = taught(network, [rewards[0]._replace(reward=1.0)])
     for decision in decisions[1:]:
         (other_decision,) = taught(network, [rewards[0]._replace(decision=decision)])
@@ -97,7 +86,7 @@ def test_names_last_with_the_lesson() -> None:
     decisions = decided(network)
     rewards = [*rewards_of(decisions)[:-1], NamedReward(decisions[-1], 1.0)]
     taught(network, rewards)
-    before = rewarder_of(network)
+    before = network.rewarder
     records = before._records
     assert isinstance(records, RewarderRecords)
     again = JointRewarder(
@@ -119,7 +108,7 @@ def test_no_reward_is_lost_for_the_sake_of_another(lasting: bool, monkeypatch: p
     network = network_of(lasting=lasting)
     decisions = decided(network)
     rewards = rewards_of(decisions)
-    rewarder, name = rewarder_of(network), rewarder_of(network)._name_of(decisions[2])
+    rewarder, name = network.rewarder, network.rewarder._name_of(decisions[2])
     waiting = Ledger._waiting
     monkeypatch.setattr(Ledger, "_waiting", lambda ledger, one: None if one == name else waiting(ledger, one))
     assert taught(network, rewards) == [0] * COUNT

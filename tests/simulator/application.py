@@ -87,8 +87,8 @@ class Application:
         parties = [self.world.nodes[party].machine for party in self.world.parties]
         if not all(isinstance(party, Party) and party.active for party in parties):
             return False
-        schools = [party._epoch._updater for party in parties]  # type: ignore[union-attr]
-        return all(school.version == school.taught == self._kept(0) for school in schools)
+        updaters = [party._epoch._updater for party in parties]  # type: ignore[union-attr]
+        return all(updater.version == updater.taught == self._kept(0) for updater in updaters)
 
     # Talking
 

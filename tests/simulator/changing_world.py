@@ -40,7 +40,7 @@ class ChangingWorld(World):
     def _machine(self, node: Node) -> Machine:
         version = self.kits.setdefault(node.identity, 1)
         self.federation = self.versions[version - 1]
-        self._shelves = [_compiled(self.federation, number) for number in range(2)]
+        self._programs = [_compiled(self.federation, number) for number in range(2)]
         assert node.disk is not None
         written: list[Change] = self.owner(node, version).claim(node.disk.store)
         machine = super()._machine(node)

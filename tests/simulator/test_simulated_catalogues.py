@@ -18,11 +18,8 @@ import pytest
 import structlog
 from application import Application, jobs_of, window_of
 from changing_world import Changed, ChangingWorld
-from world import Faults, Violation, World
+from world import Faults, World
 
-import hiddenarm.roles.actor
-import hiddenarm.roles.party_epoch
-from hiddenarm.bandit.answers import eligible_words, masked_arms
 from hiddenarm.bandit.arm_table import ArmTable
 from hiddenarm.bandit.changes import changed_federation
 from hiddenarm.bandit.federation import Federation
@@ -106,33 +103,3 @@ def test_a_catalogue_grows_beyond_the_arms_that_are_compared_pair_by_pair() -> N
     """Before, the actor returns the features of the arm; after, the parties make them of the one-hot."""
     for seed in range(2):
         run(seed, versions=versions_of(48)[:3])
-
-
-# Broken on purpose
-
-
-def run_some() -> None:
-    for seed in range(SEEDS):
-        run(seed)
-
-
-def test_an_actor_that_returns_features_of_another_table_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = versions_of()[0].arm_features
-
-    def stale(arms: Any, masks: Any, table: ArmTable | None = None) -> Any:
-        known = table is not None and first is not None and arms.max() < first.arms
-        return masked_arms(arms, masks, first if known else table)
-
-    monkeypatch.setattr(hiddenarm.roles.actor, "masked_arms", stale)
-    with pytest.raises(Violation, match="another arm was learned"):
-        run_some()
-
-
-def test_parties_that_let_a_retired_arm_win_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        hiddenarm.roles.party_epoch,
-        "eligible_words",
-        lambda arms, eligible=None, retired=(): eligible_words(arms, eligible),
-    )
-    with pytest.raises(Violation, match=r"was refused|is retired"):
-        run_some()

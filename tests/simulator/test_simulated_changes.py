@@ -11,21 +11,17 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import structlog
 from application import jobs_of, window_of
 from changing_world import Changed, ChangingWorld
-from world import Faults, Violation
+from world import Faults
 
-import hiddenarm.bandit.state
 from hiddenarm.bandit.changes import changed_federation
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.policies.bonus import Bonus
 from hiddenarm.bandit.policies.epsilon_greedy import EpsilonGreedy
-from hiddenarm.roles import actor, decision_records
-from hiddenarm.roles.actor import Actor
 
 SEEDS = int(os.environ.get("HIDDENARM_SEEDS", "28"))
 GROUPS = 4
@@ -81,51 +77,3 @@ def test_arms_are_added_beyond_those_that_are_compared_pair_by_pair() -> None:
     """Decisions of before were answered in another way, and the actor may still have to return their arms."""
     for seed in range(2):
         run(seed, versions=versions_of(48)[:3])
-
-
-# Broken on purpose
-
-
-def run_some(worlds: int, versions: list[Federation] | None = None) -> None:
-    for seed in range(worlds):
-        run(seed, versions=versions)
-
-
-def test_a_checkpoint_that_grows_wrongly_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """New arms begin at zero, not at the prior."""
-
-    def zeros(self: Any, words: Any, party: int) -> Any:
-        return hiddenarm.bandit.state.padded_arms(words.swapaxes(1, -1), self.shape[0]).swapaxes(1, -1).copy()
-
-    monkeypatch.setattr(hiddenarm.bandit.state.StateArray, "grown", zeros)
-    with pytest.raises(Violation, match="the model is off"):
-        run_some(SEEDS)
-
-
-def test_decisions_of_before_that_are_read_as_of_now_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decision_records, "padded_arms", lambda words, arms: words)
-    with pytest.raises(Exception, match=r"a run takes arrays of|another arm was learned|broadcast"):
-        run_some(SEEDS)
-
-
-def test_a_party_that_lets_a_retired_arm_win_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The actor finds no arm, or one that is not in use."""
-    real = hiddenarm.bandit.answers.eligible_words
-    monkeypatch.setattr(
-        hiddenarm.roles.party_epoch, "eligible_words", lambda arms, eligible=None, retired=(): real(arms, eligible)
-    )
-    with pytest.raises(Violation, match=r"was refused|is retired"):
-        run_some(SEEDS)
-
-
-def test_an_actor_that_forgets_arms_of_before_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With more arms it would not return any: those of earlier epochs would be awaited for ever."""
-    real = actor.Actor._begin_arms
-
-    def only_if_returned(self: Actor) -> None:
-        if self.federation.learner.answers.returned:
-            real(self)
-
-    monkeypatch.setattr(actor.Actor, "_begin_arms", only_if_returned)
-    with pytest.raises(Violation, match=r"stuck|does not come to rest"):
-        run_some(12, versions_of(48)[:3])

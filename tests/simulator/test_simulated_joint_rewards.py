@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 import pytest
 import structlog
-import world as world_module
 from application import Application, Job, federation_of, jobs_of
 from world import Faults, Violation, World
 
@@ -30,8 +29,7 @@ MOST = 4
 
 
 @pytest.fixture(autouse=True)
-def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(world_module, "Rewarder", JointRewarder)
+def quiet() -> Iterator[None]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     yield
     structlog.reset_defaults()

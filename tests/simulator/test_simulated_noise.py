@@ -24,9 +24,6 @@ from hiddenarm.bandit.audit import audit_leaf, audit_noise, plain_twin, with_tak
 from hiddenarm.bandit.catalogue import DECIDE, ProgramId
 from hiddenarm.bandit.federation import Federation
 from hiddenarm.bandit.planning import GradientNumbers
-from hiddenarm.bandit.policy import LearnerProgram
-from hiddenarm.bandit.state import State
-from hiddenarm.errors import StaleStateError
 from hiddenarm.mpc.material import Seeds
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity
@@ -39,8 +36,6 @@ from hiddenarm.roles.epochs.plan import CheckpointName
 from hiddenarm.roles.messages import ACTOR, Kind, program_and_step, read_decide
 from hiddenarm.roles.party import Party
 from hiddenarm.roles.party_records import PartyRecords
-from hiddenarm.roles.updater import LearnedState, Updater
-from hiddenarm.store.contract import Change
 
 SEEDS = int(os.environ.get("HIDDENARM_SEEDS", "100")) // 4
 GROUPS = 5
@@ -256,55 +251,12 @@ def test_gradients_have_one_noise_that_lasts(correlated: int) -> None:
     assert used > 16
 
 
-def test_leaves_that_are_not_kept_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = LearnerProgram.write
-
-    def write(program: LearnerProgram, state: State, result: object) -> None:
-        kept = {name: words for name, words in state.items() if name.startswith("leaf")}
-        honest(program, state, result)
-        state.update(kept)
-
-    monkeypatch.setattr(LearnerProgram, "write", write)
-    with pytest.raises(Violation, match="the model is off"):
-        simulate(1, Faults(crash=0, cut=0), correlated=3)
-    with pytest.raises(Violation, match="the model is off"):
-        simulate(1, Faults(crash=0, cut=0), correlated=3, gradient=True)
-
-
 def test_what_is_in_memory_refreshes_too() -> None:
     for seed in range(3):
         world = World(seed, Faults(crash=0, cut=0), noisy_federation(), peer_loss=PeerLoss.ENDS_FEDERATION)
         application = Application(world, jobs_of(world, 8, batches=False), window=window_of(seed))
         application.finish()
         assert {application._kept(number) for number in range(2)} == {8}
-
-
-def first_violation(seeds: int) -> str:
-    """What is found first in some worlds with many crashes; empty if nothing is."""
-    for seed in range(seeds):
-        try:
-            simulate(seed, Faults(crash=0.006, cut=0.002))
-        except (Violation, StaleStateError) as violation:
-            return str(violation)
-    return ""
-
-
-def test_decisions_that_do_not_wait_for_the_checkpoint_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Updater, "may_decide", lambda *_: True)
-    assert "does not last at party" in first_violation(12)
-
-
-def test_a_refresh_without_a_checkpoint_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = PartyRecords._checkpoint
-
-    def checkpoint(records: PartyRecords, epoch: int, state: LearnedState, *, refreshed: bool) -> list[Change]:
-        changes = honest(records, epoch, state, refreshed=refreshed)
-        if refreshed:
-            records.checkpoints.discard(CheckpointName(state.version, epoch))
-        return [change for change in changes if not refreshed or change.area != "checkpoint"]
-
-    monkeypatch.setattr(PartyRecords, "_checkpoint", checkpoint)
-    assert "was refused" in first_violation(6)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -15,12 +15,11 @@ import numpy as np
 import pytest
 import structlog
 from application import Application, jobs_of, window_of
-from world import Faults, Violation, World
+from world import Faults, World
 
 from hiddenarm.bandit.arm_table import ArmTable
 from hiddenarm.bandit.decisions import run_of
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.bandit.subsets import Subset
 
 SEEDS = int(os.environ.get("HIDDENARM_SEEDS", "6"))
 ARMS = 50
@@ -73,30 +72,3 @@ def test_where_most_arms_are_retired_a_decision_is_among_those_that_are_left() -
     programs = {run_of(made.id)[0].name for job in application.jobs for made in job.decisions or []}
     assert programs <= {"decide among 4", "decide among 16"}
     assert all(made.arm < 12 for job in application.jobs for made in job.decisions or [])
-
-
-# Broken on purpose
-
-
-def run_some() -> None:
-    for seed in range(SEEDS):
-        run(seed, MODELS[0])
-
-
-def test_slots_that_stand_for_other_arms_after_a_restart_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A party that forgets which arms its slots were learns the reward of another arm."""
-    honest = Subset.of_rows
-
-    def forgetful(rows: np.ndarray, of: int) -> Subset:
-        found = honest(rows, of)
-        return Subset((found.arms + 1) % of, found.size, of)
-
-    monkeypatch.setattr(Subset, "of_rows", forgetful)
-    with pytest.raises(Violation, match="another arm was learned"):
-        run_some()
-
-
-def test_an_actor_that_names_slots_as_arms_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Subset, "arms_of", lambda subset, slots: slots)
-    with pytest.raises(Violation, match=r"not eligible|another arm was learned"):
-        run_some()

@@ -22,7 +22,6 @@ from world import Faults, Violation, World
 
 from hiddenarm.bandit.evaluation import GREEDY, UNIFORM, PolicyValues
 from hiddenarm.bandit.federation import Federation
-from hiddenarm.errors import StaleStateError
 from hiddenarm.net.frames import Frame
 from hiddenarm.net.identity import Identity
 from hiddenarm.privacy.ledger import PrivacyLedger
@@ -30,13 +29,8 @@ from hiddenarm.privacy.mechanisms import NoisySums
 from hiddenarm.ring.words import Floats, decode
 from hiddenarm.roles.messages import REWARDER, Kind
 from hiddenarm.roles.party import Party
-from hiddenarm.roles.party_areas import PRIVACY, read_ledger
-from hiddenarm.roles.party_epoch import PartyEpoch
-from hiddenarm.roles.party_records import PartyRecords
+from hiddenarm.roles.party_areas import read_ledger
 from hiddenarm.roles.rewarder import Rewarder
-from hiddenarm.roles.updater import LessonEnded
-from hiddenarm.roles.values import WindowTotals
-from hiddenarm.store.contract import Change
 
 SEEDS = int(os.environ.get("HIDDENARM_SEEDS", "100")) // 4
 GROUPS = 5
@@ -171,49 +165,3 @@ def test_going_back_behind_a_window_counts_it_again() -> None:
     world.totals.clear()
     finish(application, application.jobs[6:])
     assert ledger_of(world, world.parties[0]).row_opened == 2 * LOUD**2
-
-
-# Broken on purpose
-
-
-def first_violation(seeds: int) -> str:
-    for seed in range(seeds):
-        try:
-            simulate(seed, Faults(crash=0.008, cut=0.002))
-        except (Violation, StaleStateError) as violation:
-            return str(violation)
-    return ""
-
-
-def tells_at_once(epoch: PartyEpoch, ended: LessonEnded) -> None:
-    if ended.values is not None:
-        epoch._totals = ended.values
-        epoch.tell_values(REWARDER)
-    HONEST_END(epoch, ended)
-
-
-HONEST_END = PartyEpoch._lesson_ended
-
-
-def test_a_window_that_is_told_before_it_lasts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PartyEpoch, "_lesson_ended", tells_at_once)
-    assert "does not last" in first_violation(3)
-
-
-def test_and_its_noise_is_drawn_and_told_a_second_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PartyEpoch, "_lesson_ended", tells_at_once)
-    monkeypatch.setattr(ValuesWorld, "looks_at_disks", False)
-    assert "two draws" in first_violation(60)
-
-
-def test_a_window_that_is_told_and_not_counted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = PartyRecords._window_totals
-
-    def uncounted(records: PartyRecords, totals: WindowTotals) -> list[Change]:
-        before = records.ledger
-        changes = honest(records, totals)
-        records.ledger = before
-        return [change for change in changes if change.area != PRIVACY]
-
-    monkeypatch.setattr(PartyRecords, "_window_totals", uncounted)
-    assert "is not counted" in first_violation(3)

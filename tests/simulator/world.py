@@ -32,6 +32,7 @@ from hiddenarm.roles.arms import arm_reports
 from hiddenarm.roles.client_records import ActorRecords, MemoryActorRecords, MemoryRewarderRecords, RewarderRecords
 from hiddenarm.roles.dealer import Dealer
 from hiddenarm.roles.epochs.attempts import PeerLoss
+from hiddenarm.roles.joint_rewards import JointRewarder
 from hiddenarm.roles.memory_records import MemoryPartyRecords
 from hiddenarm.roles.messages import (
     ACTOR,
@@ -47,13 +48,12 @@ from hiddenarm.roles.messages import (
 from hiddenarm.roles.party import Party
 from hiddenarm.roles.party_areas import read_ledger
 from hiddenarm.roles.party_records import PartyRecords, Records
-from hiddenarm.roles.rewarder import Rewarder
 from hiddenarm.roles.supply import CompiledPrograms
 from hiddenarm.service.features import words_by_key
 from hiddenarm.store.contract import Change
 from hiddenarm.store.memory import MemoryStore
 
-Machine = Party | Dealer | Actor | Rewarder
+Machine = Party | Dealer | Actor | JointRewarder
 KEYS = [f"user {number}" for number in range(6)]
 EVENT_SECONDS = 0.1
 
@@ -210,7 +210,7 @@ class World:
         self.contexts = entered(rows / np.linalg.norm(rows, axis=1, keepdims=True), federation.context_bits)
         self.parties = [Identity(Role.PARTY, number) for number in range(federation.parties)]
         self.nodes = {identity: Node(identity) for identity in (*self.parties, DEALER, ACTOR, REWARDER)}
-        self._shelves = [_compiled(federation, number) for number in range(federation.parties)]
+        self._programs = [_compiled(federation, number) for number in range(federation.parties)]
         self._key = self.random.randbytes(32)
         for node in self.nodes.values():
             node.disk = Disk(self, node)
@@ -261,7 +261,7 @@ class World:
                     stock=8,
                     expand_ahead=2,
                     checkpoint_every=self.checkpoint_every,
-                    compiled=self._shelves[identity.number],
+                    compiled=self._programs[identity.number],
                     clock=lambda: self.now,
                 )
             case Role.DEALER:
@@ -278,7 +278,7 @@ class World:
                 return Actor(self.federation, send, records=kept, peer_loss=self.peer_loss, max_batch=self._max_batch)
             case Role.REWARDER:
                 made = RewarderRecords(disk.store, disk) if self.lasting else MemoryRewarderRecords()
-                return Rewarder(
+                return JointRewarder(
                     self.federation, send, records=made, peer_loss=self.peer_loss, max_batch=self._max_batch
                 )
 

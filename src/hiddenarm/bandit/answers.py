@@ -64,16 +64,29 @@ def without_retired(words: Words, retired: Sequence[int]) -> Words:
 
 def arms_in(answers: Answers, shares: Sequence[Words], eligible: Words) -> NDArray[np.int64]:
     """The arms [...] in the answers [..., arms] of all parties; NO_ARM or TWO_ARMS where there is no single one."""
-    if answers is Answers.PAYLOADS:
-        chosen = np.bitwise_xor.reduce(shares) == 0
-        possible = True
-    else:
-        total = np.add.reduce(shares)
-        chosen, possible = total == 1, (total <= 1).all(axis=-1)
-    chosen &= eligible != 0
+    chosen, possible = _chosen(answers, shares, eligible)
     found = chosen.sum(axis=-1)
     arms = np.where(found == 1, chosen.argmax(axis=-1), np.where(found == 0, NO_ARM, TWO_ARMS))
     return np.where(possible, arms, NO_ARM).astype(np.int64)
+
+
+def first_arms_in(answers: Answers, shares: Sequence[Words], eligible: Words) -> NDArray[np.int64]:
+    """Where several arms look chosen, the first of them."""
+    chosen, _ = _chosen(answers, shares, eligible)
+    arms: NDArray[np.int64] = chosen.argmax(axis=-1).astype(np.int64)
+    return arms
+
+
+def _chosen(
+    answers: Answers, shares: Sequence[Words], eligible: Words
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_] | np.bool_]:
+    """Which eligible arms [..., arms] look chosen, and whether the answers [...] are possible ones."""
+    if answers is Answers.PAYLOADS:
+        chosen, possible = np.bitwise_xor.reduce(shares) == 0, np.True_
+    else:
+        total = np.add.reduce(shares)
+        chosen, possible = total == 1, (total <= 1).all(axis=-1)
+    return chosen & (eligible != 0), possible
 
 
 def masked_arms(arms: NDArray[np.int64], masks: Words, table: ArmTable | None = None) -> Words:

@@ -18,7 +18,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hiddenarm.bandit.accounting import ledger_of_words, ledger_words
-from hiddenarm.bandit.answers import NO_ARM, TWO_ARMS, arms_in, eligible_words, masked_arms
+from hiddenarm.bandit.answers import (
+    NO_ARM,
+    TWO_ARMS,
+    Answers,
+    arms_in,
+    eligible_words,
+    first_arms_in,
+    masked_arms,
+)
 from hiddenarm.bandit.audit import audit_coins, audit_noise
 from hiddenarm.bandit.batches import FULL
 from hiddenarm.bandit.catalogue import (
@@ -46,7 +54,7 @@ from hiddenarm.bandit.retained import Retained
 from hiddenarm.bandit.schedule import BeginSecond, DropSecond, LessonPlan, Run, Schedule
 from hiddenarm.bandit.state import State, initial_state, padded_arms
 from hiddenarm.bandit.subsets import Subset, subset_of
-from hiddenarm.errors import OUT_OF_RANGE, BudgetSpentError, ConfigError, InputError, ScoreRangeError
+from hiddenarm.errors import OUT_OF_RANGE, BudgetSpentError, ConfigError, InputError, NoArmError, ScoreRangeError
 from hiddenarm.mpc.dealing import ProgramDealer, layout_of
 from hiddenarm.mpc.evaluation import Evaluation, ProgramMaterial, compile_program
 from hiddenarm.mpc.lockstep import LockstepMeter, Observer, advance_lockstep, run_lockstep
@@ -706,10 +714,7 @@ class Lockstep:
         """What the actor does: find the arms, and return them to the parties where they do not hold them."""
         answers = self._learner.answers if subset is None else self._learner.among(subset.size).answers
         shares = [words for words in (own.answer for own in decided) if words is not None]
-        arms = arms_in(answers, shares, eligible)
-        if (arms == NO_ARM).any():
-            raise ScoreRangeError(OUT_OF_RANGE)
-        arms = np.where(arms == TWO_ARMS, 0, arms)  # so rare that a long run need not end with it
+        arms = self._found(answers, shares, eligible)
         found = arms if subset is None else subset.arms_of(arms)
         if answers.returned:
             table = self.federation.arm_features
@@ -718,6 +723,17 @@ class Lockstep:
             for own in decided:
                 own.masked_arm = returned
         return found
+
+    def _found(self, answers: Answers, shares: Sequence[Words], eligible: Words) -> NDArray[np.int64]:
+        """The arms in the answers. That two look chosen by chance ends no experiment of many replicates: there it is
+        the first of them."""
+        arms = arms_in(answers, shares, eligible)
+        if (arms == NO_ARM).any():
+            raise ScoreRangeError(OUT_OF_RANGE)
+        ambiguous = arms == TWO_ARMS
+        if ambiguous.any() and self.replicates == 1:
+            raise NoArmError(f"context {int(ambiguous[0].argmax())}", ambiguous=True)
+        return np.where(ambiguous, first_arms_in(answers, shares, eligible), arms)
 
     def _run(self, program: ProgramId, evaluations: list[Evaluation]) -> list[Any]:
         """Run a step of a program to its end."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hiddenarm.bandit.batches import Sums
 from hiddenarm.bandit.coins import Coins, Exploration
@@ -35,6 +36,8 @@ from hiddenarm.mpc.values import Masked, Shared
 from hiddenarm.ring.words import Words
 
 ARM_FEATURES = "public features of the arms"
+_MULTIPLIER = np.uint64(0xD1342543DE82EF95)
+"""Of a multiplicative random number generator with a good spectrum; 5 modulo 8."""
 
 
 class SharedRidgeLearner(RidgeLearner):
@@ -129,11 +132,20 @@ def even_ties(run: Run, scores: Shared, weights: Shared, masked: Masked) -> Shar
     arm whose features are zero has shares of zero, which lose nothing: it would win every tie, and so every decision by
     an empty model. So shares of zero are added: the weights as they came, less the weights as they are masked. Party p
     has what it has sent to mask them, the first party minus the sum of what the others have: words that everybody
-    knows, and that are uniform in every run.
+    knows, and that are uniform in every run. Where there are more scores than weights, a word is used again, times a
+    power of a public odd number: it is uniform too, and arms that share it do not lose alike.
     """
-    zero = (weights - share_of(run, masked)).reshaped(prod(weights.shape))
-    places = np.arange(prod(scores.shape)) % prod(weights.shape)
-    return scores + zero.take(places.reshape(scores.shape))
+    size = prod(weights.shape)
+    again, places = np.divmod(np.arange(prod(scores.shape)), size)
+    zeros = (weights - share_of(run, masked)).reshaped(size).take(places.reshape(scores.shape))
+    return scores + (zeros.scaled(_powers(again).reshape(scores.shape)) if again.any() else zeros)
+
+
+def _powers(exponents: NDArray[np.intp]) -> Words:
+    """Powers of a number whose multiples modulo 2^k have little to do with each other, for every k from 10 on."""
+    powers = np.full(exponents.max() + 1, _MULTIPLIER, np.uint64)
+    powers[0] = 1
+    return np.multiply.accumulate(powers)[exponents]
 
 
 @dataclass(frozen=True, slots=True, repr=False)

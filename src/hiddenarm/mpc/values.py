@@ -62,6 +62,10 @@ class Shared(Secret):
         """Multiply by a public number, not negative."""
         return Shared(self.shape, None if self.share is None else self.share * np.uint64(factor))
 
+    def scaled(self, factors: Words) -> Shared:
+        """Multiply every entry by a public number of its own."""
+        return Shared(self.shape, None if self.share is None else self.share * np.broadcast_to(factors, self.shape))
+
     def take(self, index: Index) -> Shared:
         """Gather along the last axis by a public index."""
         shape = (*self.shape[:-1], *index.shape)

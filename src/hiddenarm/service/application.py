@@ -23,7 +23,8 @@ from typing import Self
 
 from hiddenarm.bandit.evaluation import OpenedValues
 from hiddenarm.bandit.local import Decision
-from hiddenarm.errors import HiddenArmError, InputError, PeerLost, UnavailableError
+from hiddenarm.errors import HiddenArmError, InputError, PeerError, PeerLost, StoreError, UnavailableError
+from hiddenarm.net.identity import Identity
 from hiddenarm.roles.actor import Actor, Outcome, Ticket, all_decided
 from hiddenarm.roles.client import RETRY_SECONDS, Client
 from hiddenarm.roles.client_records import KeyAnswer
@@ -44,6 +45,12 @@ MAX_SUBMITTED = 256
 
 Question = Ticket
 """Names decisions that were asked for."""
+
+
+def last_words(role: Identity, error: BaseException) -> str:
+    """What an application's role tells its peers of the error that ends it, which they log. Only errors about peers and
+    stores are told by their text: others may name a user's key, or a decision by its id, and tell how scores were."""
+    return str(error) if isinstance(error, PeerError | StoreError) else f"{role} failed"
 
 
 class _Client(ABC):
@@ -88,7 +95,7 @@ class _Client(ABC):
                 if not self._machine.lasting:
                     self._meet_all()
             except HiddenArmError as error:
-                self._endpoint.abort(str(error))
+                self._endpoint.abort(last_words(self._endpoint.kit.identity, error))
                 self._organisations.put_into(error)
                 raise
         return self
@@ -101,9 +108,7 @@ class _Client(ABC):
             if error is None:
                 self._endpoint.close("done")
             else:
-                told = isinstance(error, HiddenArmError) and not isinstance(error, InputError)  # which may name a key
-                why = str(error) if told else f"{self._endpoint.kit.identity} failed"
-                self._endpoint.abort(why)
+                self._endpoint.abort(last_words(self._endpoint.kit.identity, error))
 
     def idle(self, until: Callable[[], bool] = lambda: False, seconds: float | None = None) -> None:
         """Serve the links while the application has nothing to ask, until `wake` or `until`, or for so many seconds; a
