@@ -31,7 +31,7 @@ POLICIES = (
 )
 """Two without a bonus, and three with one and without exploration."""
 _RUNS: Mapping[Scale, int] = {"full": 5, "quick": 2, "tiny": 1}
-_DRAWN_STEPS: Mapping[Scale, int] = {"full": 60_000, "quick": 1_500, "tiny": 40}
+_DRAWN_STEPS: Mapping[Scale, int] = {"full": 20_000, "quick": 1_500, "tiny": 40}
 _WORLDS: Mapping[Scale, tuple[str, ...]] = {
     "full": tuple(SYNTHETIC),
     "quick": tuple(SYNTHETIC),
