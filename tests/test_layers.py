@@ -240,3 +240,31 @@ def test_upward_imports_would_be_seen(tmp_path: Path) -> None:
     module.write_text("def f():\n    from hiddenarm.bandit import local\n    import numpy.random\n")
     assert set(imports(module)) == {"hiddenarm.bandit.local", "numpy.random"}
     assert set(imports_at_once(module)) == set()
+
+
+MACHINES = {"Party", "Dealer", "Actor", "Rewarder"}
+"""The machines of roles: one each (docs/architecture.md)."""
+
+
+def test_nothing_asks_which_machine_a_role_is() -> None:
+    """A machine of a role is known by its type where it is made. `JointRewarder` is the one that processes run."""
+    for path in MODULES:
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
+                asked = {name.id for name in ast.walk(node.args[1]) if isinstance(name, ast.Name)}
+                assert not asked & {*MACHINES, "JointRewarder"}, f"{path.relative_to(SOURCE)}: {ast.unparse(node)}"
+
+
+def test_there_is_one_machine_per_role() -> None:
+    machines = [
+        node.name
+        for path in (SOURCE / "roles").rglob("*.py")
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ClassDef) and any(name.name == "on_frame" for name in _methods(node))
+        if not node.name.endswith("Epoch")
+    ]
+    assert set(machines) - {"Client", "Machine"} <= MACHINES, machines
+
+
+def _methods(node: ast.ClassDef) -> list[ast.FunctionDef]:
+    return [child for child in node.body if isinstance(child, ast.FunctionDef)]

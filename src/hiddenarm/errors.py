@@ -29,7 +29,9 @@
     ├── BudgetSpentError       decisions have lost all that the federation agreed to lose: there are no more
     └── DataError              a data set is missing or damaged
 
-Messages never contain a share, a key, a feature or a reward. `exit_code` is what a process ends with.
+Messages never contain a share, a cryptographic key, a feature or a reward. The key under which a user's features are
+found stands only in errors for who asked by it, `RefusedKeyError` and `NoArmError`.
+`exit_code` is what a process ends with.
 """
 
 from __future__ import annotations

@@ -520,8 +520,14 @@ def test_the_digest_is_of_features_and_names() -> None:
     ("numbers", "why"),
     [
         ({"suite": "paper"}, "suite paper does not run with arm_features"),
-        ({"policy": LinUcb(0.5), "epsilon": None}, "policy linucb does not run with arm_features"),
-        ({"policy": Thompson(0.5), "epsilon": None}, "policy thompson does not run with arm_features"),
+        (
+            {"policy": LinUcb(0.5), "epsilon": None},
+            "policy linucb does not run with arm_features: choose one of bonus, epsilon-greedy, epsilon-schedule,",
+        ),
+        (
+            {"policy": Thompson(0.5), "epsilon": None},
+            "policy thompson does not run with arm_features: choose one of bonus, epsilon-greedy, epsilon-schedule,",
+        ),
         ({"fraction_bits": 15}, "at least 16 fraction_bits"),
         ({"arm_features": table_of(5, 3)}, "has 5 arms where the federation has 6"),
         ({"arm_features": [[0.5], [0.25]]}, "must be a table"),

@@ -299,13 +299,13 @@ def test_a_simulation_goes_on_from_its_state(tmp_path: Path, batch: int, rounds:
 NOISY = ("--privacy", "noisy-sums", "--total-epsilon", 4, "--first-refresh", 100)
 
 
-REFRESHED = (3, 1780 / 300)
+WITH_REFRESHES = (3, 1780 / 300)
 """Rounds of 300 lessons one by one, with refreshes."""
 
 
 @pytest.mark.parametrize(
     ("arguments", "rounds"),
-    [(["--batch", 30], (4 / 30, 34 / 30)), (["--replicates", 2], REFRESHED), (["--epsilon", 0], REFRESHED)],
+    [(["--batch", 30], (4 / 30, 34 / 30)), (["--replicates", 2], WITH_REFRESHES), (["--epsilon", 0], WITH_REFRESHES)],
 )
 def test_noisy_sums(tmp_path: Path, arguments: list[object], rounds: tuple[float, float]) -> None:
     """Beside twins that have the same noise, and see features as they are clipped."""
@@ -325,13 +325,13 @@ def test_noisy_sums(tmp_path: Path, arguments: list[object], rounds: tuple[float
 @pytest.mark.parametrize(
     ("arguments", "rounds"),
     [
-        (["--policy", "bonus:alpha=0.5"], REFRESHED),
+        (["--policy", "bonus:alpha=0.5"], WITH_REFRESHES),
         (["--policy", "linucb:alpha=0.25"], (5, 2380 / 300)),
         (["--policy", "thompson:alpha=0.1"], (5, 2380 / 300)),
         (["--policy", "thompson:alpha=0.1", "--batch", 20], (6 / 20, 400 / 300)),
-        (["--policy", "epsilon-schedule:initial=0.5,decay=100"], REFRESHED),
+        (["--policy", "epsilon-schedule:initial=0.5,decay=100"], WITH_REFRESHES),
         (["--reward-slot", 50], (3, 1154 / 300)),
-        (["--parties", 3], REFRESHED),
+        (["--parties", 3], WITH_REFRESHES),
     ],
 )
 def test_what_runs_with_noisy_sums(tmp_path: Path, arguments: list[object], rounds: tuple[float, float]) -> None:
@@ -595,7 +595,7 @@ def test_a_resumed_simulation_has_no_new_budget(tmp_path: Path) -> None:
 
 def test_rewards_in_slots(tmp_path: Path) -> None:
     """Late lessons, learned as batches: the twins learn as late."""
-    rounds = (3, 1768 / 300)  # 20 decisions are learned as 16 and 4
+    rounds = (3.0, 1768 / 300)  # 20 decisions are learned as 16 and 4
     result = result_of(tmp_path, "--steps", 300, "--reward-slot", 20, "--seed", 1, rounds=rounds)
     assert result["agreement"] == 1
     at_once = result_of(tmp_path, "--steps", 300, "--seed", 1)

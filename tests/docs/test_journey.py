@@ -84,7 +84,7 @@ def test_an_order_that_is_wrong_is_found() -> None:
 
 
 def test_the_page_has_every_part_and_no_other() -> None:
-    assert tuple(re.findall(r"^## (.+)$", PAGE, re.MULTILINE)) == PARTS
+    assert tuple(re.findall(r"^## (.+)$", PAGE, re.MULTILINE)) == (*PARTS, "Before and after the redesign")
     assert all(len(stops_of(part)) > 5 for part in PARTS)
 
 
@@ -104,3 +104,29 @@ def test_how_often_the_life_of_a_lesson_changes_file() -> None:
     changes = sum(one.file != other.file for one, other in pairwise(at_a_party))
     files = len({stop.file for stop in at_a_party})
     assert f"changes file {changes} times, between {files} files" in " ".join(PAGE.split())
+    assert today("changes of file in the life of a lesson at a party") == changes
+
+
+def today(row: str) -> int:
+    """The last number of a row of the table of the redesign."""
+    found = re.search(rf"^\| {re.escape(row)} \|.* ([\d,]+) \|$", PAGE, re.MULTILINE)
+    assert found is not None
+    return int(found[1].replace(",", ""))
+
+
+def test_the_table_of_the_redesign_has_the_sizes_of_today() -> None:
+    """Roughly: each change of the package need not change the page."""
+    files = list(PACKAGE.rglob("*.py"))
+    lines = sum(
+        len(path.read_text().splitlines()) for suffix in ("*.py", "*.c", "*.h") for path in PACKAGE.rglob(suffix)
+    )
+    assert today("Python files in `src/hiddenarm`") == pytest.approx(len(files), rel=0.03)
+    assert today("lines in `src/hiddenarm`, with those in C") == pytest.approx(lines, rel=0.03)
+    assert today("files in `roles/`") == pytest.approx(len(list((PACKAGE / "roles").rglob("*.py"))), abs=1)
+
+
+def test_one_file_of_the_package_names_the_second_policy() -> None:
+    naming = [path.name for path in PACKAGE.rglob("*.py") if re.search(r"\bEpsilonSchedule\b", path.read_text())]
+    exported = ["__init__.py"]  # what users import
+    assert sorted(naming) == sorted([*exported, "epsilon_schedule.py"])
+    assert today("files of the package to touch for a second policy") == len(naming) - len(exported)

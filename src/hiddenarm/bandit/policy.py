@@ -130,11 +130,19 @@ class Policy(Optioned, ABC):
 
     def _check_arm_features(self, federation: Federation) -> None:
         if self.shared_learner is None:
+            others = ", ".join(self._with_arm_features())
             raise ConfigError(
-                f"policy {self.name} does not run with arm_features: choose epsilon-greedy or bonus, or leave them out"
+                f"policy {self.name} does not run with arm_features: choose one of {others}, or leave them out"
             )
         if federation.suite != "fast":
             raise ConfigError(f"suite {federation.suite} does not run with arm_features: choose suite fast")
+
+    @staticmethod
+    def _with_arm_features() -> list[str]:
+        """The names of the policies that run where arms have features."""
+        from hiddenarm.bandit.policies import policy_class, policy_names
+
+        return [name for name in policy_names() if policy_class(name).shared_learner is not None]
 
     def _learner_of(self, federation: Federation) -> type[Learner]:
         if federation.arm_features is not None:

@@ -28,7 +28,7 @@ from hiddenarm.roles.rewarder import Rewarder
 MOST_TOGETHER = 64
 LEAST_TOGETHER = 16
 """Fewer take less one by one: a lesson of many solves the model from its sums, in some 40 rounds; one of a single
-reward takes 4. Where lessons only add to the sums, two are enough."""
+reward takes 5. Where lessons only add to the sums, two are enough."""
 
 
 class NamedReward(NamedTuple):
