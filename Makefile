@@ -35,8 +35,8 @@ check: setup
 	$(PYTEST) $(PARALLEL) $(FIRST_TIER)
 
 test: setup lint
-	$(PYTEST) -rs $(PARALLEL) -m "not timed"
-	$(PYTEST) -rs -m timed
+	$(PYTEST) -rfEs $(PARALLEL) -m "not timed"
+	$(PYTEST) -rfEs -m timed
 
 soak: setup wheel sanitise
 	HIDDENARM_HARD_WORLDS=1000 $(PYTEST) tests/bandit/test_hard_data.py

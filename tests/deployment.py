@@ -212,6 +212,13 @@ class Deployment:
             time.sleep(0.05)
         return found
 
+    def until_noted(self, role: str, note: str) -> None:
+        """Wait until a role notes something while it is ready."""
+        deadline = time.monotonic() + PATIENCE
+        while not any(one.startswith(note) for one in self.ready(role)["notes"]):
+            assert time.monotonic() < deadline, f"{role} notes no {note!r}"
+            time.sleep(0.05)
+
     def ends(self, *roles: str) -> dict[str, int]:
         return {role: self.processes[role].wait(PATIENCE) for role in roles}
 

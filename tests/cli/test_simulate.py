@@ -83,7 +83,8 @@ def test_a_simulation_reports_what_it_measured(
 
 def test_a_result_says_how_it_was_made_and_how_it_came_about(tmp_path: Path) -> None:
     options = ("--seed", 3, "--ridge", 2, "--norms", "0.9,0.6", "--max-interactions", 5000, "--batch", 10)
-    result = result_of(tmp_path, "--data", "clusters", "--steps", 40, "--replicates", 3, *options)
+    rounds = (4 / 10, 116 / 40)  # 4 batches, decided and solved
+    result = result_of(tmp_path, "--data", "clusters", "--steps", 40, "--replicates", 3, *options, rounds=rounds)
     told = {"seed": 3, "ridge": 2, "norms": [0.9, 0.6], "max_interactions": 5000, "batch": 10, "replicates": 3}
     assert {name: result["configuration"][name] for name in told} == told
     assert result["configuration"]["policy"] == result["policy"]
