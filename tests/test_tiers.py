@@ -78,4 +78,4 @@ def test_continuous_integration_looks_for_every_program_that_tests_require() -> 
     required = {name for call in called for name in re.findall(r'"([\w-]+)"', call)} - {"bash"}
     assert required == set(programs.split())
     (lines,) = re.findall(r"^test: .*\n((?:\t.*\n)+)", (TESTS.parent / "Makefile").read_text(), re.MULTILINE)
-    assert all(" -rs " in line for line in lines.splitlines())
+    assert all(" -rfEs " in line for line in lines.splitlines())
