@@ -422,7 +422,10 @@ def test_reward_of_policies_with_a_bonus_on_mnist(
 
 def mnist_rewards(folder: Path, steps: int, policy: str, alpha: float) -> dict[str, Any]:
     data = ("--data", "mnist", "--data-dir", MNIST, "--steps", steps, "--seed", 1)
-    return result_of(folder, *data, "--epsilon", 0, "--policy", policy, "--alpha", alpha, patience=600)
+    run = (*data, "--epsilon", 0, "--policy", policy, "--alpha", alpha)
+    result = result_of(folder, *run, patience=600, rounds=None)  # those of a step have repairs among them
+    assert result["rounds_per_decision"] == (3 if policy == "bonus" else 5)
+    return result
 
 
 def test_an_interrupted_simulation_can_be_resumed(tmp_path: Path) -> None:
