@@ -448,9 +448,10 @@ def _plain(number: Any) -> Any:
     return number.item() if is_number else number
 
 
-def _has_rows(arms: Any) -> bool:
-    """Whether these are lists of something, not names."""
-    return any(isinstance(one, list | tuple | np.ndarray) for one in arms)
+def _is_table(arms: Any) -> bool:
+    """Whether these are rows and columns, not names: those of the columns would be taken for those of arms."""
+    has_rows = getattr(arms, "ndim", 1) != 1 or any(isinstance(one, list | tuple | np.ndarray) for one in arms)
+    return hasattr(arms, "columns") or has_rows
 
 
 def _arm_names(arms: int | Sequence[str]) -> tuple[str, ...]:
@@ -459,9 +460,7 @@ def _arm_names(arms: int | Sequence[str]) -> tuple[str, ...]:
         return ()
     if isinstance(arms, str | bytes):
         raise ConfigError(f"arms must be their number or a list of their names, got {arms!r}")
-    if (
-        hasattr(arms, "columns") or getattr(arms, "ndim", 1) != 1 or _has_rows(arms)
-    ):  # the names of its columns would be taken for those of arms
+    if _is_table(arms):
         raise ConfigError(
             "arms must be their number or a list of their names, got a table: make arms with features by "
             "ArmTable.of_frame(frame), or by ArmTable.of(rows, names)"
